@@ -30,7 +30,7 @@ class Point(StrEnum):
     CHOOSING = "choosing"
     """Before the batch's epoch and ruleset are written to the journal."""
     CHOSEN = "chosen"
-    """After the journal entry, before the tasks start."""
+    """The journal entry is being written; the tasks have not started."""
     SENDING = "sending"
     """The batch is sent to some of its tasks, not yet to the others."""
     STORING = "storing"

@@ -12,8 +12,10 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.driver.attempts import Job
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.sources.batch_input import FEW
+from anabranch_runtime.sources.key_bell import KeyBell
 
-#: Least and greatest seconds between two plans while no input waits; each pause is twice the last.
+#: Least and greatest seconds between two plans while no input waits. Each pause is twice the last,
+#: and ends when input arrives in the pipeline's Redis (``key_bell``).
 PAUSES = 0.005, 0.04
 #: Greatest pause after a batch, in seconds.
 LONGEST = 0.25
@@ -54,6 +56,8 @@ class BatchLoop:
     committed: Callable[[], None]
     prepare: Callable[[], None] = lambda: None
     error: BaseException | None = None
+    #: Wakes the loop when input arrives whose source is in the pipeline's Redis.
+    _bell: KeyBell | None = None
     _thread: threading.Thread | None = None
     #: Lock held while a batch is planned and run.
     _busy: threading.Lock = field(init=False, default_factory=threading.Lock)
@@ -61,6 +65,9 @@ class BatchLoop:
 
     def start(self) -> None:
         """Start the thread that runs batches."""
+        sources = self.driver.progress.sources
+        waking = (one.waking for one in sources.planned.values()) if sources is not None else ()
+        self._bell = KeyBell(self.driver.control.url, frozenset().union(*waking))
         self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
         self._thread.start()
 
@@ -84,7 +91,8 @@ class BatchLoop:
         return self._thread is None or not self._thread.is_alive()
 
     def _run(self) -> None:
-        (least, greatest), pace = PAUSES, BatchPace()
+        (least, greatest), pace, bell = PAUSES, BatchPace(), self._bell
+        assert bell is not None
         pause = least
         try:
             while not self._leaving.is_set():
@@ -92,19 +100,24 @@ class BatchLoop:
                 rows = self._turn()
                 if rows is not None:
                     pause = least
+                    bell.disarm()
                     if self._may_pause:
                         self._leaving.wait(pace.pause(rows, time.perf_counter() - began))
-                else:
-                    self._leaving.wait(pause)
-                    pause = min(2 * pause, greatest)
+                elif not bell.arm():
+                    pause = least if bell.wait(pause) else min(2 * pause, greatest)
         except BaseException as error:  # noqa: BLE001 - raised by the main thread
             self.error = error
+        finally:
+            bell.close()
 
     @property
     def _may_pause(self) -> bool:
-        driver = self.driver
-        live = driver.settings.mode is Mode.LIVE
-        return live and not driver.progress.rate_limiter.input.reads_snapshot
+        """Whether a pause leads to a larger batch; not while a snapshot is read, and recordings
+        have equal batches.
+        """
+        sources, live = self.driver.progress.sources, self.driver.settings.mode is Mode.LIVE
+        feeds = live and sources is not None and bool(sources.feeds)
+        return feeds and not self.driver.progress.rate_limiter.input.reads_snapshot
 
     def _turn(self) -> int | None:
         """Deliver groups of results that are due, run the next batch, and return the number of its

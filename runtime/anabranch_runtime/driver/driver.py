@@ -1,6 +1,7 @@
 """The batch protocol (``semantics.md``): the driver's work before and after a batch's job.
 
-1. Input, epoch and rules of a batch are recorded before its job, so a repeat has the same.
+1. Input, epoch and rules of a batch are recorded while its job runs, and durable before its results
+   are published, so a repeat has the same.
 2. Tasks write segments and staged results under names that contain the attempt.
 3. Results move to names of query and batch, replacing an earlier attempt's results.
 4. The manifest commits the batch atomically. A crash before this step leaves garbage only.
@@ -12,6 +13,7 @@ before and after a batch, ``recovery`` the state that a start continues from.
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -73,7 +75,7 @@ from anabranch_runtime.sources.loads import end_loads, loads_upto, open_loads
 from anabranch_runtime.sources.planned import next_offsets
 from anabranch_runtime.sources.rate_limiter import RateLimiter
 from anabranch_runtime.state.offsets import Offsets
-from anabranch_runtime.storage.documents import sync_filesystem
+from anabranch_runtime.storage.documents import at_once, sync_filesystem
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.storage.pipeline_lock import identify, lost
 from anabranch_runtime.task.context import BatchContext
@@ -152,6 +154,8 @@ class Driver:
         self._since = time.monotonic() - (self.state.clock or 0) / 1e6
         self.cycle, self._looked = Cycle(max(self.state.epoch, 0), time.monotonic()), 0.0
         self._ticked = float("-inf")
+        #: Syncs published results while the next manifest is written.
+        self._syncer = ThreadPoolExecutor(1, thread_name_prefix="sync")
         #: Digest of the registered objects, and when it was first seen.
         self._registry = self.cycle.digest, float("-inf")
 
@@ -318,9 +322,12 @@ class Driver:
         """
         started, number = time.perf_counter(), self.state.next_batch
         self.reporting.cpu.lap("plan")
-        choice, ruleset = self._choose(number, offsets)
-        with structlog.contextvars.bound_contextvars(epoch=choice.epoch, batch=number):
-            return self._apply(number, job, choice, ruleset, started)
+        try:
+            choice, ruleset = self._choose(number, offsets)
+            with structlog.contextvars.bound_contextvars(epoch=choice.epoch, batch=number):
+                return self._apply(number, job, choice, ruleset, started)
+        finally:
+            self.durability.choices.settle()
 
     def _apply(
         self, number: int, job: Job, choice: JournalEntry, ruleset: Ruleset, started: float
@@ -344,16 +351,25 @@ class Driver:
             context = self.cluster.enter(context)
         entered = time.perf_counter()
         self.reporting.cpu.lap("begin")
-        read = self._plan_input(choice, ruleset)
+        read, choices = self._plan_input(choice, ruleset), self.durability.choices
+
+        def recorded(context: BatchContext) -> list[TaskReport]:
+            try:
+                return job(context)
+            finally:
+                choices.wait()
+
         context, reports = attempt(
             context,
-            job,
+            recorded,
             read,
             results=settings.results,
             attempts=settings.attempts,
             stopping=self.control.stop_requested,
             discard=self.durability.storage.discard,
         )
+        # No attempt makes up for an entry that could not be written.
+        self.reporting.cpu.add("begin", choices.settle())
         if read is not None:
             self._note_left_out(number, choice, read)
         storage = self.durability.storage
@@ -362,7 +378,7 @@ class Driver:
         self.reporting.cpu.lap("run tasks")
         failures = withdraw(reports, ruleset)
         paid = catch_up.paid(context.shedding.catch_up, failures)
-        located = self._publish(context, paid, ruleset, reports, read)
+        located, synced = self._publish(context, paid, ruleset, reports, read)
         self.reporting.cpu.lap("publish")
         spent = time.perf_counter() - started
         feeds = self.state.feeds if read is None else read.feeds()
@@ -380,7 +396,7 @@ class Driver:
         state = end_versions(state, loads, feeds, time.time())
         state = replace(self.compactor.settle(state), offsets=choice.offsets, feeds=feeds)
         state = self.tables.settled(state, ruleset, reports, choice.time)
-        self.durability.manifests.commit(state)
+        self.durability.manifests.commit(state, at_once if synced is None else synced.result)
         reach(Point.COMMITTED)
         self.state = state
         self.publisher.committed(state.next_batch, ruleset.queries)
@@ -392,7 +408,7 @@ class Driver:
         return sum(report.tuples for report in reports)
 
     def _choose(self, number: int, offsets: Offsets | None) -> tuple[JournalEntry, Ruleset]:
-        """Choose and record the batch's journal entry, or take the one of an interrupted run.
+        """Choose a batch's journal entry and begin to record it, or take an interrupted run's.
 
         Returns:
             The entry, and its ruleset without the queries that have failed.
@@ -418,7 +434,8 @@ class Driver:
                 costs=self._costs(),
                 time=time.time_ns() // 1000,
             )
-            self.durability.choices.record(number, choice)
+            # Durable once the job has returned: until then nothing of the batch is visible.
+            self.durability.choices.begin(number, choice)
             reach(Point.CHOSEN)
         else:
             ruleset = self.durability.rulesets.get(choice.ruleset)
@@ -518,8 +535,12 @@ class Driver:
         ruleset: Ruleset,
         reports: list[TaskReport],
         read: BatchInput | None,
-    ) -> dict[str, tuple[Path | StagedRows, ...]]:
-        """Publish results, late tuples and ledger. Returns query -> its rows, by task."""
+    ) -> tuple[dict[str, tuple[Path | StagedRows, ...]], Future[None] | None]:
+        """Publish results, late tuples and ledger.
+
+        Returns:
+            Query -> its rows, by task; and the end of the sync that makes them durable, if any.
+        """
         number, shedding, rations = context.batch, context.shedding, context.shedding.rations
         numbered = list(enumerate(reports))
         staged = [(q, task, Path(file)) for task, r in numbered for q, file in r.files.items()]
@@ -530,10 +551,11 @@ class Driver:
         wanted = rations or self.rationer.schedule is not None or self._ledger.records(number)
         known = batches.reads(context, self.state, read.ranges()) if read and wanted else None
         marks, now = context.times.watermarks, shedding.now
+        synced = None
         if self._ledger.publish(number, rations, marks, now, paid, known) or located or late:
-            sync_filesystem(self.settings.results)
+            synced = self._syncer.submit(sync_filesystem, self.settings.results)
         reach(Point.PUBLISHED)
-        return located
+        return located, synced
 
     # --- after a batch -------------------------------------------------------------------------
 

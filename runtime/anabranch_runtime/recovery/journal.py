@@ -1,12 +1,15 @@
 """Journal of begun batches: ``journal/<batch>.json``.
 
-Before a batch starts, its epoch, its ruleset and its input offsets are written durably to the
-journal. After an interruption or a rollback the repeated batch reads them back, so every run of a
-batch has the same input and the same rules. Entries that no rollback can reach are deleted.
+Before a batch publishes anything, its epoch, its ruleset and its input offsets are durable in the
+journal. They are written while its tasks run. After an interruption or a rollback the repeated
+batch reads them back, so every run of a batch that has published results has the same input and the
+same rules. Entries that no rollback can reach are deleted.
 """
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,6 +76,9 @@ class Journal:
         self._durable, self._folder = durable(root), root / "journal"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._known: dict[int, JournalEntry] = {}
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="journal")
+        #: The entry being written; known entries and damaged batches before it.
+        self._writing: tuple[Future[float], dict[int, JournalEntry], set[int]] | None = None
         self.damaged = set[int]()
         for path in sorted(self._folder.glob("*.json")):
             try:
@@ -159,11 +165,48 @@ class Journal:
 
     def record(self, batch: int, entry: JournalEntry) -> None:
         """Record ``entry`` for ``batch``; returns once it is durable."""
-        self._durable.write(self._path(batch), KIND, entry)
+        self.begin(batch, entry)
+        self.settle()
+
+    def begin(self, batch: int, entry: JournalEntry) -> None:
+        """Begin to record ``entry`` for ``batch``, in the background.
+
+        Until :meth:`wait` or :meth:`settle` has returned, no other document may be written or
+        deleted, and until :meth:`settle` has, nothing of the batch may become visible.
+        """
+        self.settle()
         spent = {b for b in (*self._known, *self.damaged) if b <= batch - REMEMBERED}
+        writing = self._writer.submit(self._write, batch, entry, spent)
+        self._writing = writing, self._known, self.damaged
         self._known = {b: c for b, c in self._known.items() if b not in spent} | {batch: entry}
-        self.damaged -= {*spent, batch}
+        self.damaged = self.damaged - {*spent, batch}
+
+    def wait(self) -> None:
+        """Wait for the end of the attempt to record the entry, which may have failed."""
+        if self._writing is not None:
+            wait((self._writing[0],))
+
+    def settle(self) -> float:
+        """Wait until the entry that :meth:`begin` has begun to record, if any, is durable; return
+        the CPU seconds that this took in the background.
+
+        Raises:
+            OSError, StateError: it can't be written; it is no longer the batch's entry.
+        """
+        if self._writing is None:
+            return 0.0
+        (writing, known, damaged), self._writing = self._writing, None
+        try:
+            return writing.result()
+        except BaseException:
+            self._known, self.damaged = known, damaged
+            raise
+
+    def _write(self, batch: int, entry: JournalEntry, spent: set[int]) -> float:
+        began = time.thread_time()
+        self._durable.write(self._path(batch), KIND, entry)
         self._durable.discard(f"{self._folder.name}/{self._path(b).name}" for b in spent)
+        return time.thread_time() - began
 
     def _path(self, batch: int) -> Path:
         return self._folder / f"{batch:012d}.json"

@@ -71,13 +71,22 @@ class Sources:
     records: tuple[StreamRecord, ...] = ()
     feeds: frozenset[str] = frozenset()
     errors: Mapping[str, str] = field(default_factory=dict)
+    #: The last ruleset given to :meth:`redefined`, and its result.
+    _compared: list[tuple[Ruleset, frozenset[str]]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     def redefined(self, ruleset: Ruleset) -> frozenset[str]:
         """Return the streams whose registered columns differ from the columns in ``ruleset``."""
-        known = {r.name: r for r in self.records}
-        return frozenset(
-            s.name for s in ruleset.streams if s.name in known and not _is_same(known[s.name], s)
-        )
+        if not self._compared or self._compared[0][0] is not ruleset:
+            known = {r.name: r for r in self.records}
+            found = frozenset(
+                s.name
+                for s in ruleset.streams
+                if s.name in known and not _is_same(known[s.name], s)
+            )
+            self._compared[:] = [(ruleset, found)]
+        return self._compared[0][1]
 
     def gone(self, feeds: Mapping[str, FeedState]) -> frozenset[str]:
         """Return the feeds whose stream has been deleted, or registered again."""

@@ -48,7 +48,7 @@ from anabranch_runtime.sources.lake.feed import table_feed
 from anabranch_runtime.sources.loads import Load, loads_of, with_loads
 from anabranch_runtime.sources.permitted import masked
 from anabranch_runtime.sources.planned import TRIALS, InputControl
-from anabranch_runtime.sources.redis_stream import redis_feed
+from anabranch_runtime.sources.redis_stream import RedisFeed, redis_feed
 from anabranch_runtime.state.offsets import OWED
 
 #: Pause before an unreadable feed is checked again, which is the longer one of: seconds, and a
@@ -104,6 +104,12 @@ class Feeds:
     def feeds(self) -> Mapping[str, Feed]:
         """The present feeds, by id."""
         return self._feeds
+
+    @property
+    def waking(self) -> frozenset[str]:
+        """The Redis Streams of the pipeline's own server."""
+        own = (f for f in self._feeds.values() if isinstance(f, RedisFeed))
+        return frozenset(key for f in own if f.url == self._redis_url for key in f.keys)
 
     @property
     def _held(self) -> dict[str, tuple[int, Any]]:

@@ -62,6 +62,10 @@ class PlannedSource(Protocol):
         no input. The argument is not changed.
         """
 
+    @property
+    def waking(self) -> frozenset[str]:
+        """Keys of the pipeline's Redis whose change may bring input."""
+
     def feeds_of(self, offset: dict[str, Any]) -> Mapping[str, Feed]:
         """Return the feeds in ``offset`` by id, including feeds of earlier table versions."""
 

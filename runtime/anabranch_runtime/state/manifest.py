@@ -12,7 +12,7 @@ batch's changes, and a state is read from a chain of manifests, which has a boun
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from anabranch_runtime.state.slices import Backfill
 from anabranch_runtime.state.table_versions import TableVersions
 from anabranch_runtime.state.tables import TablesState
 from anabranch_runtime.state.unread import FeedState
-from anabranch_runtime.storage.documents import Kind, Spelling, checksum, read_text
+from anabranch_runtime.storage.documents import Kind, Spelling, at_once, checksum, read_text
 from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.storage.verify import REMEDY
@@ -327,11 +327,13 @@ class Manifests:
         found, self._dropped = self._dropped, frozenset()
         return found - self.named
 
-    def commit(self, state: State) -> None:
-        """Write ``state`` as the newest manifest; returns only once it is durable."""
+    def commit(self, state: State, ready: Callable[[], object] = at_once) -> None:
+        """Write ``state`` as the newest manifest; returns only once it is durable. ``ready`` waits
+        for all that must be durable before it.
+        """
         before, number = self.named, state.next_batch
         earlier = [one for one in self._written if one.number < number]
-        fresh = self._write(state, earlier[-1] if earlier else None)
+        fresh = self._write(state, earlier[-1] if earlier else None, ready)
         self._written = (*earlier[-1:], fresh)
         self._note(number, state, fresh.first)
         # After a rollback at the start, manifests of later batches are left: they are deleted.
@@ -360,7 +362,9 @@ class Manifests:
         except (OSError, ValueError) as cause:
             raise missing_manifest(cause) from cause
 
-    def _write(self, state: State, before: _Written | None) -> _Written:
+    def _write(
+        self, state: State, before: _Written | None, ready: Callable[[], object]
+    ) -> _Written:
         """Write the changes since the manifest ``before``, or the whole state."""
         if before is not None and (
             before.links >= MOST_LINKS or before.grown >= max(before.whole, LEAST_GROWN)
@@ -370,7 +374,7 @@ class Manifests:
         after = None if before is None else (before.number, before.crc)
         text = codec.dumps(Commit(after, difference(known, state, _INSIDE)))
         number, crc, size = state.next_batch, KIND.crc(text.encode()), len(text)
-        self._durable.write(manifest_path(self._root, number), KIND, Spelling(text))
+        self._durable.write(manifest_path(self._root, number), KIND, Spelling(text), ready)
         if before is None:
             return _Written(number, crc, state, number, size)
         links, grown = before.links + 1, before.grown + size

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,9 +59,17 @@ class Kind:
         return f'{{"version":{self.version},"crc":{crc},"{self.key}":'.encode()
 
 
-def write_document(path: Path, kind: Kind, body: Any) -> None:
-    """Write or replace the document at ``path``; returns once it is durable."""
-    write_durably(path, kind.spelled(body))
+def at_once() -> None:
+    """Do nothing, as a document's name waits for nothing."""
+
+
+def write_document(
+    path: Path, kind: Kind, body: Any, ready: Callable[[], object] = at_once
+) -> None:
+    """Write or replace the document at ``path``; returns once it is durable. ``ready`` as in
+    :func:`write_durably`.
+    """
+    write_durably(path, kind.spelled(body), ready)
 
 
 def read_document(path: Path, kind: Kind) -> Any:
@@ -144,14 +153,19 @@ def canonical(body: Any) -> str:
     return _ENCODER.encode(body)
 
 
-def write_durably(path: Path, text: str) -> None:
-    """Replace the file at ``path`` atomically; returns once file and name are durable."""
+def write_durably(path: Path, text: str, ready: Callable[[], object] = at_once) -> None:
+    """Replace the file at ``path`` atomically; returns once file and name are durable.
+
+    Args:
+        ready: called before the file gets its name, which it must not have if ``ready`` fails.
+    """
     partial = path.with_name(path.name + ".partial")
     try:
         with partial.open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        ready()
         partial.rename(path)
     except OSError:
         # Delete the partial file: on a full disk it must not take up space.

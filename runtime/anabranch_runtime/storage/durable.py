@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -30,7 +30,13 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.storage.cache import Cached, evictions, fetch, missing
 from anabranch_runtime.storage.depth import Verify
-from anabranch_runtime.storage.documents import Kind, read_document, sync_path, write_document
+from anabranch_runtime.storage.documents import (
+    Kind,
+    at_once,
+    read_document,
+    sync_path,
+    write_document,
+)
 from anabranch_runtime.storage.lease import StoreLease, taken
 from anabranch_runtime.storage.leftovers import ListedFile, leftovers
 from anabranch_runtime.storage.object_store import ChangedError, Remote, Version, open_remote
@@ -103,10 +109,14 @@ class Durable:
                 remedy="name that store with --object-store (ANABRANCH_OBJECT_STORE)",
             )
 
-    def write(self, path: Path, kind: Kind, body: Any) -> None:
-        """Write or replace the document ``path``; returns once it is durable."""
+    def write(
+        self, path: Path, kind: Kind, body: Any, ready: Callable[[], object] = at_once
+    ) -> None:
+        """Write or replace the document ``path``; returns once it is durable. ``ready`` is called
+        before anyone can read it.
+        """
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_document(path, kind, body)
+        write_document(path, kind, body, ready)
 
     def keep(self, logs: Mapping[str, object], known: Mapping[str, object]) -> None:
         """Make the sources' logs (name -> content) durable, unless they are equal in ``known``."""
@@ -277,7 +287,9 @@ class Mirrored(Durable):
             self.root.mkdir(parents=True, exist_ok=True)
             write_document(self.root / "store.json", ORIGIN, self.remote.where)
 
-    def write(self, path: Path, kind: Kind, body: Any) -> None:
+    def write(
+        self, path: Path, kind: Kind, body: Any, ready: Callable[[], object] = at_once
+    ) -> None:
         """Write a document to the object store, and then to ``path``.
 
         Raises:
@@ -285,6 +297,7 @@ class Mirrored(Durable):
         """
         self._settle()
         self.check()
+        ready()
         self._put(self._name(path), kind.spelled(body).encode())
         if path.parent.name == "manifest":
             reach(Point.COMMITTING)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,12 @@ from anabranch_runtime.task.stores import (
 )
 
 
+@cache
+def _uploader() -> ThreadPoolExecutor:
+    """Return the thread of this process that uploads packs; it stays from batch to batch."""
+    return ThreadPoolExecutor(1, thread_name_prefix="upload")
+
+
 @dataclass(slots=True)
 class Uploads:
     """Makes packs below ``root`` durable, in the background and one at a time: uploads them to the
@@ -53,14 +60,11 @@ class Uploads:
     """
 
     root: str
-    _pool: ThreadPoolExecutor | None = None
     _begun: list[Future[None]] = field(default_factory=list)
 
     def add(self, pack: str) -> None:
         """Begin to upload or sync a pack that has been written."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix="upload")
-        self._begun.append(self._pool.submit(durable(self.root).upload, pack))
+        self._begun.append(_uploader().submit(durable(self.root).upload, pack))
 
     def finish(self) -> None:
         """Wait until all packs are durable.
@@ -75,8 +79,9 @@ class Uploads:
 
     def close(self) -> None:
         """Cancel the uploads that have not begun; wait for the others."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+        for upload in self._begun:
+            upload.cancel()
+        wait(self._begun)
 
 
 #: Kinds of messages with rows to store: arrived rows of a relation, and new or backfilled rows of a

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from anabranch_contract.connectors.sinks import SinkSpec
+from anabranch_runtime.driver import batch_loop
 from anabranch_runtime.driver.batch_loop import LONGEST, BatchLoop, BatchPace
 from anabranch_runtime.sources.batch_input import FEW
 from anabranch_runtime.sources.planned import InputControl
@@ -56,6 +58,24 @@ def test_groups_of_results_are_delivered_though_no_batch_comes(tmp_path: Path) -
         assert fed.driver.publisher.parked() == {}
 
 
+def test_input_in_the_pipelines_redis_ends_a_pause(
+    fed: Fed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_loop, "PAUSES", (30.0, 30.0))
+    loop = BatchLoop(fed.driver, fed._job, lambda: None)
+    loop.start()
+    for number in range(3):
+        time.sleep(0.2)
+        began = time.monotonic()
+        fed.push([number])
+        wait_until("the loop", lambda number=number: len(fed.results("s")) > number)
+        assert time.monotonic() - began < 15
+    loop._leaving.set()
+    fed.push([4])
+    wait_until("the loop", lambda: loop.leave(0.1))
+    assert loop.error is None
+
+
 def test_no_batch_begins_while_it_is_held(fed: Fed) -> None:
     loop = BatchLoop(fed.driver, fed._job, lambda: None)
     with loop.between_batches() as held:
@@ -88,6 +108,27 @@ def test_an_error_ends_it(fed: Fed) -> None:
     again.start()
     wait_until("the loop", lambda: fed.results("s") != [])
     wait_until("the loop", lambda: again.leave(0.1))
+
+
+def test_pauses_follow_batches_only_where_input_gathers(
+    fed: Fed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused: list[int] = []
+    monkeypatch.setattr(BatchPace, "pause", lambda _, rows, __: paused.append(rows) or 0.0)
+    sources = fed.driver.progress.sources
+    assert sources is not None
+    for expected in ([1], []):
+        paused.clear()
+        loop = BatchLoop(fed.driver, fed._job, lambda: None)
+        batches = fed.driver.state.next_batch
+        fed.push([1])
+        loop.start()
+        wait_until("a batch", lambda batches=batches: fed.driver.state.next_batch > batches)
+        wait_until("the loop", lambda loop=loop: loop.leave(0.1))
+        assert loop.error is None
+        assert paused == expected
+        # Batches of recordings have a fixed size; these sources have no feeds.
+        fed.driver.progress.sources = replace(sources, feeds=frozenset())
 
 
 def test_pauses_end_where_fixed_costs_do_not_dominate() -> None:

@@ -7,10 +7,13 @@ test itself.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import redis as redis_client
@@ -20,6 +23,8 @@ from anabranch_runtime.control import Control
 from anabranch_runtime.driver import driver as drivers
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.faults import Point
+from anabranch_runtime.recovery import journal
 from anabranch_runtime.task.context import BatchContext
 from tests.support.cases.states import RS, ST
 from tests.support.worlds.driven import (
@@ -74,7 +79,7 @@ def test_a_batch_killed_between_its_results_and_its_commit_replaces_them(
     one.run(job(0))
     with monkeypatch.context() as patch:
 
-        def die_at_commit(_: object) -> None:
+        def die_at_commit(*_: object) -> None:
             raise Killed
 
         patch.setattr(one.durability.manifests, "commit", die_at_commit)
@@ -84,6 +89,92 @@ def test_a_batch_killed_between_its_results_and_its_commit_replaces_them(
 
     driver(url, tmp_path).run(job(1))
 
+    assert results(tmp_path) == expected(2)
+
+
+def test_results_that_are_not_durable_are_not_committed(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path)
+    one.run(job(0))
+    with monkeypatch.context() as patch:
+
+        def full(_: Path) -> None:
+            time.sleep(0.1)  # longer than the manifest's own sync
+            raise OSError(28, "No space left on device")
+
+        patch.setattr(drivers, "sync_filesystem", full)
+        with pytest.raises(OSError, match="No space"):
+            one.run(job(1))
+    assert one.state.next_batch == 1
+    assert not list((tmp_path / "state" / "manifest").glob("*.partial"))
+
+    again = driver(url, tmp_path)
+
+    assert again.state.next_batch == 1
+    again.run(job(1))
+    assert results(tmp_path) == expected(2)
+
+
+def test_nothing_is_published_before_the_journal_has_the_batch(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path)
+    one.run(job(0))
+    working, choices = threading.Event(), one.durability.choices
+    write = journal.durable(tmp_path / "state").write
+
+    def late(*given: Any, **named: Any) -> None:
+        if given[1] is journal.KIND:
+            assert working.wait(10)  # the tasks run meanwhile
+            time.sleep(0.1)
+        write(*given, **named)
+
+    def works(context: BatchContext) -> list[TaskReport]:
+        assert not entry.exists()
+        working.set()
+        return job(1)(context)
+
+    def publishes(point: Point) -> None:
+        passed.append((point, entry.exists()))
+
+    entry, passed = choices._path(1), list[tuple[Point, bool]]()
+    storage = SimpleNamespace(write=late, discard=choices._durable.discard)
+    monkeypatch.setattr(choices, "_durable", storage)
+    monkeypatch.setattr(drivers, "reach", publishes)
+    one.run(works)
+
+    assert dict(passed)[Point.STAGED]
+    assert results(tmp_path) == expected(2)
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["killed", "disk"])
+def test_a_batch_whose_journal_entry_was_lost_is_chosen_again(
+    fails: bool, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path)
+    one.run(job(0))
+    before = results(tmp_path)
+    choices, written = one.durability.choices, one.durability.choices._durable
+
+    def lost(*_: object) -> None:
+        if fails:
+            raise OSError(28, "No space left on device")
+        raise Killed
+
+    monkeypatch.setattr(choices, "_durable", SimpleNamespace(write=lost, discard=written.discard))
+    with pytest.raises(OSError if fails else Killed):
+        one.run(job(1))
+    assert choices.get(1) is None
+    assert results(tmp_path) == before
+
+    again = driver(url, tmp_path)
+
+    assert again.durability.choices.get(1) is None
+    again.run(job(1))
     assert results(tmp_path) == expected(2)
 
 

@@ -92,6 +92,21 @@ def test_a_commit_that_was_interrupted_does_not_count(tmp_path: Path) -> None:
     assert Manifests(tmp_path).load() == State(next_batch=1)
 
 
+def test_a_commit_whose_packs_are_not_durable_does_not_count(tmp_path: Path) -> None:
+    manifests = Manifests(tmp_path)
+    manifests.commit(State(next_batch=1))
+
+    def fails() -> None:
+        assert not manifest.manifest_path(tmp_path, 2).exists()
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        manifests.commit(State(next_batch=2), fails)
+    assert Manifests(tmp_path).load().next_batch == 1
+    manifests.commit(State(next_batch=2))
+    assert Manifests(tmp_path).load().next_batch == 2
+
+
 def test_entering_an_epoch_twice_replaces_the_manifest_of_the_same_batch(tmp_path: Path) -> None:
     manifests = Manifests(tmp_path)
     manifests.commit(State(next_batch=3, epoch=1))

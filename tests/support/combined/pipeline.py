@@ -165,11 +165,11 @@ class Combined:
         self.driver = driver = Driver(self.settings, self.control, tables=tables)
         commit = driver.durability.manifests.commit
 
-        def fatal(state: State) -> None:
+        def fatal(state: State, *ready: Callable[[], object]) -> None:
             batch = state.next_batch - 1
             fresh = batch == driver.state.next_batch
             self._die(batch, Death.COMMIT, fresh)
-            commit(state)
+            commit(state, *ready)
             self._die(batch, Death.COMMITTED, fresh)
 
         driver.durability.manifests.commit = fatal  # type: ignore[method-assign]

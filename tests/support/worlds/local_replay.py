@@ -258,10 +258,10 @@ class _Run:
         if self.deaths:
             commit = driver.durability.manifests.commit
 
-            def fatal(state: State) -> None:
+            def fatal(state: State, *ready: Callable[[], object]) -> None:
                 batch = state.next_batch - 1
                 self._die(batch, Death.COMMIT)
-                commit(state)
+                commit(state, *ready)
                 self._die(batch, Death.COMMITTED)
 
             driver.durability.manifests.commit = fatal  # type: ignore[method-assign]

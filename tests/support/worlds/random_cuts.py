@@ -67,7 +67,7 @@ class RandomCuts:
     def interrupt(self, one: Driver) -> None:
         """Die at the commit of the next batch."""
 
-        def die(_: object) -> None:
+        def die(*_: object) -> None:
             raise Killed
 
         with pytest.MonkeyPatch.context() as patch:

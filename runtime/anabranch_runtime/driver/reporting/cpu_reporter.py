@@ -49,8 +49,12 @@ class CpuReporter:
         now = time.thread_time()
         spent = now - getattr(self._thread, "lap", now)
         self._thread.lap = now
-        self._here += spent
-        self._spent[CpuGroup.DRIVER, step, ()] += spent
+        self.add(step, spent)
+
+    def add(self, step: str, seconds: float) -> None:
+        """Add CPU seconds of this process to ``step`` of the driver."""
+        self._here += seconds
+        self._spent[CpuGroup.DRIVER, step, ()] += seconds
 
     def batch(self, ruleset: Ruleset, tasks: Iterable[CpuUses]) -> None:
         """Add the CPU seconds that the tasks of a batch of ``ruleset`` spent, by use."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.control import gate
 from anabranch_runtime.sources.awaited import Mark, awaited
 from anabranch_runtime.sources.feed import Feed, Piece
@@ -38,6 +39,11 @@ class Recorded:
         self._recordings, self._tasks = tuple(recordings), tasks
         self._url, self._namespace = redis_url, namespace
         self._input, self._awaited = control or InputControl(), dict(waiting or {})
+
+    @property
+    def waking(self) -> frozenset[str]:
+        """The key that limits the number of batches."""
+        return frozenset((Keys(self._namespace).gate,))
 
     def feeds_of(self, offset: dict[str, int]) -> Mapping[str, Feed]:
         """Return no feeds, since the source divides its input itself."""

@@ -30,6 +30,11 @@ KIND = Kind("conversion", "recording")
 RUN = 1 << 16
 
 
+@lru_cache(maxsize=1024)
+def _key(path: str, registration: str) -> str:
+    return f"{Path(path).stem}-{registration}"
+
+
 @dataclass(frozen=True, slots=True)
 class Recording:
     """A converted recording: ``path`` of the Arrow file, number of rows, rows per batch, and path
@@ -46,7 +51,7 @@ class Recording:
     @property
     def key(self) -> str:
         """The recording's key in the offset; differs between registrations of the stream."""
-        return f"{Path(self.path).stem}-{self.registration}"
+        return _key(self.path, self.registration)
 
     @property
     def batches(self) -> int:
