@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def test_input_in_the_pipelines_redis_ends_a_pause(
         time.sleep(0.2)
         began = time.monotonic()
         fed.push([number])
-        wait_until("the loop", lambda number=number: len(fed.results("s")) > number)
+        wait_until("the loop", partial(fed.has_results, "s", number + 1))
         assert time.monotonic() - began < 15
     loop._leaving.set()
     fed.push([4])
@@ -114,7 +115,12 @@ def test_pauses_follow_batches_only_where_input_gathers(
     fed: Fed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paused: list[int] = []
-    monkeypatch.setattr(BatchPace, "pause", lambda _, rows, __: paused.append(rows) or 0.0)
+
+    def noted(_: BatchPace, rows: int, seconds: float) -> float:
+        paused.append(rows)
+        return 0.0
+
+    monkeypatch.setattr(BatchPace, "pause", noted)
     sources = fed.driver.progress.sources
     assert sources is not None
     for expected in ([1], []):
@@ -123,8 +129,8 @@ def test_pauses_follow_batches_only_where_input_gathers(
         batches = fed.driver.state.next_batch
         fed.push([1])
         loop.start()
-        wait_until("a batch", lambda batches=batches: fed.driver.state.next_batch > batches)
-        wait_until("the loop", lambda loop=loop: loop.leave(0.1))
+        wait_until("a batch", partial(fed.has_batches, batches + 1))
+        wait_until("the loop", partial(loop.leave, 0.1))
         assert loop.error is None
         assert paused == expected
         # Batches of recordings have a fixed size; these sources have no feeds.

@@ -25,6 +25,7 @@ from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.faults import Point
 from anabranch_runtime.recovery import journal
+from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.task.context import BatchContext
 from tests.support.cases.states import RS, ST
 from tests.support.worlds.driven import (
@@ -124,7 +125,7 @@ def test_nothing_is_published_before_the_journal_has_the_batch(
     one = driver(url, tmp_path)
     one.run(job(0))
     working, choices = threading.Event(), one.durability.choices
-    write = journal.durable(tmp_path / "state").write
+    write = durable(tmp_path / "state").write
 
     def late(*given: Any, **named: Any) -> None:
         if given[1] is journal.KIND:

@@ -44,6 +44,7 @@ from anabranch_runtime.sources.files import feed as files
 from anabranch_runtime.sources.files import versions
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.slices import Throttle
+from anabranch_runtime.storage.documents import at_once
 from anabranch_runtime.storage.segment_cache import close_all
 from anabranch_runtime.task.context import BatchContext
 from anabranch_service.errors import InvalidInput
@@ -165,11 +166,11 @@ class Combined:
         self.driver = driver = Driver(self.settings, self.control, tables=tables)
         commit = driver.durability.manifests.commit
 
-        def fatal(state: State, *ready: Callable[[], object]) -> None:
+        def fatal(state: State, ready: Callable[[], object] = at_once) -> None:
             batch = state.next_batch - 1
             fresh = batch == driver.state.next_batch
             self._die(batch, Death.COMMIT, fresh)
-            commit(state, *ready)
+            commit(state, ready)
             self._die(batch, Death.COMMITTED, fresh)
 
         driver.durability.manifests.commit = fatal  # type: ignore[method-assign]

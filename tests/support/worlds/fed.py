@@ -114,6 +114,14 @@ class Fed:
         partial.rename(path)
         return path
 
+    def has_results(self, query: str, count: int) -> bool:
+        """Whether ``query`` has at least ``count`` results."""
+        return len(self.results(query)) >= count
+
+    def has_batches(self, count: int) -> bool:
+        """Whether at least ``count`` batches are committed."""
+        return self.driver.state.next_batch >= count
+
     def push(self, keys: list[int]) -> None:
         """Entries for ``S``."""
         for a, n in self.new_rows(keys):

@@ -46,7 +46,7 @@ from anabranch_runtime.sources.recordings.recording import Recording, convert, r
 from anabranch_runtime.state.debt import Debt
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.slices import Throttle
-from anabranch_runtime.storage.documents import read_text
+from anabranch_runtime.storage.documents import at_once, read_text
 from anabranch_runtime.storage.segment_cache import close_all
 from anabranch_runtime.task.context import BatchContext, context_of, order_of
 from anabranch_runtime.task.memory import Budget, budget
@@ -258,10 +258,10 @@ class _Run:
         if self.deaths:
             commit = driver.durability.manifests.commit
 
-            def fatal(state: State, *ready: Callable[[], object]) -> None:
+            def fatal(state: State, ready: Callable[[], object] = at_once) -> None:
                 batch = state.next_batch - 1
                 self._die(batch, Death.COMMIT)
-                commit(state, *ready)
+                commit(state, ready)
                 self._die(batch, Death.COMMITTED)
 
             driver.durability.manifests.commit = fatal  # type: ignore[method-assign]
