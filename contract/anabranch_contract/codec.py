@@ -6,6 +6,7 @@ Decoding checks every type. Absent fields get their defaults; unknown fields are
 
 from __future__ import annotations
 
+from threading import RLock
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -16,6 +17,9 @@ _T = TypeVar("_T")
 Raw = msgspec.Raw
 #: Raised by all decoders of this module; the message names the path in the document.
 Malformed = msgspec.ValidationError
+#: Decoders by type, and the lock of the thread that makes one.
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
+_MAKING = RLock()
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -53,9 +57,10 @@ def loads(text: str | bytes, kind: type[_T]) -> _T:
         Malformed: the text does not encode a ``kind``.
     """
     try:
-        return msgspec.json.decode(text, type=kind, dec_hook=_decoded)
+        found: _T = _decoder(kind).decode(text)
     except msgspec.DecodeError as cause:
         raise cause if isinstance(cause, Malformed) else Malformed(str(cause)) from cause
+    return found
 
 
 def to_json(value: object) -> Any:
@@ -70,6 +75,7 @@ def from_json(document: Any, kind: type[_T]) -> _T:
     Raises:
         Malformed: the document does not fit ``kind``.
     """
+    _decoder(kind)
     return msgspec.convert(document, kind, dec_hook=_decoded)
 
 
@@ -78,6 +84,17 @@ def fields(value: Any) -> dict[str, Any]:
     if isinstance(value, msgspec.Struct):
         return msgspec.structs.asdict(value)
     return {name: getattr(value, name) for name in value.__match_args__}
+
+
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """Return the decoder of ``kind``, which one thread makes while others wait."""
+    found = _DECODERS.get(kind)
+    if found is None:
+        # msgspec keeps its description of a class with the class before the description has all
+        # fields: a thread that decodes the class meanwhile ends the process by a null pointer.
+        with _MAKING:
+            found = _DECODERS.setdefault(kind, msgspec.json.Decoder(kind, dec_hook=_decoded))
+    return found
 
 
 def _encoded(value: Any) -> str:

@@ -163,4 +163,5 @@ def test_rows_come_and_leave_by_the_time(seed: int, tmp_path: Path, redis: str) 
     ):
         run.play()
     assert run.events["compared"] > 0
-    assert any(run.rows.values())
+    # At the first or second stop: deletes and the clock may leave none at the end (seed 34).
+    assert run.events["answers with rows"] > 0

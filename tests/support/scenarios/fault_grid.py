@@ -46,26 +46,18 @@ from anabranch_runtime.state.manifest import Manifests
 from tests.support.oracles.ledger import made_good, read_rations
 from tests.support.oracles.oracle import Withheld
 from tests.support.scenarios import changed_streams
-from tests.support.surroundings.fault_points import (
-    OF_BAD_INPUT,
-    OF_GROUPS,
-    OF_INGEST,
-    OF_KAFKA,
-    OF_STORE,
-    OF_VIEWS,
-)
+from tests.support.surroundings.fault_points import OF_ALL
 from tests.support.surroundings.redis import StoppableRedis
 from tests.support.worlds.processes import kill, spec_of, wait_until
 from tests.support.worlds.replay_check import Verdict, check
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "recovery.md"
 BEGIN, END = "<!-- fault grid: begin -->", "<!-- fault grid: end -->"
-#: Steps outside the grid. ``tests/runtime/replays/test_store_kills.py`` kills at the steps of an
-#: object store, ``tests/e2e/test_view_kills.py`` at the steps of views,
+#: Steps of the grid. Elsewhere, ``tests/runtime/replays/test_store_kills.py`` kills at the steps of
+#: an object store, ``tests/e2e/test_view_kills.py`` at the steps of views,
 #: ``tests/e2e/test_sinks.py`` at the steps of groups, ``tests/e2e/test_kafka.py`` at that of Kafka
 #: sinks.
-_ELSEWHERE = OF_STORE | OF_VIEWS | OF_BAD_INPUT | OF_INGEST | OF_GROUPS | OF_KAFKA
-STEPS = tuple(p for p in Point if p not in _ELSEWHERE)
+STEPS = tuple(p for p in Point if p in OF_ALL)
 #: Seconds that a service or a Redis stays away, and that a cell may take.
 AWAY, PATIENCE = 0.5, 900.0
 

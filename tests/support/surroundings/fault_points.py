@@ -1,4 +1,4 @@
-"""Fault points that only some pipelines pass."""
+"""Fault points by the pipelines that pass them."""
 
 from __future__ import annotations
 
@@ -16,3 +16,5 @@ OF_GROUPS = frozenset((Point.GROUPING, Point.GROUPED, Point.DELIVERED))
 OF_INGEST = frozenset((Point.LANDING, Point.LANDED, Point.FORGETTING))
 #: Points that only a pipeline with a Kafka sink of the runtime's own passes.
 OF_KAFKA = frozenset((Point.SENT,))
+#: Points that every pipeline passes that waits for rulesets and has stages of several tasks.
+OF_ALL = frozenset(Point) - (OF_STORE | OF_BAD_INPUT | OF_VIEWS | OF_GROUPS | OF_INGEST | OF_KAFKA)
