@@ -26,7 +26,7 @@ ELSEWHERE = {
     "planner/sources/spark_source": "runtime/sources/ingest/test_evaluate.py",
     "planner/sql": "planner/statements/test_refusals.py",
     "planner/normal/bind": "planner/normal/test_normalise.py",
-    "runtime/control": "runtime/sources/test_rate_limiter.py",
+    "runtime/control": "runtime/sources/pacing/test_rate_limiter.py",
     "runtime/driver/pipeline": "runtime/sources/ingest/test_queries.py",
     "runtime/probe/groups": "runtime/probe/test_reads.py",
     "runtime/probe/program": "runtime/probe/test_rounds.py",

@@ -20,8 +20,8 @@ counts its results and drops them.
 *Spark* runs its own stream-stream joins as five streaming queries of one session, each with
 micro-batches of ours (one Parquet file of each stream), as fast as it can (``availableNow``), with
 checkpoints on disk; results are dropped (``noop``). Of its two state stores it has the one that was
-faster when answers were compared. Its figures are those of a process with all of the input, less
-one with the first batch only.
+faster when answers were compared. Its figures are the usage of a process with all of the input,
+less the usage of a process with the first batch only.
 
 *DuckDB* answers the five queries over all of the input as one batch: a lower bound.
 

@@ -72,8 +72,8 @@ from anabranch_runtime.sinks.publisher import Publisher, beside_batches, local_w
 from anabranch_runtime.sources.batch_input import BatchInput, Sources
 from anabranch_runtime.sources.dealing import InputShares
 from anabranch_runtime.sources.loads import end_loads, loads_upto, open_loads
+from anabranch_runtime.sources.pacing.rate_limiter import RateLimiter
 from anabranch_runtime.sources.planned import next_offsets
-from anabranch_runtime.sources.rate_limiter import RateLimiter
 from anabranch_runtime.state.offsets import Offsets
 from anabranch_runtime.storage.documents import at_once, sync_filesystem
 from anabranch_runtime.storage.durable import attach

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from anabranch_runtime.sources.back_pressure import fit
+from anabranch_runtime.sources.pacing.back_pressure import fit
 
 #: Number of batches on which estimates are based; weight of a batch relative to its successor.
 MEMORY, FADING = 12, 0.8

@@ -39,13 +39,13 @@ from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.joins import StreamKind
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.awaited import awaited, awaited_marks
-from anabranch_runtime.sources.back_pressure import shares
 from anabranch_runtime.sources.feed import Feed, Piece, Waiting, version_of
 from anabranch_runtime.sources.files.feed import file_feed
 from anabranch_runtime.sources.files.versions import version_feed
 from anabranch_runtime.sources.ingest.feed import LANDED, landed_feed
 from anabranch_runtime.sources.lake.feed import table_feed
 from anabranch_runtime.sources.loads import Load, loads_of, with_loads
+from anabranch_runtime.sources.pacing.back_pressure import shares
 from anabranch_runtime.sources.permitted import masked
 from anabranch_runtime.sources.planned import TRIALS, InputControl
 from anabranch_runtime.sources.redis_stream import RedisFeed, redis_feed

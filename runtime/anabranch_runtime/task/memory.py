@@ -3,8 +3,8 @@
 State is in memory-mapped files, whose pages workers share and the kernel drops under memory
 pressure. A worker's private (anonymous) memory grows with the rows of a batch, with the partial
 results of running probes, and with intermediate and final results that wait to be written.
-Back-pressure (``sources.back_pressure``) bounds the rows of a batch, and a :class:`Budget` bounds
-the rest: work that exhausts it continues in smaller pieces.
+Back-pressure (``sources.pacing.back_pressure``) bounds the rows of a batch, and a :class:`Budget`
+bounds the rest: work that exhausts it continues in smaller pieces.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from anabranch_runtime.epochs.access import latest_since
 from anabranch_runtime.epochs.table_versions import table_progress
 from anabranch_runtime.sources.awaited import planned_marks
 from anabranch_runtime.sources.batch_input import Sources
-from anabranch_runtime.sources.rate_limiter import RateLimiter
+from anabranch_runtime.sources.pacing.rate_limiter import RateLimiter
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.unread import FeedState
 

@@ -1,4 +1,4 @@
-"""Limit on a snapshot's rows in the next batch, such that live streams beside it stay quick.
+"""Limit on a snapshot's rows in the next batch, for a low latency of live streams beside it.
 
 Design. A row of a live stream waits for the end of the running batch, then for the end of its own.
 So a batch with many rows of a snapshot should take ``SLOWDOWN`` times as long as a batch with few.

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from anabranch_contract.protocol.intake import StreamIntake
 from anabranch_runtime.control import Control
-from anabranch_runtime.sources.back_pressure import BackPressure, observe
+from anabranch_runtime.sources.pacing.back_pressure import BackPressure, observe
+from anabranch_runtime.sources.pacing.snapshot_pace import SnapshotPace, observed
 from anabranch_runtime.sources.planned import InputControl
-from anabranch_runtime.sources.snapshot_pace import SnapshotPace, observed
 from anabranch_runtime.state.unread import FeedState
 
 

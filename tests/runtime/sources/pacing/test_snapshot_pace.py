@@ -9,7 +9,7 @@ from statistics import mean, quantiles
 
 import pytest
 
-from anabranch_runtime.sources.snapshot_pace import (
+from anabranch_runtime.sources.pacing.snapshot_pace import (
     FEWS,
     FIRST,
     FIRST_ROWS,

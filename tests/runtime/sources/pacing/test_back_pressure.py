@@ -8,7 +8,7 @@ from statistics import mean, median
 
 import pytest
 
-from anabranch_runtime.sources.back_pressure import (
+from anabranch_runtime.sources.pacing.back_pressure import (
     FIRST_ROWS,
     LEAST_ROWS,
     MARGIN,

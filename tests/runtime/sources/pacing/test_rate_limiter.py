@@ -7,11 +7,11 @@ import time
 from anabranch_contract.protocol.intake import StreamIntake
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.control import Control
-from anabranch_runtime.sources.back_pressure import FIRST_ROWS
 from anabranch_runtime.sources.ingest.spark_stream import source_name
-from anabranch_runtime.sources.rate_limiter import RateLimiter
-from anabranch_runtime.sources.snapshot_pace import FIRST
-from anabranch_runtime.sources.snapshot_pace import FIRST_ROWS as SNAPSHOT_ROWS
+from anabranch_runtime.sources.pacing.back_pressure import FIRST_ROWS
+from anabranch_runtime.sources.pacing.rate_limiter import RateLimiter
+from anabranch_runtime.sources.pacing.snapshot_pace import FIRST
+from anabranch_runtime.sources.pacing.snapshot_pace import FIRST_ROWS as SNAPSHOT_ROWS
 
 #: Seconds; a batch takes few of them, on a busy machine too.
 TARGET = 30.0
