@@ -52,7 +52,7 @@ def explain_detail(found: ExplainOut) -> Group:
     if found.plan is not None:
         section("probe orders", "\n".join(map(_order, found.orders)))
         section("stores", "\n".join(f"{s['label']}  used by {_names(s)}" for s in found.stores))
-        shared = ", ".join(found.shared_with) or "nobody"
+        shared = ", ".join(found.shared_with) or "no other query"
         if found.table is not None:
             section("table", "\n".join(table_lines(found.table)))
         section("cost", f"adds {found.added_cost:.6g} per unit of time; shares with {shared}")
@@ -74,4 +74,4 @@ def _order(order: dict[str, object]) -> str:
 def _names(store: dict[str, object]) -> str:
     users = store["used_by"]
     assert isinstance(users, list)
-    return ", ".join(map(str, users)) or "nobody"
+    return ", ".join(map(str, users)) or "no query"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: State of the held plan -> hint on the next steps.
 NEXT = {
     "waiting": "waits: anabranch plan approve, or refuse",
-    "approved": "approved: published at the next boundary",
+    "approved": "approved: published at the next epoch boundary",
     "refused": "refused: not proposed again until queries, streams or settings change",
 }
 

@@ -62,7 +62,7 @@ def maintained_facts(found: MaintainedTableOut) -> dict[str, object]:
     facts: dict[str, object] = {
         "table": f"{number(found.rows)} rows, {kept}",
         "table's CPU time": cpu,
-        "table shared with": ", ".join(found.shared) or "nobody",
+        "table shared with": ", ".join(found.shared) or "no other query",
     }
     if found.estimated is not None:
         facts["table of"], facts["estimated"] = islice(table_lines(found.estimated), 2)

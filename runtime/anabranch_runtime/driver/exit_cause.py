@@ -27,7 +27,7 @@ def redis_away(error: RedisError, control: Control) -> PipelineError:
     return PipelineError(
         "redis-away",
         f"{control.where} does not answer: {masked(str(error))}",
-        remedy="see to Redis; then start the runtime again, nothing is lost",
+        remedy="make Redis reachable, then start the runtime again; nothing is lost",
     )
 
 

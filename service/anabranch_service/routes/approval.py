@@ -47,7 +47,7 @@ async def refuse_plan(ctx: Ctx, response: Response, if_match: IfMatch = None) ->
     if seen.is_approved:
         raise Conflict(
             "already-approved",
-            "the plan has been approved, and is published at the next boundary",
+            "the plan has been approved, and is published at the next epoch boundary",
             remedy="wait for the next plan, or change a query or a setting: then it is proposed "
             "anew",
         )

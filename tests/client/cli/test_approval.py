@@ -34,7 +34,7 @@ def test_a_plan_is_shown_and_approved(url: str, shop: Client, service: Service) 
     assert shop.held_plan().state == "waiting"
     done = run("plan", "approve", "--yes", url=url)
     assert done.exit_code == 0, done.output
-    assert "approved: published at the next boundary" in done.stdout
+    assert "approved: published at the next epoch boundary" in done.stdout
     late = run("plan", "refuse", "--yes", url=url)
     assert late.exit_code == 1
     assert "has been approved" in late.stderr

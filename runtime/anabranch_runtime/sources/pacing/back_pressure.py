@@ -25,7 +25,7 @@ Small batches reveal the fixed cost but not the rate. A batch with less than hal
 raises the limit. If the fixed cost determines the limit, such a batch lowers it only if it took
 longer than a full batch should.
 
-Pure. Replays are unaffected, as a batch's content is fixed by Spark's offset log before it starts.
+Pure. A repeated batch is unaffected: its input is in the journal.
 """
 
 from __future__ import annotations
