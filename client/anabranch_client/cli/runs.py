@@ -121,7 +121,7 @@ def query_plan(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> Non
 def query_history(
     name: Name,
     last: Annotated[
-        int, typer.Option(min=1, max=1440, help="Newest minutes; a day is kept.")
+        int, typer.Option(min=1, max=1440, help="Number of minutes to show, at most a day.")
     ] = 1440,
     minutes: Annotated[int, typer.Option(min=1, max=240, help="Minutes of a row.")] = 60,
     url: Url = DEFAULT_URL,

@@ -29,7 +29,7 @@ Windows = Annotated[
 ]
 Values = Annotated[
     list[str] | None,
-    typer.Option("--parameter", help="name=value of a parameter, ':name' (repeatable)."),
+    typer.Option("--parameter", help="Value of the parameter :name, as name=value (repeatable)."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes without making them.")]
 Dialect = Annotated[

@@ -86,7 +86,7 @@ def file_options(path: str | None, options: Mapping[str, str]) -> FileOptions:
             "incomplete-source",
             "a files source needs the path of a directory",
             field="source.path",
-            remedy="give it, as the runtime sees it",
+            remedy="give the path on the machine of the runtime",
         )
     type = choice(FileType, options, "type", FileType.PARQUET)
     names = ("type", "pattern", "order", *POLICIES)

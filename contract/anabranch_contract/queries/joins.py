@@ -428,11 +428,11 @@ class JoinQuery:
         derived: key expressions that are not plain columns: (stream, text) -> expression over the
             stream's columns (``Column.alias`` empty).
         view: the post-join part, which reads the projection's columns.
-        outer: the outer join of the left rows (results of the join ``left``) with their pairs
-            (results of this join; for look-ups after the first, of ``others``). It reads the
-            projection's columns. A view reads the outer join's rows, not joined rows.
+        outer: an outer join over this join. Its left rows are the results of ``left``; its pairs
+            are the results of this join, and of ``others`` for look-ups after the first. It reads
+            the projection's columns, and a view reads its rows instead of joined rows.
         united: whether its results are a branch of a union. Branches have equal columns and the
-            same ``view``; the first branch lists the further branches in ``others``.
+            same ``view``; ``others`` of the first branch are the further branches.
         unsorted: whether the statement has an ORDER BY without effect, since results are written in
             the order in which they arise.
         looked_up: labels whose tuples complete no result: labels of tables, and of streams that

@@ -108,7 +108,7 @@ def _is_ranking(node: Node | None) -> bool:
     return function_over(node) in _FUNCTIONS
 
 
-# --- all rows ------------------------------------------------------------------------------------
+# --- window functions that keep all rows ---------------------------------------------------------
 
 
 def _with_windows(query: Unresolved, windows: Sequence[Node]) -> Unresolved:

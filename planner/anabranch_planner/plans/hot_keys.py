@@ -205,7 +205,7 @@ class _Loads:
         self.paths, self.takers = ruleset.paths, ruleset.takers
         self.users = users_of(self.paths, self.routes, self.subs)
         self.needs = Needs(self.routes)
-        #: Load of all stores, in seconds.
+        #: CPU seconds that all stores cost together.
         self.total = 0.0
         self.heads: dict[Edge, frozenset[Label]] = {}
         for rule in self.paths:

@@ -6,7 +6,8 @@ host of the matching row's partition, or on one of the hosts over which a hot va
 spread. The rules further determine the columns sent (:mod:`anabranch_contract.plans.needs`).
 
 Ignored: load shedding; filters of a query before the last step; steps that replace an incomplete
-intermediate result; backfills; and the spreading of rows on insert (as many cross as otherwise).
+intermediate result; backfills; and the spreading of rows on insert, which does not change how many
+rows cross.
 All stored rows of a hot value are taken to be spread over the current number of hosts.
 """
 

@@ -83,7 +83,7 @@ def _complete(format: str, path: str | None, options: Mapping[str, str]) -> None
             "incomplete-source",
             f"a {format} source needs the path of a directory",
             field="source.path",
-            remedy="give it, as the runtime sees it",
+            remedy="give the path on the machine of the runtime",
         )
     for name, text in options.items():
         if name.lower() in _POSITIVE and re.fullmatch(r"0*[1-9][0-9]{0,17}", text, re.A) is None:

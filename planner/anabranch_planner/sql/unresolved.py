@@ -370,7 +370,7 @@ NAMED = "anabranch_named"
 
 
 def called(node: Node, text: str) -> Node:
-    """Set the text of ``node`` in messages: that of the expression which it replaces."""
+    """Make messages show, for ``node``, the text of the expression that it replaces."""
     node.meta[_CALLED] = text
     return node
 

@@ -59,7 +59,7 @@ class CompletenessFiles:
 
     results: Path
     _written: dict[str, Completeness] = field(default_factory=dict)
-    #: The queries at the last call of :meth:`show`; equal objects have not changed since.
+    #: The queries at the last call of :meth:`show`; one that is the same object has not changed.
     _seen: Mapping[str, Activation] = field(default_factory=dict)
     _looked: float = -INTERVAL
 

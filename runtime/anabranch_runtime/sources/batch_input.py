@@ -366,9 +366,9 @@ def _is_same(record: StreamRecord, spec: Stream) -> bool:
 def _evolved(
     record: StreamRecord, spec: Stream | None
 ) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
-    """Return names and types of a stream's columns to read, and the columns that input may lack: as
-    of ``spec``, or as registered if the ruleset does not have the stream. Both are empty if no
-    column was added, widened or dropped.
+    """Return names and types of a stream's columns to read, and the columns that input may lack.
+    Both are taken from the ruleset's ``spec``, or from the registration if the ruleset does not
+    have the stream, and are empty if no column was added, widened or dropped.
     """
     known = record if spec is None else spec
     optional = frozenset(name for name, _ in (*known.added, *record.dropped))

@@ -37,7 +37,8 @@ QUIET, LONGEST = 0.25, 5.0
 PAUSES = 4.0
 #: Assumed least speed of writing files, bytes per second: loads wait longer for large files.
 WRITING = 50e6
-#: Maximum seconds of a load from one of Spark's sources, if that always has more input, or fails.
+#: Seconds after which a load from one of Spark's sources ends even if more input follows, or
+#: reading fails; else it ends when the source has no more input.
 LONGEST_READING = 3600.0
 #: Key in the offset of all feeds for their loads: id of a feed -> its load, as JSON.
 LOADS = "="

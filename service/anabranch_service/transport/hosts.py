@@ -41,7 +41,7 @@ _FOREIGN = Refusal(
 
 
 class CheckHost:
-    """Middleware that refuses requests for other hosts, and changes by foreign pages."""
+    """Middleware that refuses requests for other hosts, and changes by pages of other origins."""
 
     def __init__(
         self, app: ASGIApp, *, names: Collection[str], origins: Collection[str] = ()

@@ -63,7 +63,7 @@ def table_options(format: str, path: str | None, options: Mapping[str, str]) -> 
             "incomplete-source",
             "a delta source needs the path of a table",
             field="source.path",
-            remedy="give it, as the runtime sees it",
+            remedy="give the path on the machine of the runtime",
         )
     if format == ICEBERG and path:
         raise StreamError(

@@ -83,8 +83,8 @@ def read_columns(
 
 @dataclass(slots=True)
 class _ReadSlots:
-    """Values of slots (see ``kernel``), and the rows with a value that does not fit; the last of
-    them stands for values that do not count.
+    """Values per slot (see ``kernel``), and the rows with a value that does not fit. The last slot
+    is a dummy, for values that are not read.
     """
 
     data: NDArray[np.uint8]
