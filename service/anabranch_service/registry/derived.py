@@ -123,7 +123,7 @@ class Queries:
         return users
 
     def callers_of(self, function: str) -> Callable[[Sequence[QueryRecord]], list[str]]:
-        """Return a callable that selects, among given runs, the live ones that call ``function``."""
+        """Return a callable that selects, among given runs, live ones that call ``function``."""
 
         def callers(records: Sequence[QueryRecord]) -> list[str]:
             live = (
