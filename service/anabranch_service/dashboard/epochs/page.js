@@ -71,8 +71,15 @@ function showTimeline() {
   at("older").hidden = !older;
 }
 
+/** Put the epochs named in the address into the form; not while somebody may be typing there. */
+function fill() {
+  const { from, to } = asked();
+  if (to !== null) [at("from").value, at("to").value] = [from ?? "", to];
+}
+
 function go(from, to) {
   history.pushState(null, "", hrefOf(from, to));
+  fill();
   showTimeline();
   showDiff().then(() => at("diff-title").focus());
 }
@@ -84,7 +91,6 @@ async function showDiff() {
   const text = hrefOf(from, to);
   if (shown === text) return;
   shown = text;
-  [at("from").value, at("to").value] = [from ?? "", to];
   try {
     const response = await ask(`/v1/epochs/${to}/diff${from === null ? "" : `?from=${from}`}`);
     const answer = await response.json();
@@ -113,7 +119,8 @@ function unitOf(number) {
 
 function show(answer) {
   const { diff } = answer;
-  if (diff) at("from").value = diff.epoch;
+  // Not over what somebody types meanwhile.
+  if (diff && at("from").value === "") at("from").value = diff.epoch;
   at("diff-note").textContent = diff
     ? diff.unchanged
       ? "The same steps and stores."
@@ -164,6 +171,7 @@ async function refresh(more = false) {
     if (asked().to === null && first && !shown) {
       const entry = view.folded(epochs)[0];
       history.replaceState(null, "", hrefOf(entry.before?.epoch ?? null, entry.first.epoch));
+      if (at("to").value === "") fill();
       showTimeline();
     }
     await showDiff();
@@ -179,9 +187,11 @@ at("choose").addEventListener("submit", (event) => {
   go(Number(at("from").value), Number(at("to").value));
 });
 window.addEventListener("popstate", () => {
+  fill();
   showTimeline();
   showDiff();
 });
 
+fill();
 followHeld();
 poll(refresh, POLL_MS);
