@@ -85,7 +85,7 @@ def test_any_two_epochs_are_compared_by_their_address(browser: Browser, shop: Se
         page.get_by_label("to", exact=True).fill("4711")
         page.get_by_role("button", name="Compare").click()
         expect(page.locator("#refusal")).to_contain_text("epoch 4711 has not been published")
-        # The page asks again after a while, and leaves the field to whoever types there.
+        # The page asks again after a while, and keeps the text that somebody types there.
         with page.expect_response("**/v1/epochs/4711/diff*") as answer:
             page.get_by_label("to", exact=True).fill("5")
         answer.value.finished()
