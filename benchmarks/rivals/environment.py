@@ -13,10 +13,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
+
+import pyarrow as pa
 
 from benchmarks.report.figures import ROOT, tell
 
@@ -162,6 +164,26 @@ class Environment:
         for path in sorted(chosen):
             found.update(str(path.relative_to(source)).encode() + b"\0" + path.read_bytes())
         return found.hexdigest()
+
+
+def file_parts(
+    streams: Mapping[str, pa.Table], folder: Path, *, files: int, used: int
+) -> Iterator[tuple[Path, pa.Table]]:
+    """Yield the first parts of equal length of each stream, with their paths without a suffix.
+
+    Args:
+        streams: stream -> its rows.
+        folder: gets a folder for each stream.
+        files: number of parts of all rows of a stream.
+        used: number of these that are yielded; parts without rows are left out.
+    """
+    for name, rows in streams.items():
+        (folder / name).mkdir(parents=True)
+        length = -(-rows.num_rows // files)
+        for number in range(used):
+            part = rows.slice(number * length, length)
+            if part.num_rows:
+                yield folder / name / str(number), part
 
 
 def java_program(name: str) -> str:

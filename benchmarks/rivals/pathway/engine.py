@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from benchmarks.rivals.environment import Environment, RivalError, Spent, output
+from benchmarks.rivals.environment import Environment, RivalError, Spent, file_parts, output
 
 ENVIRONMENT = Environment("pathway")
 _PROGRAM = Path(__file__).with_name("joins.py")
@@ -33,21 +33,9 @@ class Tree:
 
 
 def write_input(streams: Mapping[str, pa.Table], folder: Path, *, files: int, used: int) -> None:
-    """Write each stream as CSV files of equal length.
-
-    Args:
-        streams: stream -> its rows.
-        folder: gets a folder for each stream.
-        files: number of files for all rows.
-        used: number of these that are written.
-    """
-    for name, rows in streams.items():
-        (folder / name).mkdir(parents=True)
-        length = -(-rows.num_rows // files)
-        for number in range(used):
-            part = rows.slice(number * length, length)
-            if part.num_rows:
-                duckdb.from_arrow(part).write_csv(str(folder / name / f"{number}.csv"), header=True)
+    """Write each stream as CSV files of equal length; arguments as for :func:`file_parts`."""
+    for path, part in file_parts(streams, folder, files=files, used=used):
+        duckdb.from_arrow(part).write_csv(str(path.with_suffix(".csv")), header=True)
 
 
 def run(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
 
-from benchmarks.rivals.environment import Spent, output
+from benchmarks.rivals.environment import Spent, file_parts, output
 
 VERSION = pyspark.__version__
 _PROGRAM = Path(__file__).with_name("joins.py")
@@ -27,21 +27,9 @@ class StateStore(StrEnum):
 
 
 def write_input(streams: Mapping[str, pa.Table], folder: Path, *, files: int, used: int) -> None:
-    """Write each stream as Parquet files of equal length.
-
-    Args:
-        streams: stream -> its rows.
-        folder: gets a folder for each stream.
-        files: number of files for all rows.
-        used: number of these that are written.
-    """
-    for name, rows in streams.items():
-        (folder / name).mkdir(parents=True)
-        length = -(-rows.num_rows // files)
-        for number in range(used):
-            part = rows.slice(number * length, length)
-            if part.num_rows:
-                pq.write_table(part, folder / name / f"{number}.parquet")
+    """Write each stream as Parquet files of equal length; arguments as for :func:`file_parts`."""
+    for path, part in file_parts(streams, folder, files=files, used=used):
+        pq.write_table(part, path.with_suffix(".parquet"))
 
 
 def run(

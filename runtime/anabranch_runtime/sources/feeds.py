@@ -6,11 +6,10 @@ has a new id, and starts from its beginning, when its stream is redefined or reg
 for a new version of a table.
 
 Planning fills a batch with as many rows as the driver allows (``InputControl.limit``; see
-``back_pressure``), shared among feeds in proportion to their waiting rows. Beside live streams, a
-batch has few enough rows of snapshots (``InputControl.pace``; see ``snapshot_pace``). It also
-reports the
-progress of the feeds (``InputControl.streams``). An unreadable feed stays at its offset and is
-reported; the other feeds advance.
+``back_pressure``), shared among feeds in proportion to their waiting rows. Beside live streams, the
+rows of snapshots have a limit of their own (``InputControl.pace``; see ``snapshot_pace``). Planning
+also reports the progress of the feeds (``InputControl.streams``). An unreadable feed stays at its
+offset and is reported; the other feeds advance.
 
 The driver holds a feed (``InputControl.held``) when a planned piece of it could not be read: no
 more of it is planned, except a trial to read it from time to time. The offset counts trials, so a

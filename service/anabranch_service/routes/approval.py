@@ -48,8 +48,8 @@ async def refuse_plan(ctx: Ctx, response: Response, if_match: IfMatch = None) ->
         raise Conflict(
             "already-approved",
             "the plan has been approved, and is published at the next epoch boundary",
-            remedy="wait for the next plan, or change a query or a setting: then it is proposed "
-            "anew",
+            remedy="wait for the next plan, or change a query or a setting, so that a new plan is "
+            "proposed",
         )
     answer = await _out(ctx, held, record, "refused", response)
     if not await ctx.store.refuse(seen, held):

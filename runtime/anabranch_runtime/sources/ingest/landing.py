@@ -116,7 +116,7 @@ def numbers(home: Path) -> list[int]:
 
 
 def read_landed(home: Path, number: int) -> Landed | None:
-    """Read a landed batch; None if there is no batch of that number.
+    """Read a landed batch; None if no batch has the number.
 
     Raises:
         StateError: ``damaged-landed-batch``, ``unknown-version``.

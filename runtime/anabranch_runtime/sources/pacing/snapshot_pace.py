@@ -1,4 +1,4 @@
-"""Limit on a snapshot's rows in the next batch, for a low latency of live streams beside it.
+"""Limit on the rows of snapshots in the next batch, which keeps the latency of live streams low.
 
 Design. A row of a live stream waits for the end of the running batch, then for the end of its own.
 So a batch with many rows of a snapshot should take ``SLOWDOWN`` times as long as a batch with few.
