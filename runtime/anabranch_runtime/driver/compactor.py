@@ -4,13 +4,15 @@ A probe reads every segment of a store, so segments are merged in a tiered LSM t
 ``fanout`` segments of a level become one of the next. A merge may take longer than several batches.
 So it runs in its own thread, over segments that never change, and its output replaces them in the
 manifest of the next committed batch. Before that commit, or after a crash, the output is a file
-that no manifest names.
+that no manifest names. Segments of batches are merged in one thread, merged ones in another: a
+merge of millions of rows does not hold up those of the last batches (ADR 0124).
 
-On one host the thread merges itself, in compiled code and at low priority, so that tasks go first.
-On a cluster it waits for the hosts of the partitions, which merge concurrently (``spark.merges``).
+On one host the threads merge themselves, in compiled code and at low priority, so that tasks go
+first. On a cluster they wait for the hosts of the partitions, which merge concurrently
+(``spark.merges``).
 
 The number of segments stays bounded: if a store partition has ``STALL * fanout`` segments of one
-level, the next batch waits until the running merge has ended.
+level, the next batch waits until the merges of this thread have ended.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,9 +29,9 @@ import structlog
 
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.measurements import Writes
-from anabranch_runtime.epochs.annihilation import Boundaries, boundaries, still_right
+from anabranch_runtime.epochs.annihilation import boundaries, still_right
 from anabranch_runtime.epochs.layout import Layout, layouts
-from anabranch_runtime.epochs.merging import LARGEST, STALL, QuietStores, backlog, merges, replaced
+from anabranch_runtime.epochs.merging import LARGEST, STALL, QuietStores, merges, replaced
 from anabranch_runtime.epochs.table_versions import sides, superseding
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.manifest import State, StoreState
@@ -50,6 +52,14 @@ _LOG = structlog.get_logger("anabranch.runtime")
 TOGETHER = 1 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A merge that has ended; without an outcome it has failed and may be tried again."""
+
+    work: Compaction
+    outcome: Segment | StateError | None
+
+
 @dataclass(slots=True)
 class Compactor:
     """Running merges, and finished ones that wait for a commit.
@@ -68,16 +78,17 @@ class Compactor:
     beside: bool = False
     queue: Callable[[Compaction], str | None] = lambda _: None
     leaving: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
-    _done: list[tuple[Merge, Segment | StateError]] = field(default_factory=list)
-    #: Number of merges in ``_done`` that :meth:`settle` has seen; the thread may add more.
+    #: Whether segments of batches are merged -> their thread, bytes of its largest merge.
+    _threads: dict[bool, tuple[threading.Thread, int]] = field(default_factory=dict)
+    _ended: list[_Ended] = field(default_factory=list)
+    #: Number of merges in ``_ended`` that :meth:`settle` has seen; threads may add more.
     _seen: int = 0
-    #: Boundaries between rows that readers distinguish, at the start of the last merges.
-    _boundaries: Boundaries = field(default_factory=dict)
+    #: Segments of merges that have begun and are not settled.
+    _taken: set[Segment] = field(default_factory=set)
     _quiet: QuietStores = field(default_factory=QuietStores)
-    #: Bytes of the segments that were due to be merged at the last check.
+    #: Bytes of segments that were due to be merged, or being merged, at the last check.
     due_bytes: int = 0
-    #: Finished merges that :meth:`take_spent` has not returned yet; the thread may add more.
+    #: Finished merges that :meth:`take_spent` has not returned yet; threads may add more.
     _spent: list[Writes] = field(default_factory=list)
 
     def settle(self, state: State) -> State:
@@ -90,16 +101,17 @@ class Compactor:
             StateError: a part that is still needed can't be read.
         """
         stores, (stored, merged) = dict[str, StoreState](), state.measured.written
-        self._seen = len(self._done)
-        now = boundaries(state) if self._boundaries else {}
-        for merge, outcome in self._done[: self._seen]:
-            name = _store(merge)
+        self._seen = len(self._ended)
+        ended = self._ended[: self._seen]
+        now = boundaries(state) if any(one.work.boundaries for one in ended) else {}
+        for work, outcome in ((one.work, one.outcome) for one in ended):
+            merge, name = work.merge, _store(work.merge)
             store = stores.get(name) or state.stores.get(name)
-            if store is None or not set(merge.segments) <= set(store.segments):
+            if store is None or outcome is None or not set(merge.segments) <= set(store.segments):
                 continue
             if isinstance(outcome, StateError):
                 raise outcome
-            used = {n: b for n, b in self._boundaries.items() if n in store.streams}
+            used = {n: b for n, b in work.boundaries.items() if n in store.streams}
             if used and not still_right(used, now, merge, outcome):
                 continue
             found = replaced(store.segments, merge, outcome)
@@ -111,9 +123,10 @@ class Compactor:
     def settled(self, state: State) -> None:
         """Forget the merges seen by :meth:`settle`, now committed; delete their unused files."""
         named = {s.path for store in state.stores.values() for s in store.segments}
-        written = (o.path for _, o in self._done[: self._seen] if not isinstance(o, StateError))
-        durable(self.root).discard(path for path in written if path not in named)
-        del self._done[: self._seen]
+        ended = self._ended[: self._seen]
+        durable(self.root).discard(path for path in _packs(ended) if path not in named)
+        self._taken.difference_update(s for one in ended for s in one.work.merge.segments)
+        del self._ended[: self._seen]
         self._seen = 0
 
     @property
@@ -131,34 +144,64 @@ class Compactor:
     @property
     def pending(self) -> frozenset[str]:
         """Names of packs of finished merges that no manifest names yet."""
-        return frozenset(o.path for _, o in list(self._done) if not isinstance(o, StateError))
+        return _packs(list(self._ended))
 
     def begin(self, state: State, ruleset: Ruleset, fanout: int, most: int | None = None) -> None:
         """Merge the due segments of ``state`` into segments of at most ``most`` bytes (None: any
-        number), unless a merge is running; returns at once, unless compaction is far behind.
+        number) in the threads that are free; returns at once, unless compaction is far behind.
         """
-        if self._thread is not None and self._thread.is_alive():
-            if backlog(state, ruleset, fanout, most, self._quiet) < STALL * fanout:
-                return
-            started = time.perf_counter()
-            self._thread.join()
-            waited = round(time.perf_counter() - started, 3)
-            _LOG.warning("a batch waited for compaction", seconds=waited)
-        if self._done:
+        found = merges(state, ruleset, fanout, most, self._quiet, self._taken)
+        self.due_bytes = sum(due.bytes for due in found) + sum(s.bytes for s in self._taken)
+        # Merged segments first; new ones begin beside them only as far as memory allows.
+        for lowest in (False, True):
+            some = [due for due in found if (due.segments[0].level == 0) is lowest]
+            far_behind = any(due.behind >= STALL * fanout for due in some)
+            if far_behind:
+                self._wait(lowest)
+            if not some or self._bytes(lowest) is not None:
+                continue
+            beside = self._bytes(not lowest)
+            if beside is not None and most is not None:
+                fit = [due for due in some if beside + due.bytes <= most]
+                if far_behind and not fit:
+                    self._wait(not lowest)
+                else:
+                    some = fit
+            if some:
+                self._merge(lowest, some, state, ruleset)
+
+    def _bytes(self, lowest: bool) -> int | None:
+        """Return the bytes of the largest merge of the thread for segments of batches (``lowest``)
+        or for merged ones; None while it is free.
+        """
+        thread, largest = self._threads.get(lowest, (None, 0))
+        return largest if thread is not None and thread.is_alive() else None
+
+    def _wait(self, lowest: bool) -> None:
+        if self._bytes(lowest) is None:
             return
-        found = merges(state, ruleset, fanout, most, self._quiet)
-        self.due_bytes = sum(s.bytes for merge in found for s in merge.segments)
-        if not found:
-            return
-        layout, since = Layout(ruleset, layouts(state)), superseding(state)
-        self._boundaries = boundaries(state)
+        started = time.perf_counter()
+        self._threads[lowest][0].join()
+        waited = round(time.perf_counter() - started, 3)
+        _LOG.warning("a batch waited for compaction", seconds=waited)
+
+    def _merge(self, lowest: bool, found: Sequence[Merge], state: State, ruleset: Ruleset) -> None:
+        works = self._works(found, state, ruleset)
         if not self.beside:
-            self._run(found, layout, since)
+            self._run(works)
             return
-        self._thread = threading.Thread(
-            target=self._run, args=(found, layout, since), name="compaction", daemon=True
-        )
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=(works,), name="compaction", daemon=True)
+        self._threads[lowest] = thread, max(merge.bytes for merge in found)
+        thread.start()
+
+    def _works(self, found: Sequence[Merge], state: State, ruleset: Ruleset) -> list[Compaction]:
+        """Return ``found`` as work, with their segments taken."""
+        root, objects = str(self.root), durable(self.root).uri
+        layout, since, seen = Layout(ruleset, layouts(state)), superseding(state), boundaries(state)
+        self._taken.update(s for merge in found for s in merge.segments)
+        return [
+            Compaction(root, merged_pack(), merge, layout, since, objects, seen) for merge in found
+        ]
 
     def rewrite(self, state: State, ruleset: Ruleset) -> None:
         """Merge the segments of each store partition into as few as possible, synchronously."""
@@ -171,22 +214,19 @@ class Compactor:
                     runs.append([])
                 runs[-1].append(segment)
         found = [Merge(tuple(run)) for runs in parts.values() for run in runs if len(run) > 1]
-        self._boundaries = boundaries(state)
-        self._run(found, Layout(ruleset, layouts(state)), superseding(state))
+        self._run(self._works(found, state, ruleset))
 
     def close(self) -> None:
-        """Wait for the running merge to end; its output is dropped."""
+        """Wait for the running merges to end; their output is dropped."""
         self.leaving.set()
-        if self._thread is not None:
-            self._thread.join()
+        for thread, _ in self._threads.values():
+            thread.join()
 
-    def _run(self, found: Sequence[Merge], layout: Layout, since: Mapping[str, int]) -> None:
+    def _run(self, works: Sequence[Compaction]) -> None:
         if self.beside:
             give_way()
-        root, objects = str(self.root), durable(self.root).uri
         by_queue: dict[str | None, list[Compaction]] = defaultdict(list)
-        for merge in found:
-            work = Compaction(root, merged_pack(), merge, layout, since, objects, self._boundaries)
+        for work in works:
             by_queue[self.queue(work)].append(work)
         queues = list(by_queue.values())
         threads = [threading.Thread(target=self._each, args=(one,)) for one in queues[1:]]
@@ -205,7 +245,7 @@ class Compactor:
                 # If a merge of the group fails, each runs on its own, to find the damaged segment.
                 with suppress(StateError):
                     for work, merged in zip(works, compact_together(works), strict=True):
-                        self._merged(work.merge, merged)
+                        self._merged(work, merged)
                     continue
             for work in works:
                 self._alone(work)
@@ -214,20 +254,21 @@ class Compactor:
         try:
             merged = self.work(work)
         except StateError as error:
-            self._done.append((work.merge, error))
+            self._ended.append(_Ended(work, error))
         except Exception as error:
             if not self.beside:
                 raise
             # For example an error of Spark. The state is unchanged; a later batch retries the
             # merge.
             _LOG.warning("merge failed", store=_store(work.merge), error=str(error)[:2000])
+            self._ended.append(_Ended(work, None))
         else:
-            self._merged(work.merge, merged)
+            self._merged(work, merged)
 
-    def _merged(self, merge: Merge, merged: MergedSegment) -> None:
+    def _merged(self, work: Compaction, merged: MergedSegment) -> None:
         segment = merged.segment
         self._spent.append(Writes(1, segment.rows, merged.seconds))
-        self._done.append((merge, segment))
+        self._ended.append(_Ended(work, segment))
         _LOG.info(
             "merged",
             store=segment.store,
@@ -242,13 +283,18 @@ def _groups(queue: Sequence[Compaction]) -> list[list[Compaction]]:
     """Return groups of successive merges: of at most :data:`TOGETHER` bytes, or of one merge."""
     groups, room = list[list[Compaction]](), 0
     for work in queue:
-        size = sum(segment.bytes for segment in work.merge.segments)
+        size = work.merge.bytes
         if size > room:
             groups.append([])
             room = TOGETHER
         groups[-1].append(work)
         room -= size
     return groups
+
+
+def _packs(ended: Iterable[_Ended]) -> frozenset[str]:
+    """Return the names of the packs of ``ended`` merges."""
+    return frozenset(one.outcome.path for one in ended if isinstance(one.outcome, Segment))
 
 
 def _store(merge: Merge) -> str:

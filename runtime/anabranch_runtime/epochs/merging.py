@@ -11,8 +11,9 @@ reads at most ``SPANS * fanout`` segments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.merging import FANOUT, SPANS
@@ -26,6 +27,17 @@ STALL = 4
 #: Maximum rows of a merged segment. A merge needs about 100 bytes of memory per row, and a probe of
 #: several segments of this size costs little more than one of a larger segment.
 LARGEST = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class DueMerge(Merge):
+    """A merge that may begin.
+
+    Attributes:
+        behind: number of segments of its level and partition.
+    """
+
+    behind: int
 
 
 @dataclass(slots=True)
@@ -52,23 +64,14 @@ def merges(
     fanout: int = FANOUT,
     most: int | None = None,
     quiet: QuietStores | None = None,
-) -> tuple[Merge, ...]:
-    """Return possible merges of segments in the stores of ``ruleset``, largest first; a merged
-    segment has about ``most`` bytes at most. Stores of ``quiet`` are skipped.
+    taken: Collection[Segment] = (),
+) -> tuple[DueMerge, ...]:
+    """Return possible merges of segments in the stores of ``ruleset``, largest first, without the
+    segments ``taken`` by running merges; a merged segment has about ``most`` bytes at most. Stores
+    of ``quiet`` are skipped.
     """
-    found = [merge for _, merge in _groups(state, ruleset, fanout, most, quiet)]
-    return tuple(sorted(found, key=lambda m: -sum(s.rows for s in m.segments)))
-
-
-def backlog(
-    state: State,
-    ruleset: Ruleset,
-    fanout: int = FANOUT,
-    most: int | None = None,
-    quiet: QuietStores | None = None,
-) -> int:
-    """Return the greatest number of segments on any mergeable level of a partition."""
-    return max((len(group) for group, _ in _groups(state, ruleset, fanout, most, quiet)), default=0)
+    found = _due(state, ruleset, fanout, most, quiet, taken)
+    return tuple(sorted(found, key=lambda due: -sum(s.rows for s in due.segments)))
 
 
 def merge_groups(
@@ -97,26 +100,41 @@ def replaced(segments: Sequence[Segment], merge: Merge, by: Segment) -> tuple[Se
     return (*segments[:at], by, *(s for s in segments[at:] if s not in parts))
 
 
-def _groups(
-    state: State, ruleset: Ruleset, fanout: int, most: int | None, quiet: QuietStores | None
-) -> Iterator[tuple[list[Segment], Merge]]:
-    """Yield (segments of a level, their merge) for each mergeable level of each partition."""
+def _due(
+    state: State,
+    ruleset: Ruleset,
+    fanout: int,
+    most: int | None,
+    quiet: QuietStores | None,
+    taken: Collection[Segment],
+) -> Iterator[DueMerge]:
+    """Yield the merge of each mergeable level of each partition."""
     needed = needed_from(state, ruleset)
     key = ruleset.id, fanout, most, state.debt.past, versions_of(state)
     known = {} if quiet is None else quiet.look(*key)
+    busy = {segment.store for segment in taken}
     for spec in ruleset.stores:
         store = state.stores[spec.id]
         if len(store.segments) < fanout or known.get(spec.id) is store.segments:
             continue
         durations = () if needed is None else _durations(store.segments, needed(store))
-        still = True
+        still = spec.id not in busy
         for group in _levels(store.segments, sides(state, store)):
-            merge = _merge(group, durations, fanout, most=most)
-            if merge is not None:
-                still = False
-                yield group, merge
+            for run in _free(group, taken) if spec.id in busy else [group]:
+                merge = _merge(run, durations, fanout, most=most)
+                if merge is not None:
+                    still = False
+                    yield DueMerge(merge.segments, len(group))
+                    break
         if still:
             known[spec.id] = store.segments
+
+
+def _free(group: Sequence[Segment], taken: Collection[Segment]) -> Iterator[list[Segment]]:
+    """Yield the runs of neighbours in ``group`` between segments of ``taken``."""
+    for is_taken, run in groupby(group, key=taken.__contains__):
+        if not is_taken:
+            yield list(run)
 
 
 def _levels(

@@ -1,6 +1,6 @@
 """Merges of segments on a cluster: by the host that owns the partition, else by the driver.
 
-A worker process of the owner merges while it runs tasks, in one thread of low priority. So no slot
+A worker process of the owner merges while it runs tasks, in threads of low priority. So no slot
 is taken from a batch, the segments need not be fetched, and the merged segment is on the host that
 probes it. The driver sends the order to the process's server of messages. If there is no process,
 or the call fails, the driver merges into another pack: at most one of the two is committed.
@@ -35,10 +35,10 @@ from anabranch_runtime.task.context import BatchContext
 _LOG = structlog.get_logger("anabranch.runtime")
 #: Type of the Flight action of a merge, and its timeout in seconds.
 REQUEST, PATIENCE = "merge", 600.0
-#: Runs one merge at a time, since the memory limit provides for one merge per host.
-_MERGING = ThreadPoolExecutor(1, thread_name_prefix="merge", initializer=give_way)
-#: Lock held during a merge; event set after a merge, until the next call of :func:`lately`.
-_UNDER_WAY, _LATELY = threading.Lock(), threading.Event()
+#: One thread for segments of batches, one for merged ones (:class:`Compactor`).
+_MERGING = ThreadPoolExecutor(2, thread_name_prefix="merge", initializer=give_way)
+#: Packs that running merges write; event set after a merge, until the next call of :func:`lately`.
+_UNDER_WAY, _LATELY = list[str](), threading.Event()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def take_orders(office: PostOffice, context: BatchContext) -> None:
 
 def lately() -> bool:
     """Whether a merge has run in this process since the last call of this function."""
-    found = _LATELY.is_set() or _UNDER_WAY.locked()
+    found = _LATELY.is_set() or bool(_UNDER_WAY)
     _LATELY.clear()
     return found
 
@@ -145,14 +145,15 @@ def _merged(context: BatchContext, body: bytes) -> bytes:
         task_ruleset(context.root, url, namespace, order.ruleset), {order.store.id: order.store}
     )
     merge, objects = Merge(order.segments), context.objects
+    work = Compaction(
+        context.root, order.pack, merge, layout, order.since, objects, order.boundaries
+    )
+    _UNDER_WAY.append(order.pack)
     try:
-        with _UNDER_WAY:
-            work = Compaction(
-                context.root, order.pack, merge, layout, order.since, objects, order.boundaries
-            )
-            found = compact(work)
+        found = compact(work)
     except StateError as error:
         return codec.dumps(Answer(complaint(error, "its host", Path(context.root)))).encode()
     finally:
         _LATELY.set()
+        _UNDER_WAY.remove(order.pack)
     return codec.dumps(Answer(None, found.segment, found.seconds)).encode()

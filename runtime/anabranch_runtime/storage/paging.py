@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -56,15 +58,25 @@ def map_file(path: Path) -> Mapped:
 
 
 def fits(size: int, proc: Path = _PROC, groups: Path = _GROUPS) -> bool:
-    """Whether ``size`` bytes of files will stay in memory once they have been read.
+    """Whether ``size`` bytes of files will stay in memory once they have been read, by the memory
+    of this second.
 
     Unknown counts as True, for example on systems without ``/proc``.
 
     Args:
         proc, groups: the folders ``/proc`` and of control groups.
     """
+    room = _room(proc, groups, int(time.monotonic()))
+    return room is None or size * _SHARE <= room
+
+
+@lru_cache(maxsize=1)
+def _room(proc: Path, groups: Path, _second: int) -> int | None:
+    """Return the bytes available for pages of files; None if unknown. Reading the kernel's files
+    takes 0.2 ms, so a result serves for a second.
+    """
     left = [_on_host(proc), *_in_groups(proc, groups)]
-    return all(size * _SHARE <= room for room in left if room is not None)
+    return min((room for room in left if room is not None), default=None)
 
 
 def _on_host(proc: Path) -> int | None:

@@ -113,6 +113,11 @@ class Merge:
 
     segments: tuple[Segment, ...]
 
+    @property
+    def bytes(self) -> int:
+        """Size of the segments on disk in bytes."""
+        return sum(segment.bytes for segment in self.segments)
+
 
 @dataclass(frozen=True, slots=True)
 class IndexKey:

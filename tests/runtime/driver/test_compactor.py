@@ -83,8 +83,8 @@ def ended() -> None:
             thread.join(PATIENCE)
 
 
-def begin(compactor: Compactor, state: State, fanout: int = 3) -> None:
-    compactor.begin(state, RULES, fanout)
+def begin(compactor: Compactor, state: State, most: int | None = None) -> None:
+    compactor.begin(state, RULES, 3, most)
 
 
 def commit(compactor: Compactor, state: State) -> State:
@@ -232,6 +232,97 @@ def test_a_batch_waits_for_compaction_that_is_far_behind(worker: Worker, tmp_pat
     assert spans(commit(compactor, stored(range(3 * STALL))))[0] == (0, 2)
 
 
+def upper(first: int, count: int) -> list[Segment]:
+    """``count`` merged segments, of three batches each, from the batch ``first``."""
+    starts = range(first, first + 3 * count, 3)
+    return [segment("R/1", (n, n + 2), level=1, name="m") for n in starts]
+
+
+def test_segments_of_batches_are_merged_beside_a_large_merge(
+    worker: Worker, tmp_path: Path
+) -> None:
+    slow, quick = worker, Worker(tmp_path)
+    quick.free.set()
+
+    def work(one: Compaction) -> MergedSegment:
+        return (slow if one.merge.segments[0].level else quick)(one)
+
+    compactor = Compactor(tmp_path, work, beside=True)
+    state = holding(stored(()), *upper(0, 4), segment("R/1", (12, 12)))
+    begin(compactor, state)
+    assert slow.begun.acquire(timeout=PATIENCE)
+    for batch in range(13, 13 + 3 * STALL):
+        newer = segment("R/1", (batch, batch))
+        state = commit(compactor, holding(state, *state.stores["R/1"].segments, newer))
+        begin(compactor, state)
+        for thread in threading.enumerate():
+            # The other one stands still: no batch of this loop may wait for it.
+            if thread.name == "compaction" and thread is not compactor._threads[False][0]:
+                thread.join(PATIENCE)
+    state = commit(compactor, state)
+    lengths = [1 + last - first for first, last in spans(state)]
+    assert lengths == [3] * (4 + STALL) + [1]
+    assert not slow.done
+    slow.free.set()
+    compactor.close()
+    state = commit(compactor, state)
+    assert spans(state)[0] == (0, 8)
+    assert [s.level for s in state.stores["R/1"].segments] == [2] + [1] * (1 + STALL) + [0]
+
+
+def test_a_batch_waits_only_for_merges_of_the_level_that_is_far_behind(
+    worker: Worker, tmp_path: Path
+) -> None:
+    compactor = Compactor(tmp_path, worker, beside=True)
+    begin(compactor, holding(stored(()), *upper(0, 3)))
+    assert worker.begun.acquire(timeout=PATIENCE)
+    begin(compactor, holding(stored(()), *upper(0, 3 * STALL - 1)))
+    full = holding(stored(()), *upper(0, 3 * STALL))
+    waiting = threading.Thread(target=begin, args=(compactor, full))
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    worker.free.set()
+    waiting.join(PATIENCE)
+    assert not waiting.is_alive()
+
+
+def test_merges_that_run_together_keep_the_limit_of_memory(worker: Worker, tmp_path: Path) -> None:
+    compactor = Compactor(tmp_path, worker, beside=True)
+    large, small = upper(0, 3), [segment("R/1", (n, n)) for n in range(9, 12)]
+    state = holding(stored(()), *large, *small)
+    least = sum(s.bytes for s in (*large, *small))
+    compactor.begin(state, RULES, 3, least - 1)
+    assert worker.begun.acquire(timeout=PATIENCE)
+    compactor.begin(state, RULES, 3, least - 1)
+    assert not worker.begun.acquire(timeout=0.2)
+    compactor.begin(state, RULES, 3, least)
+    assert worker.begun.acquire(timeout=PATIENCE)
+    worker.free.set()
+    compactor.close()
+    assert spans(commit(compactor, state)) == [(0, 8), (9, 11)]
+
+
+def test_a_batch_waits_for_the_memory_of_merges_where_it_is_far_behind(
+    worker: Worker, tmp_path: Path
+) -> None:
+    compactor = Compactor(tmp_path, worker, beside=True)
+    large, small = upper(0, 3), [segment("R/1", (n, n)) for n in range(9, 9 + 3 * STALL)]
+    most = 3 * max(s.bytes for s in (*large, *small))
+    begin(compactor, holding(stored(()), *large), most)
+    assert worker.begun.acquire(timeout=PATIENCE)
+    begin(compactor, holding(stored(()), *large, *small[1:]), most)
+    full = holding(stored(()), *large, *small)
+    waiting = threading.Thread(target=begin, args=(compactor, full, most))
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    worker.free.set()
+    waiting.join(PATIENCE)
+    compactor.close()
+    assert spans(commit(compactor, full))[:2] == [(0, 8), (9, 11)]
+
+
 def test_a_rewrite_makes_segments_as_large_as_may_be(worker: Worker, tmp_path: Path) -> None:
     worker.free.set()
     compactor = Compactor(tmp_path, worker)
@@ -312,7 +403,7 @@ def test_small_merges_share_a_pack(url: str, tmp_path: Path) -> None:
 
 def test_a_damaged_part_fails_its_own_merge_only(url: str, tmp_path: Path) -> None:
     one = merging(url, tmp_path, damage=True)
-    outcomes = {m.segments[0].store: found for m, found in one.compactor._done}
+    outcomes = {e.work.merge.segments[0].store: e.outcome for e in one.compactor._ended}
     error = outcomes.pop("R/1")
     assert isinstance(error, StateError)
     assert error.code == "damaged-segment"

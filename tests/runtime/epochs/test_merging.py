@@ -12,7 +12,7 @@ from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.merging import FANOUT, SPANS, rewrites
 from anabranch_runtime.epochs import merging
 from anabranch_runtime.epochs.lifecycle import enter_epoch
-from anabranch_runtime.epochs.merging import LARGEST, QuietStores, backlog, go_together, merges
+from anabranch_runtime.epochs.merging import LARGEST, QuietStores, go_together, merges
 from anabranch_runtime.epochs.retention import expire
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.storage.segment import Segment
@@ -37,6 +37,26 @@ def test_full_levels_are_merged_smallest_first_and_by_partition() -> None:
         tuple(range(0, 2 * FANOUT, 2)),
     }
     assert all(len({(s.store, s.partition, s.level) for s in m.segments}) == 1 for m in found)
+
+
+def test_segments_of_running_merges_are_passed_over() -> None:
+    known = rules(0, {"q": RS})
+    state = replace(enter_epoch(State(), known, 0), next_batch=50)
+    parts = tuple(segment("R/1", (i, i)) for i in range(11))
+    stores = {**state.stores, "R/1": replace(state.stores["R/1"], segments=parts)}
+    state, quiet = replace(state, stores=stores), QuietStores()
+
+    def due(*taken: int) -> list[tuple[int, ...]]:
+        found = merges(state, known, 3, quiet=quiet, taken={parts[n] for n in taken})
+        assert all(merge.behind == len(parts) for merge in found)
+        return [tuple(s.first_batch for s in merge.segments) for merge in found]
+
+    assert due() == [(0, 1, 2)]
+    assert due(0, 1, 2) == [(3, 4, 5)]
+    # Only neighbours are merged, so the two before the running merge wait for it.
+    assert due(2, 3, 4) == [(5, 6, 7)]
+    assert due(2, 5, 8) == []
+    assert due(9) == [(0, 1, 2)]
 
 
 def test_large_segments_are_left_as_they_are() -> None:
@@ -90,7 +110,7 @@ def live(known: Ruleset, batches: int, delay: int = 0) -> Life:
             store = replace(state.stores["R/1"], segments=kept)
             state = replace(state, stores={**state.stores, "R/1": store})
             life.written += made.rows
-        assert backlog(state, known, quiet=quiet) == backlog(state, known) == 0
+        assert merges(state, known, quiet=quiet) == merges(state, known) == ()
         life.stored.append(state.stores["R/1"].segments)
     return life
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from anabranch_runtime.storage import paging
 from anabranch_runtime.storage.paging import fits, map_file
 
 GIB = 1 << 30
@@ -17,7 +19,7 @@ def system(
 ) -> tuple[Path, Path]:
     """A ``/proc`` and a ``/sys/fs/cgroup`` that say so."""
     proc, tree = folder / "proc", folder / "cgroup"
-    (proc / "self").mkdir(parents=True)
+    (proc / "self").mkdir(parents=True, exist_ok=True)
     if available is not None:
         (proc / "meminfo").write_text(f"MemTotal: 1 kB\nMemAvailable:  {available // 1024} kB\n")
     (proc / "self" / "cgroup").write_text(cgroup)
@@ -58,6 +60,18 @@ def test_what_fits_is_up_to_the_host_and_every_control_group(
     assert fits(most or 1 << 60, proc, tree)
     if most is not None:
         assert not fits(most + 1024, proc, tree)
+
+
+def test_memory_is_looked_at_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 5.25
+    monkeypatch.setattr(paging, "time", SimpleNamespace(monotonic=lambda: clock))
+    proc, tree = system(tmp_path, 8 * GIB, "", {})
+    assert fits(3 * GIB, proc, tree)
+    system(tmp_path, 4 * GIB, "", {})
+    clock = 5.75
+    assert fits(3 * GIB, proc, tree)
+    clock = 6.0
+    assert not fits(3 * GIB, proc, tree)
 
 
 def test_nobody_knows_and_nothing_breaks(tmp_path: Path) -> None:

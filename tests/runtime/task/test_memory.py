@@ -17,7 +17,7 @@ from anabranch_contract.plans.ruleset import ProbeRule
 from anabranch_contract.protocol.merging import FANOUT
 from anabranch_runtime.__main__ import main
 from anabranch_runtime.epochs.lifecycle import enter_epoch
-from anabranch_runtime.epochs.merging import backlog, merges
+from anabranch_runtime.epochs.merging import merges
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.probe.probe import Prober
 from anabranch_runtime.state.coverage import Access
@@ -122,7 +122,6 @@ def test_the_limit_bounds_merges() -> None:
     size = FANOUT * max(p.bytes for p in parts)
     assert len(merges(state, known, most=size)) == 1
     assert merges(state, known, most=size - 1) == ()
-    assert backlog(state, known, most=size - 1) == 0
 
 
 def test_shares_add_up_to_less_than_the_limit() -> None:
