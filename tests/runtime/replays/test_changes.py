@@ -23,6 +23,7 @@ from tests.support.scenarios.changes import generate_with_changes, generate_with
 from tests.support.scenarios.run import assert_exact
 from tests.support.scenarios.seeds import (
     CHANGES_FEW,
+    CHANGES_HOSTS,
     CHANGES_MANY,
     UPSERTS_FEW,
     UPSERTS_HOSTS,
@@ -58,7 +59,7 @@ def test_many_changes_are_exact(seeds: Sequence[int], redis: str, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", parts(CHANGES_MANY[:50], 25), ids=lambda s: f"{s[0]}-{s[-1]}")
+@pytest.mark.parametrize("seeds", parts(CHANGES_HOSTS, 25), ids=lambda s: f"{s[0]}-{s[-1]}")
 def test_changes_on_several_hosts_are_exact(
     seeds: Sequence[int], redis: str, tmp_path: Path
 ) -> None:

@@ -142,9 +142,12 @@ HOSTS_FEW = (0, 3, 4, 5, 7, 8, 9, 10, 12)
 HOT_FEW = (20, 25, 28, 36)
 HOSTS_MANY = tuple(range(9000, 9100))
 
-#: In this process with streams of changes, by default and in ``make test-full``.
-CHANGES_FEW = (1, 7, 11)
+#: In this process with streams of changes, by default and in ``make test-full``. In 940003 a query
+#: ends when it has emitted a part of its past, inserts without their deletes.
+CHANGES_FEW = (1, 7, 11, 940003)
 CHANGES_MANY = tuple(range(10_400, 10_700))
+#: The same on several hosts. In 961003 a query ends before it has emitted any of its past.
+CHANGES_HOSTS = (*CHANGES_MANY[:50], 961003)
 
 #: Views over streams of changes, by default and in ``make test-full``.
 CHANGED_VIEWS_FEW = tuple(range(6))

@@ -44,9 +44,12 @@ OTHERS = {
     "e": {"id": pa.int32(), "v": pa.float64(), "g": pa.string()},
 }
 TABLE = {"t": {"v": pa.int32(), "n": pa.int64()}}
+#: A stream of changes with event times and little lateness.
+TIMED = {"f": {"k": pa.int32(), "v": pa.int64(), "ts": pa.timestamp("us", tz="UTC")}}
 _KINDS: dict[str, dict[str, Any]] = {
     "d": {"kind": "stream"},
     "t": {"kind": "table"},
+    "f": {"kind": "changes", "event_time": "ts", "lateness": "1 minute"},
     "e": {"kind": "upsert", "key": ["id"], "changes": {"operation": "op"}},
 }
 
