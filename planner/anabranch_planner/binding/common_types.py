@@ -48,8 +48,25 @@ def mismatch(left: Expr, right: Expr) -> QueryError:
     return QueryError(
         "type-mismatch",
         f"{_shown(left)} is of type {left.type}, {_shown(right)} of type {right.type}",
-        remedy=remedy if castable(other.type, kept.type) else "give both the same type",
+        remedy=remedy if castable(other.type, kept.type) else _same(left, right),
     )
+
+
+def _same(left: Expr, right: Expr) -> str:
+    """The remedy for types between which there is no cast; with a literal of the type needed."""
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, Literal) and (text := _EXAMPLES.get(other.type.kind)):
+            return f"write a literal of that type, such as {text}"
+    return "give both the same type"
+
+
+_EXAMPLES = {
+    **dict.fromkeys(TIMESTAMPS, "TIMESTAMP '2026-01-31 12:00:00'"),
+    TypeKind.DATE: "DATE '2026-01-31'",
+    TypeKind.BOOLEAN: "TRUE",
+    TypeKind.INTERVAL: "INTERVAL '5' MINUTE",
+    TypeKind.MONTHS: "INTERVAL '1' MONTH",
+}
 
 
 def _shown(expr: Expr) -> str:
