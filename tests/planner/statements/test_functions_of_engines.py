@@ -1,4 +1,5 @@
-"""Statements in PostgreSQL's dialect over random rows have the rows of a real PostgreSQL server."""
+"""Functions of other dialects have over random rows the values of their engines: of a PostgreSQL
+server, and of DuckDB."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from psycopg2.extras import execute_values
@@ -49,6 +51,18 @@ EXPRESSIONS = [
         r"'\.'", "'[^a-z]'", "'a.*b'", "'^.$'",
     )),
     "k IS NOT NULL", "(s IS NOT NULL) = ok", "ok IS NOT TRUE", "ok IS NOT FALSE", "m IS NOT NULL",
+]  # fmt: skip
+#: The same in DuckDB.
+OF_DUCKDB = [
+    *(f"date_trunc('{unit}', {x})" for unit in ("year", "quarter", "month", "week", "day", "hour",
+                                                "minute", "second") for x in "ab"),
+    *(f"extract({part} FROM {x})" for part in ("dow", "isodow", "doy", "week") for x in "ad"),
+    *(f"datediff('{unit}', {x}, {y})" for unit in ("year", "quarter", "month", "day")
+      for x, y in ("ab", "ba", "de", "ed")),
+    *(f"date_diff('{unit}', a, b)" for unit in ("hour", "minute", "second")),
+    "greatest(m, k, 7)", "least(k, m)", "greatest(a, b)", "round(m, 1)", "round(k)", "ceil(m)",
+    "floor(m)", "split_part(s, '-', 1)", "split_part(s, '-', 3)", "strpos(s, 'ab')",
+    "position('b' in s)", "replace(s, 'a', '')", "contains(s, 'a-b')", "k IS NOT NULL",
 ]  # fmt: skip
 #: Expressions that are refused: their values have no equivalent, or differ.
 REFUSED = [
@@ -119,6 +133,23 @@ def test_expressions_have_the_values_of_postgresql(seed: int, postgres: Server) 
             spark = to_spark(sql, "postgres", streams)
             found = Counter(tuple(map(plain, row)) for row in batch_rows(spark, tables))
             assert found == wanted, f"{sql}\n{spark}"
+
+
+@pytest.mark.parametrize("seed", mostly_slow(range(30), 2))
+def test_expressions_have_the_values_of_duckdb(seed: int) -> None:
+    drawn = rows(Random(f"duckdb {seed}"), 60)
+    columns = zip(*drawn, strict=True)
+    arrays = [pa.array(list(c), f.type) for c, f in zip(columns, SCHEMA, strict=True)]
+    tables = {"t": pa.Table.from_arrays(arrays, schema=SCHEMA)}
+    streams, duck = streams_of(tables), duckdb.connect()
+    duck.execute("SET TimeZone = 'UTC'")
+    duck.register("t", tables["t"])
+    for expression in OF_DUCKDB:
+        sql = f"SELECT id, {expression} AS x FROM t"
+        wanted = Counter(tuple(map(plain, row)) for row in duck.execute(sql).fetchall())
+        spark = to_spark(sql, "duckdb", streams)
+        found = Counter(tuple(map(plain, row)) for row in batch_rows(spark, tables))
+        assert found == wanted, f"{sql}\n{spark}"
 
 
 @pytest.mark.parametrize("expression", REFUSED)
