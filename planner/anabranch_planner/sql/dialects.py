@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -91,6 +92,14 @@ def to_spark(sql: str, dialect: str = SPARK, streams: Mapping[str, Stream] | Non
         ) from cause
     except RecursionError as cause:
         raise _too_deep() from cause
+    except (AttributeError, LookupError, TypeError, ValueError, re.error) as cause:
+        # The parser of this dialect fails on arguments that it expects in another form.
+        raise QueryError(
+            "malformed-sql",
+            f"the statement can't be read as {dialect}",
+            field="sql",
+            remedy="check the numbers and kinds of arguments, or write it in Spark's dialect",
+        ) from cause
     if len(found) != 1 or not isinstance(found[0], exp.Query):
         raise QueryError(
             "unsupported-sql",
