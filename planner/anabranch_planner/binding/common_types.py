@@ -136,10 +136,12 @@ def _aimed(expr: Expr, other: DataType) -> Expr:
             cast_literal(expr, DataType(TypeKind.BIGINT)) if other.kind in INTEGRAL else None
         )
         if folded is None:
+            text = _EXAMPLES.get(other.kind) or ("12" if other.kind in NUMERIC else "")
+            such = f" such as {text}" if text else f" of type {other}"
             raise QueryError(
                 "type-mismatch",
                 f"{expr} is compared with a value of type {other}, but can't be read as one",
-                remedy=f"write a literal of type {other}, or cast the other side to STRING",
+                remedy=f"write a literal{such}, or cast the other side to STRING",
             )
         return folded
     if source is TypeKind.DATE and other.kind in TIMESTAMPS and isinstance(value, int):
