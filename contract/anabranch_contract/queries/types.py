@@ -236,7 +236,9 @@ class _Reader:
         return PlannerError(
             "unknown-type",
             f"column type {shown!r} is not supported",
-            remedy="use one of " + ", ".join(names),
+            remedy="use string, and get_json_object(x, '$.a') for its parts; or variant"
+            if shown.lower() in ("json", "jsonb")
+            else "use one of " + ", ".join(names),
         )
 
     def _next(self) -> str:

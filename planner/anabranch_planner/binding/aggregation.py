@@ -27,6 +27,7 @@ from anabranch_contract.queries.types import (
 )
 from anabranch_contract.queries.views import PAIRS, AggregateFunction, ViewAggregate
 from anabranch_planner.binding.functions.collections import require_comparable
+from anabranch_planner.binding.functions.signatures import Argument, converted
 from anabranch_planner.binding.literals import coerce
 from anabranch_planner.binding.typecheck import boolean, typed
 from anabranch_planner.sql.aggregates import (
@@ -284,13 +285,7 @@ def _listagg(call: AggregateCall, scope: Scope) -> _Found:
             f"{call.name}() takes a text and a separator, not {len(call.arguments)} arguments",
             remedy=f"write {call.name}(x, ',')",
         )
-    value = typed(call.arguments[0], scope)
-    if value.type != STRING:
-        raise QueryError(
-            "type-mismatch",
-            f"{call.name}() takes a text, its argument is of type {value.type}",
-            remedy=f"write {call.name}(CAST({describe(call.arguments[0])} AS STRING), ',')",
-        )
+    value = converted(call.name, typed(call.arguments[0], scope), Argument.TEXT)
     separator = ""
     if len(call.arguments) == 2:
         constant = typed(call.arguments[1], scope)

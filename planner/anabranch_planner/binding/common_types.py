@@ -48,8 +48,25 @@ def mismatch(left: Expr, right: Expr) -> QueryError:
     return QueryError(
         "type-mismatch",
         f"{_shown(left)} is of type {left.type}, {_shown(right)} of type {right.type}",
-        remedy=remedy if castable(other.type, kept.type) else "give both the same type",
+        remedy=remedy if castable(other.type, kept.type) else _same(left, right),
     )
+
+
+def _same(left: Expr, right: Expr) -> str:
+    """The remedy for types between which there is no cast; with a literal of the type needed."""
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, Literal) and (text := _EXAMPLES.get(other.type.kind)):
+            return f"write a literal of that type, such as {text}"
+    return "give both the same type"
+
+
+_EXAMPLES = {
+    **dict.fromkeys(TIMESTAMPS, "TIMESTAMP '2026-01-31 12:00:00'"),
+    TypeKind.DATE: "DATE '2026-01-31'",
+    TypeKind.BOOLEAN: "TRUE",
+    TypeKind.INTERVAL: "INTERVAL '5' MINUTE",
+    TypeKind.MONTHS: "INTERVAL '1' MONTH",
+}
 
 
 def _shown(expr: Expr) -> str:
@@ -119,10 +136,12 @@ def _aimed(expr: Expr, other: DataType) -> Expr:
             cast_literal(expr, DataType(TypeKind.BIGINT)) if other.kind in INTEGRAL else None
         )
         if folded is None:
+            text = _EXAMPLES.get(other.kind) or ("12" if other.kind in NUMERIC else "")
+            such = f" such as {text}" if text else f" of type {other}"
             raise QueryError(
                 "type-mismatch",
                 f"{expr} is compared with a value of type {other}, but can't be read as one",
-                remedy=f"write a literal of type {other}, or cast the other side to STRING",
+                remedy=f"write a literal{such}, or cast the other side to STRING",
             )
         return folded
     if source is TypeKind.DATE and other.kind in TIMESTAMPS and isinstance(value, int):

@@ -620,11 +620,12 @@ class _Splitter:
 
     def _refuse_ungrouped(self, part: exp.Column) -> None:
         expr = next((e for e, n in self._slots.items() if part.name == f"{_SLOT}{n}"), None)
+        shown = part.name if expr is None else expr
         with at(part):
             raise QueryError(
                 "not-grouped",
-                f"{part.name if expr is None else expr} is neither grouped by nor aggregated",
-                remedy="add it to GROUP BY, or aggregate it, e.g. with max()",
+                f"{shown} is neither grouped by nor aggregated",
+                remedy=f"add it to GROUP BY, or aggregate it: max({shown})",
             )
 
 

@@ -124,7 +124,11 @@ _NAMES = {
     ),
     "locks": ("FOR UPDATE", "leave it out: streams are append-only"),
     "sample": ("TABLESAMPLE", "write WHERE pmod(hash(x), 100) < 10 for 10 percent of the keys x"),
-    "pivots": ("PIVOT", "pivot where the results are read"),
+    "pivots": (
+        "PIVOT here",
+        "write sum(x) FILTER (WHERE p = 'a') AS a, with GROUP BY, or in Spark's "
+        "dialect FROM (SELECT k, p, x FROM t) PIVOT (sum(x) FOR p IN ('a'))",
+    ),
     "when": ("a table version", "streams have one version"),
     "kind": ("SELECT AS", SHAPE),
     "into": ("SELECT INTO", "the query's sink says where the results go"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from anabranch_contract.queries.joins import Stream
 from anabranch_planner.sql.beginnings import check_beginning
 from anabranch_planner.sql.clauses.everyday import keep_commas
 from anabranch_planner.sql.clauses.foreign import known_construct
-from anabranch_planner.sql.places import SourceText, check_intervals, misspelt
+from anabranch_planner.sql.places import SourceText, check_intervals, corresponding, suggestion
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import SparkDialect, what_is_wrong
 from anabranch_planner.sql.translation import translate
@@ -81,7 +82,7 @@ def to_spark(sql: str, dialect: str = SPARK, streams: Mapping[str, Stream] | Non
         known = None if position is None else known_construct(tokens, position)
         if known is not None:
             raise known.moved(field="sql") from cause
-        meant = None if position is None else misspelt(tokens, position)
+        meant = position and suggestion(sql, tokens, position)
         raise QueryError(
             "malformed-sql",
             message,
@@ -91,6 +92,14 @@ def to_spark(sql: str, dialect: str = SPARK, streams: Mapping[str, Stream] | Non
         ) from cause
     except RecursionError as cause:
         raise _too_deep() from cause
+    except (AttributeError, LookupError, TypeError, ValueError, re.error) as cause:
+        # The parser of this dialect fails on arguments that it expects in another form.
+        raise QueryError(
+            "malformed-sql",
+            f"the statement can't be read as {dialect}",
+            field="sql",
+            remedy="check the numbers and kinds of arguments, or write it in Spark's dialect",
+        ) from cause
     if len(found) != 1 or not isinstance(found[0], exp.Query):
         raise QueryError(
             "unsupported-sql",
@@ -124,18 +133,41 @@ def _too_deep() -> QueryError:
 
 
 @contextmanager
-def spoken_of(spark: str, dialect: str) -> Iterator[None]:
-    """Add the translated text to errors about ``spark``, the translation from ``dialect``, because
-    their line and column refer to the translation."""
+def spoken_of(spark: str, dialect: str, written: str = "") -> Iterator[None]:
+    """Give errors about ``spark``, the translation from ``dialect``, their places in ``written``,
+    the statement as its author wrote it; without one, the translated text in place of them."""
     try:
         yield
     except QueryError as error:
-        if dialect == SPARK or error.position is None:
+        if dialect == SPARK:
             raise
-        text = spark if len(spark) <= _SHOWN else spark[: _SHOWN - 3] + "..."
-        raise QueryError(
+        places = _Places(spark, dialect, written)
+        others = [places.moved(one) for one in error.others if isinstance(one, QueryError)]
+        raise places.moved(error).beside(others) from error
+
+
+class _Places:
+    """Places in ``written``, a statement in ``dialect``, of words of its translation ``spark``."""
+
+    def __init__(self, spark: str, dialect: str, written: str) -> None:
+        self._spark = spark
+        try:
+            self._tokens = SparkDialect().tokenize(spark)
+            self._written = reader_of(dialect).tokenize(written)
+        except SqlglotError:
+            self._tokens, self._written = [], []
+
+    def moved(self, error: QueryError) -> QueryError:
+        """``error`` with its place in the written statement; else with the translation."""
+        if error.position is None:
+            return error
+        place = corresponding(error.position, self._tokens, self._written)
+        if place is not None:
+            return error.moved(position=place)
+        shown = self._spark if len(self._spark) <= _SHOWN else f"{self._spark[: _SHOWN - 3]}..."
+        return QueryError(
             error.code,
-            f"{error.message} (in Spark's words: {text})",
+            f"{error.message} (in Spark's words: {shown})",
             field=error.field,
             remedy=error.remedy,
-        ) from error
+        )

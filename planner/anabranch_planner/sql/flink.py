@@ -170,7 +170,9 @@ def _replace_table_function(select: exp.Select) -> None:
         if group is None or keys <= {_TIME}:
             raise unsupported(
                 "a window in FROM without GROUP BY of it",
-                "write GROUP BY window_start, window_end",
+                "write GROUP BY window_start, window_end; to join rows of equal windows, name the "
+                "streams, and write ON date_bin(INTERVAL '5' MINUTE, a.ts) = "
+                "date_bin(INTERVAL '5' MINUTE, b.ts) with their event times",
             )
         if one.call.this == _CALLS["CUMULATE"] and "window_end" not in keys:
             raise unsupported(

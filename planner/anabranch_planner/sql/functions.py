@@ -200,6 +200,10 @@ def check_zone(zone: str) -> None:
     )
 
 
+#: Function -> what its absent arguments would say in other systems.
+_FURTHER = {"regexp_replace": ": it replaces all matches, and (?i) in the pattern ignores case"}
+
+
 def check_arity(name: str, given: int, least: int, most: int | None) -> None:
     """Reject a parsed call with too few or too many arguments.
 
@@ -214,10 +218,11 @@ def check_arity(name: str, given: int, least: int, most: int | None) -> None:
             if most is None
             else (f"{least} to {most}")
         )
+        wanted += " argument" if wanted == "1" else " arguments"
         raise QueryError(
             "bad-arguments",
-            f"{name}() takes {wanted} arguments, not {given}",
-            remedy="check the call",
+            f"{name}() takes {wanted}, not {given}",
+            remedy=f"write {name}() with {wanted}{_FURTHER.get(name, '')}",
         )
 
 

@@ -34,6 +34,18 @@ _OF_TYPE = {
     DType.TIMESTAMP: TypeKind.TIMESTAMP, DType.TIMESTAMPTZ: TypeKind.TIMESTAMP,
     DType.TIMESTAMPNTZ: TypeKind.TIMESTAMP_NTZ,
 }  # fmt: skip
+#: Function of a translated call -> the type of its result.
+_OF_CALL = {
+    **dict.fromkeys(("date_trunc", "timestampadd", "date_bin"), TypeKind.TIMESTAMP),
+    **dict.fromkeys(("date_add", "add_months"), TypeKind.DATE),
+    **dict.fromkeys(
+        ("dayofweek", "dayofyear", "locate", "timestampdiff", "unix_micros", "weekday",
+         "weekofyear"),
+        TypeKind.BIGINT,
+    ),
+    **dict.fromkeys(("listagg", "replace", "split_part"), TypeKind.STRING),
+    "contains": TypeKind.BOOLEAN,
+}  # fmt: skip
 #: Node types of aggregates of pairs of doubles.
 PAIR_NODES = (
     exp.Corr, exp.CovarPop, exp.CovarSamp, exp.RegrAvgx, exp.RegrAvgy, exp.RegrIntercept,
@@ -149,6 +161,11 @@ class Types:
             return _COUNT
         if isinstance(node, PAIR_NODES):
             return _DOUBLE
+        if isinstance(node, exp.CurrentTimestamp):
+            return frozenset({TypeKind.TIMESTAMP})
+        if isinstance(node, exp.Anonymous):
+            found = _OF_CALL.get(str(node.this))
+            return _NONE if found is None else frozenset({found})
         if isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Mod):
             return self._of_arithmetic(self.of(node.this), self.of(node.expression))
         if isinstance(node, exp.Div):

@@ -246,7 +246,7 @@ MEANINGS: dict[str, Meanings] = {
     ),
     "snowflake": replace(
         _USUAL, decimal=(38, 0), types={DType.FLOAT: DType.DOUBLE}, double_literals=False,
-        aggregates=replace(_SHARED, by_skips_nulls=False, pairs=True),
+        aggregates=replace(_SHARED, by_skips_nulls=False, pairs=True, list_separator=""),
     ),
     "bigquery": replace(
         _USUAL,

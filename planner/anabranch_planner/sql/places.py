@@ -39,6 +39,22 @@ def closing(tokens: Sequence[Token], opening: int) -> int | None:
     return None
 
 
+def corresponding(
+    place: tuple[int, int], tokens: Sequence[Token], others: Sequence[Token]
+) -> tuple[int, int] | None:
+    """The place in ``others``, another spelling of the statement ``tokens``, of the word at
+    ``place`` in it: of as many equal words the one with the same number. None if there is none.
+    """
+    words = [token.text.lower() for token in tokens]
+    index = next((i for i, token in enumerate(tokens) if place_of(token) == place), None)
+    if index is None or not words[index][:1].isidentifier():
+        return None
+    found = [token for token in others if token.text.lower() == words[index]]
+    if len(found) != words.count(words[index]):
+        return None
+    return place_of(found[words[: index + 1].count(words[index]) - 1])
+
+
 #: Operators whose right operand gets no position from the parser: paths of ``->``, types of ``::``.
 _UNPLACED = frozenset({
     TokenType.ARROW, TokenType.DARROW, TokenType.HASH_ARROW, TokenType.DHASH_ARROW,
@@ -74,14 +90,32 @@ class SourceText:
         elif isinstance(node, exp.Func):
             text = self._text(node)
             wraps = text and isinstance(inner, exp.Expr) and text == self._text(inner)
-            if wraps and node.parent:
-                # ``node`` is one that the parser added around an argument.
-                return self.named(node.parent, dialect)
+            if wraps:
+                # The parser recorded no name, or added ``node`` around an argument of a call.
+                name = self._around(inner)
+                if name is None and node.parent:
+                    return self.named(node.parent, dialect)
+                text = f"{name.text}()" if name is not None else None
             text = text or f"{node.sql_name().lower()}()"
         else:
             text = None
         text = text or type(node).__name__.upper()
         return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+    def _around(self, inner: Node) -> Token | None:
+        """The name of the function whose first argument is ``inner``; None if there is none."""
+        places = (self._at.get(part.meta.get("start", -1)) for part in inner.walk())
+        first = min((place for place in places if place is not None), default=0)
+        call = self._called(first - 2) if first > 1 else ()
+        return call[0] if call and call[0].token_type is TokenType.VAR else None
+
+    def place(self, node: Node) -> tuple[int, int] | None:
+        """The place of a function without a recorded name; None for other nodes."""
+        inner = node.this
+        if not isinstance(node, exp.Func) or not isinstance(inner, exp.Expr) or self.call(node):
+            return None
+        name = self._around(inner) if self._text(node) == self._text(inner) else None
+        return None if name is None else place_of(name)
 
     def _text(self, node: Node) -> str | None:
         """The text of ``node`` on one line; None if the parser recorded no position for it."""
@@ -162,13 +196,20 @@ def check_commas(tokens: Sequence[Token]) -> None:
             )
 
 
+def suggestion(sql: str, tokens: Sequence[Token], place: tuple[int, int]) -> str | None:
+    """Remedy for a syntax error at ``place``, if its cause can be guessed."""
+    return (
+        misspelt(tokens, place) or _named_key(sql, tokens, place) or _unfinished(sql, tokens, place)
+    )
+
+
 #: Tokens that end GROUP BY.
 _AFTER_GROUPS = frozenset({
     TokenType.HAVING, TokenType.ORDER_BY, TokenType.LIMIT, TokenType.QUALIFY, TokenType.FROM,
 })  # fmt: skip
 
 
-def named_key(sql: str, tokens: Sequence[Token], place: tuple[int, int]) -> str | None:
+def _named_key(sql: str, tokens: Sequence[Token], place: tuple[int, int]) -> str | None:
     """Remedy for a syntax error at ``place``: an alias after a key of GROUP BY, where none may be.
 
     None if there is no such alias.
@@ -193,6 +234,40 @@ def named_key(sql: str, tokens: Sequence[Token], place: tuple[int, int]) -> str 
     return f"write {key} AS {name} in the SELECT list, and GROUP BY {name}"
 
 
+def _unfinished(sql: str, tokens: Sequence[Token], place: tuple[int, int]) -> str | None:
+    """Remedy for a syntax error at ``place``: a parenthesis that is not closed, or a comma that is
+    missing between two items of a SELECT list. None if neither is there.
+    """
+    if not tokens:
+        return None
+    open_ones: list[Token] = []
+    for token in tokens:
+        if token.token_type is TokenType.L_PAREN:
+            open_ones.append(token)
+        elif token.token_type is TokenType.R_PAREN and open_ones:
+            open_ones.pop()
+    near = next((i for i, token in enumerate(tokens) if place_of(token) >= place), len(tokens) - 1)
+    if open_ones and near >= len(tokens) - 1:
+        line, column = place_of(open_ones[-1])
+        return f"close the parenthesis that opens at line {line}, column {column}"
+    before = tokens[max(near - 1, 0)]
+    if tokens[near].token_type is not TokenType.DOT or before.token_type not in _NAMES:
+        return None
+    depth, first = 0, near - 1
+    while first > 0 and tokens[first - 1].token_type not in (TokenType.COMMA, TokenType.SELECT):
+        first -= 1
+        depth += (tokens[first].token_type is TokenType.R_PAREN) - (
+            tokens[first].token_type is TokenType.L_PAREN
+        )
+        if depth < 0 or tokens[first].token_type is TokenType.FROM:
+            return None
+    if first == near - 1 or near + 1 >= len(tokens):
+        return None
+    item = text_of(sql, tokens[first], tokens[near - 2])
+    return f"write a comma between the items: {item}, {text_of(sql, before, tokens[near + 1])}"
+
+
+_NAMES = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
 _WORDS = (
     "AND", "BETWEEN", "CROSS", "DISTINCT", "FROM", "GROUP", "HAVING", "INNER", "INTERVAL", "JOIN",
     "LEFT", "LIMIT", "NATURAL", "OFFSET", "ORDER", "SELECT", "USING", "WHERE",

@@ -252,7 +252,7 @@ class Scope:
             raise QueryError(
                 "ambiguous-column",
                 f"column {name!r} is ambiguous: it may mean {meant}",
-                remedy="put the alias in front of it",
+                remedy=f"put the alias in front of it: {meant}",
             )
         return found[0]
 

@@ -41,7 +41,7 @@ from anabranch_planner.sql.clauses.set_operations import as_values, clauses_afte
 from anabranch_planner.sql.clauses.spellings import PATH, respell
 from anabranch_planner.sql.clauses.window_layers import layer_windows
 from anabranch_planner.sql.flink import simplified, spelled_as_spark
-from anabranch_planner.sql.places import check_commas, check_intervals, misspelt, named_key
+from anabranch_planner.sql.places import check_commas, check_intervals, suggestion
 from anabranch_planner.sql.quoted_names import read_names
 from anabranch_planner.sql.unresolved import (
     SUBQUERY,
@@ -205,6 +205,10 @@ def _parse(text: str, prefix: str = "") -> list[Node | None]:
         ) from cause
 
 
+_UNCLOSED, _NEAR = "an unclosed quote or comment", "check the statement near that place"
+_CLOSED = "write its end: ', \" or */"
+
+
 def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
     """Parse the statements in ``sql``; ``whole``: ``sql`` is the user's text, without a prefix."""
     dialect, tokens = JoinDialect(), list[Token]()
@@ -223,11 +227,11 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
         known = position and known_construct(tokens, position)
         if known:
             raise known from cause
-        meant = position and (misspelt(tokens, position) or named_key(sql, tokens, position))
+        meant = position and suggestion(sql, tokens, position)
         raise QueryError(
             "malformed-sql",
             message,
-            remedy=meant or "check the statement near that place",
+            remedy=meant or (_CLOSED if message == _UNCLOSED else _NEAR),
             position=position,
         ) from cause
     for statement in statements:
@@ -278,7 +282,7 @@ def what_is_wrong(cause: SqlglotError) -> tuple[str, tuple[int, int] | None]:
         named = re.search(r"'([^']*)'", text)
         column = int(place[2]) - (len(named[1]) - 1 if named else 0)
         return text[: place.start()].strip(" .,"), (int(place[1]), max(column, 1))
-    return ("an unclosed quote or comment" if "tokenizing" in text else text[:200]), None
+    return (_UNCLOSED if "tokenizing" in text else text[:200]), None
 
 
 def unclosed_at(sql: str) -> tuple[int, int] | None:

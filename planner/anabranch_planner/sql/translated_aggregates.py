@@ -10,14 +10,15 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from anabranch_contract.queries.types import TypeKind
+from anabranch_contract.queries.types import INTEGRAL, TypeKind
 from anabranch_planner.sql.kinds import PAIR_NODES, Types
 from anabranch_planner.sql.meanings import Meanings
-from anabranch_planner.sql.unresolved import Node, unsupported
+from anabranch_planner.sql.unresolved import Node, as_written, unsupported
 
 _UNARY = frozenset({"this"})
 _BINARY = frozenset({"this", "expression"})
 _DOUBLE = frozenset({TypeKind.DOUBLE})
+_LISTED = INTEGRAL | {TypeKind.STRING}
 _SPARKS = "write the statement in Spark's dialect"
 #: Node type -> the arguments that are translated.
 READ: dict[type[Node], frozenset[str]] = {
@@ -93,6 +94,8 @@ class AggregateRules:
         return _call("any_value", node.this)
 
     def _ignoring(self, node: Node) -> Node:
+        if isinstance(node.this, exp.Lag | exp.Lead) and isinstance(node.parent, exp.Window):
+            return node
         # Drop it after any_value(): that becomes a minimum, which ignores NULLs anyway.
         if not isinstance(node.this, exp.Anonymous) or node.this.name != "any_value":
             raise self._refused("IGNORE NULLS", "leave it out")
@@ -105,7 +108,7 @@ class AggregateRules:
         if not kinds or not kinds <= self._meanings.continuous:
             raise self._refused(
                 f"{_name(node)}() of an expression that is possibly not a double",
-                "write CAST(x AS DOUBLE) in it",
+                f"write CAST({as_written(value)} AS DOUBLE) in it",
             )
         if fraction is None:
             return _call("median", value)
@@ -139,6 +142,9 @@ class AggregateRules:
         call, order = node.this, node.expression.expressions
         if isinstance(call, exp.Anonymous):
             return node
+        if isinstance(call, exp.ArrayAgg):
+            keys = [one.copy() for one in order]
+            return exp.ArrayAgg(this=exp.Order(this=call.this.copy(), expressions=keys))
         if not isinstance(call, exp.PercentileCont | exp.PercentileDisc) or len(order) != 1:
             raise self._refused("WITHIN GROUP of this function", _SPARKS)
         value, descending = order[0].this, bool(order[0].args.get("desc"))
@@ -163,12 +169,15 @@ class AggregateRules:
 
     def _list(self, node: Node) -> Node:
         name, separator = "listagg", node.args.get("separator")
+        # In Snowflake the list of no texts is the empty text; coalesce() has no OVER.
+        is_empty = self._dialect == "snowflake" and not isinstance(node.parent, exp.Window)
         if separator is None and self._meanings.list_separator is not None:
             separator = exp.Literal.string(self._meanings.list_separator)
-        if not self._meanings.lists or separator is None:
+        can_list = self._meanings.lists or is_empty
+        if not can_list or separator is None:
             raise self._refused(
-                f"{name}()" if not self._meanings.lists else f"{name}() without a separator",
-                _SPARKS if not self._meanings.lists else "write the separator",
+                f"{name}()" if not can_list else f"{name}() without a separator",
+                _SPARKS if not can_list else "write the separator",
             )
         value, order = node.this, None
         if isinstance(value, exp.Order):
@@ -179,14 +188,17 @@ class AggregateRules:
             if isinstance(inner, exp.Order):
                 order, inner = inner, inner.this
             value = inner
+        if is_empty and not (self._types.of(value) and self._types.of(value) <= _LISTED):
+            raise self._refused(f"{name}() of an expression that may not be a text", _SPARKS)
         if distinct:
             made = _call(name, exp.Distinct(expressions=[value.copy(), separator.copy()]))
         else:
             made = _call(name, value, separator)
-        if order is None:
-            return made
-        by = exp.Order(expressions=[entry.copy() for entry in order.expressions])
-        return exp.WithinGroup(this=made, expression=by)
+        whole: Node = made
+        if order is not None:
+            by = exp.Order(expressions=[entry.copy() for entry in order.expressions])
+            whole = exp.WithinGroup(this=made, expression=by)
+        return _call("coalesce", whole, exp.Literal.string("")) if is_empty else whole
 
     def _pair(self, node: Node) -> Node:
         name, sides = _name(node), [side for side in (node.this, node.expression) if side]

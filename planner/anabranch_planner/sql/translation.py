@@ -17,6 +17,9 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, NUMERIC, TIMESTAMPS, TypeKind
 from anabranch_planner.sql.arguments import CONSUMED, refuse_others
+from anabranch_planner.sql.calls import functions, times
+from anabranch_planner.sql.calls.functions import FunctionRules, in_sparks_calls
+from anabranch_planner.sql.calls.times import TimeRules, age_refusal
 from anabranch_planner.sql.clauses.char_patterns import as_sparks, in_sparks_words
 from anabranch_planner.sql.functions import check_zone
 from anabranch_planner.sql.kinds import Types
@@ -55,7 +58,6 @@ _READ: dict[type[Node], frozenset[str]] = {
     exp.Subquery: frozenset({"this", "alias", "joins"}),
     exp.Group: frozenset({"expressions", "all", "rollup", "cube", "grouping_sets"}),
     exp.Order: frozenset({"this", "expressions"}),
-    exp.Star: frozenset(),
     exp.Table: frozenset({"this", "alias", "joins", "version"}),
     exp.Column: frozenset({"this", "table"}),
     exp.Between: frozenset({"this", "low", "high"}),
@@ -77,9 +79,9 @@ _READ: dict[type[Node], frozenset[str]] = {
     exp.Overlaps: _BINARY,
     exp.AtTimeZone: frozenset({"this", "zone"}),
     exp.TimeToStr: frozenset({"this", "format"}),
+    **functions.READ,
+    **times.READ,
 }  # fmt: skip
-#: Parts of EXTRACT with the same meaning in all dialects.
-_PARTS = frozenset({"YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE"})
 _TYPES = frozenset({
     DType.BOOLEAN, DType.TINYINT, DType.SMALLINT, DType.INT, DType.BIGINT, DType.FLOAT,
     DType.DOUBLE, DType.DECIMAL, DType.TEXT, DType.VARCHAR, DType.DATE, DType.TIMESTAMP,
@@ -161,7 +163,6 @@ class _Translator:
             exp.Lower: self._case,
             exp.Upper: self._case,
             exp.Trim: self._trim,
-            exp.Extract: self._extract,
             exp.Avg: self._mean,
             exp.Stddev: self._spread,
             exp.StddevSamp: self._spread,
@@ -190,15 +191,17 @@ class _Translator:
             exp.StartsWith: self._search,
             exp.EndsWith: self._search,
             **AggregateRules(dialect, meanings, self.types).by_type,
+            **FunctionRules(dialect, meanings, self.types).by_type,
+            **TimeRules(dialect, self.types).by_type,
         }
 
     def check(self, node: Node) -> None:
         """Reject a node if its type or one of its arguments has no translation."""
         read = _READ.get(type(node))
         if read is None or (isinstance(node, exp.TimeToStr) and self.dialect != "postgres"):
-            raise self._refused(
-                self._source.named(node, self.dialect), in_sparks_words(node) or _SPARKS
-            )
+            remedy = in_sparks_words(node) or in_sparks_calls(node) or _SPARKS
+            named = self._source.named(node, self.dialect)
+            raise self._refused(named, remedy).moved(position=self._source.place(node))
         refuse_others(node, read)
 
     def translated(self, node: Node) -> Node:
@@ -272,7 +275,9 @@ class _Translator:
 
     def _require(self, operand: Node, kinds: frozenset[TypeKind], what: str) -> None:
         if not self._are(operand, kinds) and not isinstance(operand, exp.Null):
-            listed = " or ".join(sorted(kinds)) if len(kinds) < 4 else "a number"
+            listed = " or ".join(sorted(kinds - INTEGRAL))
+            if kinds >= INTEGRAL:
+                listed = "a number" if kinds >= NUMERIC else f"an integer or {listed}"
             raise self._refused(f"{what} of an expression that may not be {listed}", _SPARKS)
 
     def _to_integer(self, operand: Node, what: str) -> None:
@@ -331,7 +336,8 @@ class _Translator:
             return node
         raise self._refused(
             "a division of integers or decimals, whose number of digits differs in Spark,",
-            "cast one side, e.g. CAST(x AS DOUBLE)",
+            f"cast one side: {as_written(_cast(node.this.copy(), DType.DOUBLE))} / "
+            f"{as_written(node.expression)}",
         )
 
     def _modulo(self, node: Node) -> Node:
@@ -530,11 +536,6 @@ class _Translator:
 
     # --- other functions -----------------------------------------------------------------------
 
-    def _extract(self, node: Node) -> Node:
-        if node.name.upper() not in _PARTS:
-            raise self._refused(f"EXTRACT of {node.name.upper()}", _SPARKS)
-        return node
-
     def _mean(self, node: Node) -> Node:
         operand = node.this
         distinct = isinstance(operand, exp.Distinct)
@@ -569,7 +570,12 @@ class _Translator:
         return node
 
     def _function(self, node: Node) -> Node:
-        if str(node.this).lower() not in _OWN:
+        name = str(node.this).lower()
+        if name == "age" and self.dialect == "postgres":
+            if isinstance(node.parent, exp.Extract):
+                return node
+            raise age_refusal(node, self.dialect)
+        if name not in _OWN:
             raise self._refused(f"{node.this}()", _SPARKS)
         return node
 

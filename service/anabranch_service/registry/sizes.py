@@ -44,10 +44,11 @@ def read_checked(
             :func:`~anabranch_service.registry.statements.read_statement` does.
         QueryError: the SQL can't be parsed.
     """
-    text = None
+    text, written = None, ""
     if sql is not None:
-        text = to_spark(_select(filled(sql, parameters, dialect), dialect, name), dialect, streams)
-    statement = read_statement(text, query, window, dialect)
+        written = _select(filled(sql, parameters, dialect), dialect, name)
+        text = to_spark(written, dialect, streams)
+    statement = read_statement(text, query, window, dialect, written)
     if statement.sql is not None and sql != text:
         # Spaces replace CREATE, so that positions in errors are those in the request.
         statement = replace(statement, sql=statement.sql.lstrip())

@@ -50,6 +50,7 @@ class Statement:
         sql: SQL in Spark's dialect; None: the query is the structured document ``query``.
         window: window of all aliases, or by alias, in microseconds.
         dialect: dialect of the original SQL, before its translation to Spark's.
+        written: the original SQL, for the places of errors; empty: not known.
         parsed: syntax tree of ``sql``, before name resolution.
         inlined: name in FROM -> the registered query that is inserted there as a subquery.
         run: the run with the statement, if subqueries with post-join parts run as separate queries
@@ -70,6 +71,7 @@ class Statement:
     part: int = 0
     functions: Mapping[str, UserFunction] = field(default_factory=dict)
     streams: Mapping[str, Stream] | None = None
+    written: str = ""
 
     @property
     def field(self) -> str:
@@ -114,14 +116,14 @@ class Statement:
             .tree()
             for name, one in self.inlined.items()
         }
-        whole = with_inlined(self.parsed or self._document(), inner)
-        if self.streams is not None:
-            with spoken_of(self.sql or "", self.dialect):
+        with spoken_of(self.sql or "", self.dialect, self.written):
+            whole = with_inlined(self.parsed or self._document(), inner)
+            if self.streams is not None:
                 whole = without_subqueries(whole, self.streams)
-        if not self.run:
-            return (whole,)
-        apart = ranked_apart(with_single_rows(whole))
-        return in_parts(apart, partial(part_name, self.run))
+            if not self.run:
+                return (whole,)
+            apart = ranked_apart(with_single_rows(whole))
+            return in_parts(apart, partial(part_name, self.run))
 
     def _document(self) -> Unresolved:
         with self._of_document():
@@ -154,8 +156,9 @@ class Statement:
             return replace(self, streams=streams).normalise(name, streams, relaxed)
         if self.parsed is not None:
             filters = {alias: tuple(kept) for alias, kept in (relaxed or {}).items()}
-            with spoken_of(self.sql or "", self.dialect):
-                return parse_sql(name, self.tree(), streams, self.window, filters)
+            tree = self.tree()
+            with spoken_of(self.sql or "", self.dialect, self.written):
+                return parse_sql(name, tree, streams, self.window, filters)
         with self._of_document():
             document = self.tree() if self.inlined else self.query
             return parse_structured(name, document, streams, self.window)
@@ -166,8 +169,12 @@ def read_statement(
     query: Mapping[str, Any] | None = None,
     window: str | Mapping[str, str] | None = None,
     dialect: str = SPARK,
+    written: str = "",
 ) -> Statement:
     """Parse a query.
+
+    Args:
+        written: the SQL in ``dialect`` before its translation; empty: not known.
 
     Raises:
         InvalidInput: not exactly one of ``sql`` and ``query``, or an invalid window.
@@ -187,8 +194,8 @@ def read_statement(
         limits = {alias: read_duration(text, f"window.{alias}") for alias, text in window.items()}
     if sql is None:
         return Statement(None, query or {}, limits, dialect, None)
-    with spoken_of(sql, dialect):
-        return Statement(sql, {}, limits, dialect, read_sql(sql))
+    with spoken_of(sql, dialect, written):
+        return Statement(sql, {}, limits, dialect, read_sql(sql), written=written)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,8 @@ CALLS: dict[str, tuple[list[str], str, tuple[str | None, str | None], bool, str,
     "collect_set(a.n)": (["a.n"], "collect_list", ("a1", None), True, "", False, "array<int>"),
     "array_agg(a.n ORDER BY b.n DESC)": (
         ["a.n", "b.n"], "collect_list", ("a1", "a2"), False, "", True, "array<int>"),
+    "listagg(a.n, ',')": (
+        ["cast(a.n as string)"], "listagg", ("a1", None), False, ",", False, "string"),
     "string_agg(a.s_a, NULL)": (["a.s_a"], "listagg", ("a1", None), False, "", False, "string"),
     "listagg(a.s_a, ', ') WITHIN GROUP (ORDER BY b.n)": (
         ["a.s_a", "b.n"], "listagg", ("a1", "a2"), False, ", ", False, "string"),
@@ -212,7 +214,7 @@ def test_texts_of_distinct_columns_are_equal_only_if_the_columns_are(
         ("percentile_cont(0.5)", "bad-arguments", "WITHIN GROUP"),
         ("percentile_disc(0.5) WITHIN GROUP (ORDER BY a.n, a.k)", "bad-arguments", "one sort key"),
         ("percentile_cont(0.5) WITHIN GROUP (ORDER BY a.d)", "type-mismatch", "of type date"),
-        ("listagg(a.n, ',')", "type-mismatch", "of type int"),
+        ("listagg(array(a.n), ',')", "type-mismatch", "of type array<int>"),
         ("listagg(a.s_a, b.s_b)", "unsupported-sql", "which is not a literal"),
         ("listagg(a.s_a, ',', 3)", "bad-arguments", "not 3 arguments"),
         ("listagg(DISTINCT a.s_a) WITHIN GROUP (ORDER BY a.n)", "unsupported-sql", "another"),

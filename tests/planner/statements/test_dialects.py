@@ -22,8 +22,11 @@ from hypothesis import strategies as st
 from sqlglot.dialects.dialect import Dialects
 
 from anabranch_contract.errors import QueryError
+from anabranch_planner.binding.functions.rewrites import REWRITINGS
 from anabranch_planner.passes import parse_sql
+from anabranch_planner.sql.calls.functions import NAMED
 from anabranch_planner.sql.dialects import to_spark
+from anabranch_planner.sql.functions import names
 from anabranch_planner.sql.meanings import MEANINGS
 from anabranch_runtime.errors import ExpressionError
 from tests.support.worlds.batch import batch_rows, streams_of
@@ -280,7 +283,8 @@ VECTORS: list[tuple[str, str, str | None]] = [
     ("tsql", "o.s LIKE '[a-c]%'", None),
     ("sqlite", "o.s LIKE 'A%'", None),
     ("postgres", "o.s SIMILAR TO 'a|b'", None),
-    ("postgres", "o.s ~ 'a'", None),
+    ("postgres", "o.s ~ 'a'", "o.s RLIKE '(?s)a'"),
+    ("duckdb", "regexp_matches(o.s, 'a')", None),
     ("duckdb", "o.s GLOB 'a*'", None),
     # Texts.
     *[(d, "left(o.s, -1)", None) for d in ("postgres", "mysql", "snowflake", "duckdb")],
@@ -344,9 +348,29 @@ VECTORS: list[tuple[str, str, str | None]] = [
      "(o.t, o.t) OVERLAPS (o.t, INTERVAL '1' DAY)"),
     ("snowflake", "(o.t, o.t) OVERLAPS (o.d, o.d)", None),
     ("postgres", "date_trunc('month', o.t)", None),
-    ("postgres", "extract(dow FROM o.d)", None),
+    ("postgres", "extract(dow FROM o.d)", "(DAYOFWEEK(o.d) - 1)"),
+    ("snowflake", "extract(dow FROM o.d)", None),
     ("postgres", "extract(year FROM o.d)", "EXTRACT(YEAR FROM o.d)"),
-    ("postgres", "now()", None),
+    ("postgres", "now()", "CURRENT_TIMESTAMP()"),
+    ("mysql", "now()", None),
+    ("snowflake", "DATEDIFF(month, o.d, o.d)",
+     "TIMESTAMPDIFF(MONTH, DATE_TRUNC('MONTH', o.d), DATE_TRUNC('MONTH', o.d))"),
+    ("trino", "date_diff('month', o.d, o.d)", None),
+    ("snowflake", "DATEADD(month, o.v, o.d)", "ADD_MONTHS(o.d, o.v)"),
+    ("snowflake", "DATEADD(week, -1, o.d)", "DATE_ADD(o.d, -1 * 7)"),
+    ("snowflake", "DATEADD(hour, 1, o.d)", None),
+    ("snowflake", "TO_DATE(o.d)", "CAST(o.d AS DATE)"),
+    ("snowflake", "TO_DATE(o.s)", None),
+    ("snowflake", "GREATEST(o.v, p.w)", None),
+    ("duckdb", "greatest(o.v, p.w)", "GREATEST(o.v, p.w)"),
+    ("snowflake", "ROUND(o.m, 1)", "ROUND(o.m, 1)"),
+    ("snowflake", "ROUND(o.x, 1)", None),
+    ("snowflake", "SPLIT_PART(o.s, '_', 2)", "SPLIT_PART(o.s, '_', 2)"),
+    ("trino", "split_part(o.s, '_', 2)", None),
+    ("snowflake", "CONTAINS(o.s, 'a')", "CONTAINS(o.s, 'a')"),
+    ("bigquery", "REPLACE(o.s, 'a', 'b')", "REPLACE(o.s, 'a', 'b')"),
+    ("mysql", "REPLACE(o.s, 'a', 'b')", None),
+    ("trino", "strpos(o.s, 'a')", "LOCATE('a', o.s)"),
     ("bigquery", "SAFE_DIVIDE(o.x, p.y)", None),
     ("snowflake", "IFF(o.v > 1, o.s, o.n)", "IF(o.v > 1, o.s, o.n)"),
     ("postgres", "o.v IS DISTINCT FROM p.w", "NOT (o.v IS NOT DISTINCT FROM p.w)"),
@@ -395,7 +419,7 @@ REFUSED = [
     ("clickhouse", f"SELECT quantile(0.5)(o.x) AS a {JOIN}", "quantile()"),
     ("snowflake", f"SELECT median(o.v) AS a {JOIN}", "median()"),
     ("snowflake", f"SELECT approx_percentile(o.v, 0.5) AS a {JOIN}", "approximate percentile"),
-    ("snowflake", f"SELECT listagg(o.s, ',') AS a {JOIN}", "listagg()"),
+    ("snowflake", f"SELECT listagg(o.x, ',') AS a {JOIN}", "listagg()"),
     ("mysql", f"SELECT group_concat(o.s) AS a {JOIN}", "listagg()"),
     ("trino", f"SELECT listagg(o.s) WITHIN GROUP (ORDER BY o.s) AS a {JOIN}", "a separator"),
     ("oracle", f"SELECT corr(o.v, p.w) AS a {JOIN}", "corr()"),
@@ -422,7 +446,7 @@ REFUSED = [
         "a hint after a table",
     ),
     ("bigquery", f"SELECT AS STRUCT o.id {JOIN}", "SELECT AS"),
-    ("snowflake", f"SELECT * EXCLUDE (id) {JOIN}", "of STAR"),
+    ("snowflake", f"SELECT * RENAME (id AS i) {JOIN}", "of STAR"),
     ("postgres", f"SELECT o.id AS a {JOIN} FOR UPDATE", "FOR UPDATE"),
     ("postgres", f"SELECT avg(o.m) AS a {JOIN}", "avg()"),
     ("tsql", f"SELECT avg(o.v) AS a {JOIN}", "avg()"),
@@ -621,3 +645,30 @@ def test_every_dialect_is_translated_or_refused(
             assert not any(
                 word in spark for word in ("LIKE", "LOWER", "CONCAT", "TRIM", "SUBSTRING", "1.5 ")
             )
+
+
+@pytest.mark.parametrize(
+    ("dialect", "expression", "remedy"),
+    [
+        ("postgres", "initcap(o.s)", "INITCAP(o.s)"),
+        ("postgres", "generate_series(1, o.v)", "EXPLODE(SEQUENCE(1, o.v))"),
+        ("snowflake", "REGEXP_SUBSTR(o.s, '[a-z]')", "REGEXP_EXTRACT(o.s, '[a-z]', 0)"),
+        ("snowflake", "PARSE_JSON(o.s):a.b", "get_json_object(o.s, '$.a.b')"),
+        ("trino", "date_diff('day', o.d, o.d)", "timestampdiff(DAY, o.d, o.d)"),
+        ("snowflake", "GREATEST(o.v, p.w)", "greatest(o.v, p.w)"),
+        ("postgres", "o.v / p.w", "CAST(o.v AS DOUBLE) / p.w"),
+        ("postgres", r"o.s ~ '\w'", r"o.s RLIKE '\\w'"),
+    ],
+)
+def test_remedies_have_the_expression_in_sparks_words(
+    dialect: str, expression: str, remedy: str
+) -> None:
+    with pytest.raises(QueryError) as refused:
+        to_spark(f"SELECT o.id AS a, {expression} AS b {JOIN}", dialect, STREAMS)
+    assert remedy in refused.value.remedy
+    if "PARSE_JSON" not in expression and "timestampdiff" not in remedy:
+        assert parse_sql("q", f"SELECT o.id AS a, {remedy} AS b {JOIN}", STREAMS)
+
+
+def test_functions_in_remedies_exist() -> None:
+    assert {*NAMED} - {*REWRITINGS, *names()} <= {"explode", "extract", "nullif"}

@@ -147,7 +147,7 @@ def test_a_syntax_error_says_where() -> None:
         ("SELECT k FROM R; SELECT k FROM S", "several-statements", "found 2", "by itself"),
         ("SELECT foo(k) AS f FROM R", "unknown-function", "function foo()", "docs/sql.md"),
         ("SELECT lowr(s) AS f FROM R", "unknown-function", "lowr()", "did you mean 'lower'?"),
-        ("SELECT lower(s, s) AS f FROM R", "bad-arguments", "takes 1 arguments, not 2", ""),
+        ("SELECT lower(s, s) AS f FROM R", "bad-arguments", "takes 1 argument, not 2", ""),
         ("SELECT substring(s) AS f FROM R", "bad-arguments", "takes 2 to 3", ""),
         ("SELECT 1e3 FROM R", "unnamed-output", "1e3 has no name", "with AS"),
         ("SELECT INTERVAL 1 YEAR 2 MONTHS FROM R", "unnamed-output", "has no name", "with AS"),

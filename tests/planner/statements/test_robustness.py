@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cProfile
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import TypeVar
 
@@ -114,6 +115,15 @@ def test_damaged_statements_of_other_dialects(sql: str, seed: int, dialect: str)
     assert refused is None or refused.remedy
     if spark is not None:
         attempt(spark)
+
+
+@pytest.mark.parametrize("argument", ["s IS", "'('"])
+def test_failures_of_a_dialects_parser_are_refusals(argument: str) -> None:
+    sql = f"SELECT REGEXP_EXTRACT({argument}, '[a-z]+') AS w FROM R"
+    for text in (sql, sql.replace("'[a-z]+'", argument)):
+        _, refused = outcome(partial(to_spark, text, "bigquery"))
+        assert refused is not None
+        assert refused.remedy
 
 
 HUGE: dict[str, Callable[[int], str]] = {

@@ -79,6 +79,22 @@ def _age(given: list[str]) -> QueryError:
     return unsupported("age()", f"write {later} - {earlier}")
 
 
+def _filled(name: str, remedy: str, *defaults: str) -> Callable[[list[str]], QueryError]:
+    """The error whose ``remedy`` has the arguments of the call, or ``defaults``, in its braces."""
+
+    def made(given: list[str]) -> QueryError:
+        values = [*given, *defaults[len(given) :]]
+        return unsupported(f"{name}()", f"write {remedy.format(*values)}")
+
+    return made
+
+
+def _split_index(given: list[str]) -> QueryError:
+    text, mark, index = [*given, *("x", "','", "0")[len(given) :]][:3]
+    number = str(int(index) + 1) if index.isdecimal() else f"{index} + 1"
+    return unsupported("split_index()", f"write split_part({text}, {mark}, {number}), from 1")
+
+
 _REFUSED: dict[str, Callable[[list[str]], QueryError]] = {
     "truncate": _truncate,
     "json_tuple": _of_text(
@@ -90,6 +106,24 @@ _REFUSED: dict[str, Callable[[list[str]], QueryError]] = {
     "regexp_matches": _of_text("regexp_matches", "regexp_extract({}, '(pattern)', 1)"),
     "regexp_match": _of_text("regexp_match", "regexp_extract({}, '(pattern)', 1)"),
     "age": _age,
+    "split_index": _split_index,
+    "json_value": _filled("json_value", "get_json_object({0}, {1})", "x", "'$.a'"),
+    "json_query": _filled("json_query", "get_json_object({0}, {1})", "x", "'$.a'"),
+    "json_extract_path_text": _of_text("json_extract_path_text", "get_json_object({}, '$.a.b')"),
+    "generate_series": _filled(
+        "generate_series", "explode(sequence({0}, {1})), one in a SELECT list", "1", "n"
+    ),
+    "time_slice": _filled(
+        "time_slice", "date_bin(INTERVAL '{1}' MINUTE, {0}, TIMESTAMP '1970-01-01')", "ts", "15"
+    ),
+    "div0": _filled("div0", "CASE WHEN {1} = 0 THEN 0 ELSE {0} / {1} END", "x", "y"),
+    "square": _filled("square", "power({0}, 2)", "x"),
+    "regexp_substr": _filled(
+        "regexp_substr", "nullif(regexp_extract({0}, {1}, 0), '')", "x", "'pattern'"
+    ),
+    "zeroifnull": _of_text("zeroifnull", "coalesce({}, 0)"),
+    "nullifzero": _of_text("nullifzero", "nullif({}, 0)"),
+    "try_to_number": _filled("try_to_number", "TRY_CAST({0} AS DECIMAL(38, 0))", "x"),
     "to_number": _of_text("to_number", "CAST({} AS DECIMAL(10, 2))"),
     "starts_with": _of_text("starts_with", "startswith({}, 'text')"),
     "array_length": _of_text("array_length", "size({})"),

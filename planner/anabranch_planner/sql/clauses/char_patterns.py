@@ -63,7 +63,7 @@ def in_sparks_words(node: Node) -> str | None:
         keys = node.expression
         if not isinstance(keys, exp.JSONPath):
             return None
-        for key in keys.expressions[1:]:
+        for key in reversed(keys.expressions[1:]):
             name = key.this if isinstance(key, exp.JSONPathKey) else "n"
             if not isinstance(key, exp.JSONPathKey | exp.JSONPathSubscript) or (
                 not str(name).isidentifier()

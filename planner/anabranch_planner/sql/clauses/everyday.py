@@ -3,6 +3,7 @@ fields of structs, FETCH FIRST."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -130,9 +131,22 @@ def _reach(column: exp.Column, names: Set[str]) -> None:
     column.replace(made)
 
 
+def _round_arrays(tokens: Sequence[Token]) -> None:
+    """Turn ``ARRAY[x, y]`` into ``ARRAY(x, y)``, which the parser tells from ``a[0]``."""
+    opened: list[bool] = []
+    for before, token in itertools.pairwise(tokens):
+        if token.token_type is TokenType.L_BRACKET:
+            opened.append(before.token_type is TokenType.ARRAY)
+            if opened[-1]:
+                token.token_type = TokenType.L_PAREN
+        elif token.token_type is TokenType.R_BRACKET and opened and opened.pop():
+            token.token_type = TokenType.R_PAREN
+
+
 def with_commas(tokens: list[Token]) -> list[Token]:
     """``tokens`` with commas instead of the words in ``substring(s FROM 2 FOR 3)`` and ``overlay(s
     PLACING 'x' FROM 2)``: the calls take the same arguments in this order."""
+    _round_arrays(tokens)
     #: Per open parenthesis: the function's name, if it is one of :data:`_SPOKEN`.
     calls: list[Token | None] = []
     for index, token in enumerate(tokens):

@@ -279,6 +279,12 @@ def _called(node: exp.Anonymous) -> Node | None:
         return _percentiles(node, None)
     if name == "make_interval":
         return _make_interval(node)
+    if name == "to_timestamp_ltz" and len(node.expressions) == 2 and node.expressions[1].is_int:
+        kind = {"0": "seconds", "3": "millis", "6": "micros"}.get(
+            node.expressions[1].name, "millis"
+        )
+        remedy = f"write timestamp_{kind}({as_written(node.expressions[0])})"
+        raise unsupported("to_timestamp_ltz() of a number", remedy)
     if name == "sequence" and len(node.expressions) in (2, 3):
         return _moments(*node.expressions)
     if name == "floor" and len(node.expressions) == 2:

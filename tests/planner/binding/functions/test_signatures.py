@@ -85,7 +85,7 @@ def test_arguments_are_cast_as_spark_casts_them(text: str, made: str) -> None:
         ("floor(s)", "type-mismatch", "takes a number", "CAST(r.s AS DOUBLE)"),
         ("i & x", "type-mismatch", "takes an integer", "CAST(r.x AS BIGINT)"),
         ("greatest(p, p)", "type-mismatch", "no order", "cast"),
-        ("lpad(s)", "bad-arguments", "2 to 3", "check"),
+        ("lpad(s)", "bad-arguments", "2 to 3", "write lpad() with 2 to 3 arguments"),
         ("uuid()", "unsupported-sql", "another value each time", "key"),
         ("nosuch(s)", "unknown-function", "nosuch()", "docs/sql.md"),
         ("initcp(s)", "unknown-function", "initcp()", "'initcap'"),

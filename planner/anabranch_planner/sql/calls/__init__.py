@@ -1,0 +1,1 @@
+"""Translation of functions and operators of other dialects to Spark's."""
