@@ -152,8 +152,9 @@ def test_a_subquery_that_gives_several_rows_fails_its_query_only(world: Derived)
     for name in ("chosen", "distinct"):
         failed = world.service.get(f"/v1/queries/{name}")
         assert failed["status"] == "failed"
-        assert "a scalar subquery that gives several rows" in failed["failure"]["message"]
-        assert failed["failure"]["remedy"]
+        assert failed["failure"]["code"] == "several-rows"
+        assert "a scalar subquery gives several rows" in failed["failure"]["message"]
+        assert "max(x)" in failed["failure"]["remedy"]
         del world.statements[name]
     written(world, a=[("insert", (1, 9, "x"))], b=[("delete", (1, 2, 0.5))])
     world.check()

@@ -22,6 +22,8 @@ from anabranch_contract.queries.types import INTEGRAL, INTERVALS, DataType, Type
 
 #: Decimal context for intermediate results, with more digits than any decimal type.
 WIDE = Context(prec=400, Emax=999_999, Emin=-999_999)
+#: Text whose cast fails: the value of a scalar subquery with several rows.
+SEVERAL_ROWS = "a scalar subquery that gives several rows"
 #: Integral type -> its number of bits.
 BITS = {TypeKind.TINYINT: 8, TypeKind.SMALLINT: 16, TypeKind.INT: 32, TypeKind.BIGINT: 64}
 _INTEGER = re.compile(r"[+-]?[0-9]+")

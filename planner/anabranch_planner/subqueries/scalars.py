@@ -16,6 +16,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.text_values import SEVERAL_ROWS
 from anabranch_contract.queries.views import RankFunction
 from anabranch_planner.sql.scope import find_stream
 from anabranch_planner.sql.unresolved import (
@@ -107,7 +108,7 @@ def _only(node: Node, *, distinct: bool) -> Node:
             expression=exp.Anonymous(this="max", expressions=[null]),
         )
     several = exp.GT(this=exp.Paren(this=count), expression=one.copy())
-    text = exp.Literal.string("a scalar subquery that gives several rows")
+    text = exp.Literal.string(SEVERAL_ROWS)
     failing = exp.Cast(this=text, to=exp.DataType.build("bigint"))
     checked = exp.Case(ifs=[exp.If(this=several, true=failing)], default=one.copy())
     return _case(exp.EQ(this=exp.Paren(this=checked), expression=one.copy()), value)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch_contract.queries.text_values import (
+    SEVERAL_ROWS,
     UNIT_SIZES,
     WIDE,
     quantized,
@@ -303,6 +304,13 @@ def _from_string(column: pa.Array, target: DataType) -> pa.Array:
 
 def malformed(text: str, target: DataType) -> ExpressionError:
     """Return the error for text that can't be read as a ``target``."""
+    if text == SEVERAL_ROWS:
+        return ExpressionError(
+            "several-rows",
+            "a scalar subquery gives several rows, and its value is needed",
+            remedy="replace the query: with an aggregate such as max(x) in the subquery, or with "
+            "ORDER BY and LIMIT 1",
+        )
     shown = text if len(text) <= 60 else text[:57] + "..."
     return ExpressionError(
         "bad-cast",
