@@ -250,7 +250,7 @@ def live(log: RandomCuts, disk: Disk, notebook: Notebook, events: Counter[str]) 
     """Run a pipeline until the power fails; return whether it has come to its end before."""
     random, one = log.random, None
     disk.beside = random.random() < 0.5
-    disk.dies = random.randrange(20 if disk.beside else 150)
+    disk.dies = random.randrange(15 if disk.beside else 100)
     with disk.powered():
         try:
             one = log.start()
@@ -301,4 +301,4 @@ def test_a_power_failure_at_any_step_loses_and_doubles_nothing(
     settings = {"object_store": (tmp_path / "objects").as_uri()} if stored else {}
     log = RandomCuts(url, tmp_path, total=TOTAL, settings=settings)
     events = lived(log, seed)
-    assert events["failures"] > 1
+    assert events["failures"]
