@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -15,11 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 from redis import Redis
 
+from anabranch_client.processes.children import session
 from anabranch_client.rest.tail import TailEvent
 from anabranch_runtime.faults import Point
+from tests.support.scenarios.fault_grid import Component, worker_of
 from tests.support.surroundings.deliveries import entries
 from tests.support.surroundings.lakes import FORMATS, Lake
-from tests.support.worlds.processes import kill, live_pipeline
+from tests.support.worlds.processes import LivePipeline, kill, live_pipeline, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -43,6 +47,22 @@ def expected(files: int) -> list[tuple[int, str, str]]:
 
 def rows(documents: list[dict[str, Any]]) -> list[tuple[int, str, str]]:
     return sorted((d["k"], d["av"], d["bv"]) for d in documents)
+
+
+def strike(live: LivePipeline, victim: Component, held: Path) -> None:
+    """Kill ``victim`` while the runtime is held, and release it; start it again if it has ended."""
+    runtime = next(c for c in live.pipeline.children if c.name == "runtime")
+    if victim is Component.WORKER:
+        os.kill(worker_of(runtime.pid), signal.SIGKILL)
+        held.unlink()
+        return
+    if victim is Component.JVM:
+        os.kill(next(p.pid for p in session(runtime.pid) if p.name() == "java"), signal.SIGKILL)
+        held.unlink()
+        wait_until("the runtime's end", lambda: runtime.process.poll() is not None)
+    kill(live.pipeline, "runtime")
+    held.unlink(missing_ok=True)
+    live.start_runtime()
 
 
 def test_every_sink_has_every_result_once_through_a_kill(
@@ -111,8 +131,9 @@ def test_every_sink_has_every_result_once_through_a_kill(
         assert rows(pa.concat_tables(map(pq.read_table, parked)).to_pylist()) == expected(4)
 
 
-def test_groups_come_once_though_the_runtime_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("victim", [Component.DRIVER, Component.JVM, Component.WORKER])
+def test_groups_come_once_though_the_runtime_or_a_part_of_it_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: Component
 ) -> None:
     faults = tmp_path / "faults"
     lakes = {form: Lake(form, tmp_path / "lake").configured(monkeypatch) for form in FORMATS}
@@ -156,9 +177,7 @@ def test_groups_come_once_though_the_runtime_is_killed(
             held, count = faults / f"{point}.held", (number + 1) * ROWS
             live.wait(f"the runtime at {point}", held.exists)
             look()
-            kill(live.pipeline, "runtime")
-            held.unlink()
-            live.start_runtime()
+            strike(live, victim, held)
             live.wait("the next group", partial(seen, count))
         # No batch comes any more; gathering is no failure.
         assert {client.query(q).sink_problem for q in sinks} == {None}

@@ -111,24 +111,25 @@ class _Log:
         """Read a log's batches after ``grouped`` and before ``next_batch``; later batches, which
         will be repeated, are cut off. None if there are no such batches.
         """
-        log: _Log | None = None
+        sink: tuple[int, int] | None = None
+        parts, size = list[tuple[int, StagedRows]](), 0
         with path.open("rb") as file:
             for kind, batch, start, length in _records(file):
                 if kind == _SINK:
-                    file.seek(start)
-                    sink = codec.from_json(json.loads(file.read(length)), SinkSpec)
-                    log = _Log(path, sink, 0)
-                elif log is None or batch >= next_batch:
+                    sink = start, length
+                elif sink is None or batch >= next_batch:
                     break
                 elif batch > grouped:
-                    log.parts.append((batch, StagedRows(path, start, length)))
-                if log is not None:
-                    log.size = start + _whole(length)
-        if log is None or not log.parts:
-            path.unlink()
-            return None
-        os.truncate(path, log.size)
-        return log
+                    parts.append((batch, StagedRows(path, start, length)))
+                size = start + _whole(length)
+            if sink is None or not parts:
+                # Without a committed batch the log may never have been synced, so it isn't read.
+                path.unlink()
+                return None
+            file.seek(sink[0])
+            spec = codec.from_json(json.loads(file.read(sink[1])), SinkSpec)
+        os.truncate(path, size)
+        return _Log(path, spec, size, parts)
 
     def append(self, batch: int, task: int, staged: Path) -> StagedRows:
         """Move a staged file's rows to the end of the log of gathered results."""

@@ -7,7 +7,7 @@ import pickle
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -166,6 +166,29 @@ def test_late_messages_of_an_order_count_for_no_other(listener: TaskListener) ->
     for batch in ("a", "b", "c"):
         assert stage.run(batch) == [f"{batch} {n}" for n in range(TASKS)]
     stage.close(cancel=False)
+
+
+@pytest.mark.parametrize("doubling", [(1,), range(TASKS)], ids=["one", "all"])
+def test_a_message_or_report_that_a_task_sends_twice_counts_once(
+    listener: TaskListener, doubling: Collection[int]
+) -> None:
+    def work(content: str, line: TaskLine) -> list[list[str]]:
+        found = []
+        for number in range(4):
+            message = f"{content}/{number}/{line.task}"
+            if line.task in doubling:
+                line._send(MessageKind.GATHER, message)
+            found.append(line(message))
+        if line.task in doubling:
+            line.report(found)
+        return found
+
+    stage = Threads(listener, work).stage()
+    for batch in ("a", "b", "c"):
+        expected = [[f"{batch}/{n}/{t}" for t in range(TASKS)] for n in range(4)]
+        assert stage.run(batch) == [expected] * TASKS
+    stage.close(cancel=False)
+    assert stage.job.exception(timeout=60) is None
 
 
 @pytest.mark.usefixtures("short")

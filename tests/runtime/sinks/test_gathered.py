@@ -33,7 +33,7 @@ from anabranch_runtime.inspection import merge
 from anabranch_runtime.sinks import gathered as gathering
 from anabranch_runtime.sinks import publisher as publishing
 from anabranch_runtime.sinks.delivery import Delivery
-from anabranch_runtime.sinks.gathered import SUFFIX, StagedRows, StagedWriter
+from anabranch_runtime.sinks.gathered import ALIGNED, SUFFIX, StagedRows, StagedWriter
 from anabranch_runtime.sinks.outbox import Outbox
 from anabranch_runtime.sinks.parquet import STAGING, ResultWriter
 from anabranch_runtime.sinks.publisher import GATHERED, OUTBOX, Publisher
@@ -519,6 +519,20 @@ def test_a_damaged_file_holds_up_its_query_only(tmp_path: Path, clock: Clock) ->
     steps.publisher.finish()
     assert list(steps.files("q").values()) == [[0]]
     assert steps.publisher.problems() == {}
+
+
+@pytest.mark.parametrize("left", [0, ALIGNED + 5, ALIGNED + 90])
+def test_a_log_that_a_power_failure_left_unwritten_is_dropped(tmp_path: Path, left: int) -> None:
+    steps = Steps(tmp_path)
+    steps.batch(commit=False)
+    (file,) = (tmp_path / "results" / GATHERED).glob("*/q.log")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:left].ljust(len(whole), b"\0"))
+    again = Steps(tmp_path)
+    assert not list((tmp_path / "results" / GATHERED).glob("*/q.log"))
+    again.batch()
+    again.publisher.finish()
+    assert list(again.files().values()) == [[0]]
 
 
 def test_no_run_overtakes_a_group_that_can_not_be_formed(tmp_path: Path, clock: Clock) -> None:

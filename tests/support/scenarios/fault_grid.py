@@ -204,7 +204,7 @@ class Striker:
         elif cell.component is Component.JVM:
             cell.pid = next(p.pid for p in session(runtime.pid) if p.name() == "java")
         elif cell.component is Component.WORKER:
-            cell.pid = holder if holder != runtime.pid else _worker(runtime.pid)
+            cell.pid = holder if holder != runtime.pid else worker_of(runtime.pid)
         elif cell.component is Component.SERVICE:
             cell.pid = next(c for c in pipeline.children if c.name == "service").pid
             kill(pipeline, "service")
@@ -240,7 +240,7 @@ class Striker:
         return True
 
 
-def _worker(runtime: int) -> int:
+def worker_of(runtime: int) -> int:
     """A Python worker of the runtime: a fork of Spark's daemon."""
     daemons: dict[int, int] = {}
     for process in session(runtime):
