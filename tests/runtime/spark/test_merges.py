@@ -167,6 +167,7 @@ def test_two_merges_run_at_a_time_in_a_process(
         with lock:
             running += 1
             most = max(most, running)
+        pair.wait(60)
         found = compact(work)
         with lock:
             running -= 1
