@@ -111,7 +111,7 @@ def test_a_join_of_pushed_streams_is_previewed(browser: Browser, tmp_path: Path)
         assert plain(found.rows) == wanted
         assert plain(by_command(live)) == wanted
         on_the_page(browser, live, sum(wanted.values()))
-        # Of more rows than a preview reads, the join of those that it has read.
+        # Of more rows than a preview reads, the join of the rows that it has read.
         for name in COLUMNS:
             client.push(name, rows_of(name, chance, 400))
         found = preview(live, dict.fromkeys(COLUMNS, 520))

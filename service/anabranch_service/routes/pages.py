@@ -113,31 +113,16 @@ async def reference() -> Response:
 
 
 @router.get("/docs/", include_in_schema=False)
-@needs(Need.NOTHING)
-async def reference_without_slash(request: Request) -> Response:
-    """Redirect to the page with the REST reference."""
-    return _redirected(request, "/docs")
-
-
 @router.get("/dashboard", include_in_schema=False)
 @router.get("/dashboard/", include_in_schema=False)
-@needs(Need.NOTHING)
-async def overview(request: Request) -> Response:
-    """Redirect to the overview."""
-    return _redirected(request, "/")
-
-
 @router.get("/dashboard/{page:path}/", include_in_schema=False)
 @needs(Need.NOTHING)
-async def without_slash(page: str, request: Request) -> Response:
-    """Redirect to the path without a slash at its end, where the page is if there is one."""
-    return _redirected(request, f"/dashboard/{quote(page.rstrip('/'))}")
-
-
-def _redirected(request: Request, path: str) -> Response:
-    """Return a redirect to ``path`` on the same host, without the client's Host header."""
-    query = f"?{request.url.query}" if request.url.query else ""
-    return RedirectResponse(path + query, status_code=308, headers=_HEADERS)
+async def without_slash(request: Request) -> Response:
+    """Redirect to the path without a slash at its end, and from ``/dashboard`` to the overview."""
+    path, query = quote(request.scope["path"].rstrip("/")), request.url.query
+    # A path only: a whole URL would repeat the client's Host header.
+    target = ("/" if path == "/dashboard" else path) + (f"?{query}" if query else "")
+    return RedirectResponse(target, status_code=308, headers=_HEADERS)
 
 
 for _path, _each in PAGES.items():
