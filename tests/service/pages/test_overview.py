@@ -88,8 +88,11 @@ def test_interruptions_are_in_the_colour_of_lines(browser: Browser, shop: Servic
     assert not complaints
 
 
-def test_charts_become_narrower_with_the_window(browser: Browser, shop: Service) -> None:
-    run(shop)
+def test_all_fits_a_window_that_becomes_narrower(browser: Browser, shop: Service) -> None:
+    """Also with charts, components that need attention, and changes of the plan."""
+    several(shop, 3)
+    shop.call("DELETE", f"/v1/queries/{LONGEST}", 202)
+    shop.plan(1)
     for minute in range(60):
         point = HistoryPoint(
             at=4_000_000_000 // 60 * 60 + 60 * minute,
@@ -101,8 +104,10 @@ def test_charts_become_narrower_with_the_window(browser: Browser, shop: Service)
     with opened(browser, shop) as (page, complaints):
         for chart in ("#batch-times svg", "#rows svg"):
             expect(page.locator(chart)).to_be_visible()
+        expect(page.locator("#changed > li")).to_have_count(3)
         page.set_viewport_size({"width": 390, "height": SCREEN})
         nothing_is_cut(page)
+        assert page.evaluate("document.documentElement.scrollHeight") <= MOST * SCREEN
     assert not complaints
 
 

@@ -144,6 +144,9 @@ def test_the_list_fits_a_window_of_1280_pixels(browser: Browser, shop: Service) 
         expect(page.locator("#list tbody")).to_contain_text(LONGEST)
         box = page.locator(".scroll:has(> #list)")
         assert box.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+        page.set_viewport_size({"width": 390, "height": 900})
+        heights = drawn(page.locator("#list tbody tr"), "row => row.offsetHeight")
+        assert max(heights) < 200, "names are folded after some words, not after each"
     assert not complaints
 
 

@@ -47,7 +47,7 @@ function queries(goals) {
     .flatMap((name, i) => [i ? ", " : "", make("a", { href: `/dashboard/plan#query=${encodeURIComponent(name)}` }, ...breakable(name))]);
   const more = names.length - MOST_QUERIES;
   if (more > 0) links.push(` and ${more} more`);
-  return make("td", { title: more > 0 ? names.slice(0, 100).join(", ") : "" }, ...(links.length ? links : ["nobody"]));
+  return make("td", { className: "users", title: more > 0 ? names.slice(0, 100).join(", ") : "" }, ...(links.length ? links : ["nobody"]));
 }
 
 function showTotals() {
