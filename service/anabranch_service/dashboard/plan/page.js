@@ -240,10 +240,7 @@ function showStores(epoch) {
         "li",
         {},
         make("span", { className: store.label.includes("⋈") ? "what mir" : "what", text: store.label }),
-        make("span", {
-          className: "muted",
-          text: store.used_by.length ? `probed by ${some(store.used_by)}` : "stored, not probed",
-        }),
+        make("span", { className: "muted" }, ...breakable(store.used_by.length ? `probed by ${some(store.used_by)}` : "stored, not probed")),
         make("span", { className: "muted number", text: `inserts ${short(store.insert_cost)}` }),
       ),
     ),
