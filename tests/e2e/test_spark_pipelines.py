@@ -118,7 +118,7 @@ def test_queries_as_datasets(tmp_path: Path) -> None:
         assert not datasets.warehouse.exists() or not any(datasets.warehouse.iterdir())
         assert "Run is COMPLETED" in datasets.spark("run")
         first = check(live, datasets)
-        # Another run continues the streaming table, and computes the views anew.
+        # Another run continues the streaming table, and computes the views again.
         push(live, chance, 20)
         assert "Run is COMPLETED" in datasets.spark("run")
         assert check(live, datasets) > first

@@ -65,16 +65,12 @@ def _ended(message: str, code: int) -> typer.Exit:
 
 app = typer.Typer(
     cls=PlannerCommands,
+    callback=lambda: None,  # else the only command would have no name
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
     help="Plan many multi-way joins over shared streams together, without a service.",
 )
-
-
-@app.callback()
-def _commands() -> None:
-    """Keep the name of the only command in its call."""
 
 
 @app.command()
