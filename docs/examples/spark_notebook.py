@@ -48,9 +48,9 @@ totals = client.sql("""
 """).to_pandas()
 
 # %% Tables in Spark
-from pyspark.sql import SparkSession  # noqa: E402
+from pyspark.sql import SparkSession
 
-from anabranch_client.spark import query, register, stream  # noqa: E402
+from anabranch_client.spark import query, register, stream
 
 spark = SparkSession.builder.getOrCreate()
 register(spark)

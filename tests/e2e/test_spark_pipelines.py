@@ -1,4 +1,4 @@
-"""The declarative pipeline of docs/examples by ``spark-pipelines``, beside a live pipeline."""
+"""The declarative pipeline of docs/examples, run twice by ``spark-pipelines``."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ class Datasets:
 
     def __init__(self, folder: Path, url: str) -> None:
         self.folder, self.warehouse = folder / "project", folder / "warehouse"
+        # A catalog that persists, in which a second run finds the tables of the first.
+        self.metastore = f"jdbc:derby:;databaseName={folder}/metastore;create=true"
         (self.folder / "transformations").mkdir(parents=True)
         for path in (p for p in EXAMPLE.rglob("*") if p.suffix in (".yml", ".py")):
             text = path.read_text().replace("file:///data/shop", f"file://{folder}/storage")
@@ -43,7 +45,12 @@ class Datasets:
 
     def spark(self, command: str) -> str:
         """Output of a command of ``spark-pipelines``, which has to succeed."""
-        conf = ("--conf", f"spark.sql.warehouse.dir={self.warehouse}")
+        settings = {
+            "spark.sql.warehouse.dir": str(self.warehouse),
+            "spark.sql.catalogImplementation": "hive",
+            "spark.hadoop.javax.jdo.option.ConnectionURL": self.metastore,
+        }
+        conf = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
         done = subprocess.run(
             [str(PROGRAM), command, "--remote", "local[1]", *conf],
             cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=600,
@@ -110,11 +117,15 @@ def test_queries_as_datasets(tmp_path: Path) -> None:
         assert "Run is COMPLETED" in datasets.spark("dry-run")
         assert not datasets.warehouse.exists() or not any(datasets.warehouse.iterdir())
         assert "Run is COMPLETED" in datasets.spark("run")
-        check(live, datasets)
+        first = check(live, datasets)
+        # Another run continues the streaming table, and computes the views again.
+        push(live, chance, 20)
+        assert "Run is COMPLETED" in datasets.spark("run")
+        assert check(live, datasets) > first
 
 
-def check(live: LivePipeline, datasets: Datasets) -> None:
-    """Compare the datasets with the queries' tables."""
+def check(live: LivePipeline, datasets: Datasets) -> int:
+    """Compare the datasets with the queries' tables; the number of results that the table has."""
     bought = counted(live.client.query("bought").arrow())
     assert bought
     assert datasets.rows("purchases") == bought
@@ -125,6 +136,7 @@ def check(live: LivePipeline, datasets: Datasets) -> None:
     assert datasets.rows("visitors") == Counter(
         {(visitor, Decimal(total)): 1 for visitor, total in sums.items()}
     )
+    return bought.total()
 
 
 def test_the_page_has_the_example() -> None:

@@ -318,7 +318,7 @@ def test_the_page_and_its_notebook(spark: SparkSession, world: World, tmp_path: 
     page = (DOCS / "spark.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     elsewhere = [block for block in blocks if "import table" in block or "@dp." in block]
-    assert (len(blocks), len(elsewhere)) == (9, 2)
+    assert (len(blocks), len(elsewhere)) == (10, 2)
     for block in blocks:
         assert (block in notebook) is (block not in elsewhere)
     scope: dict[str, Any] = {}

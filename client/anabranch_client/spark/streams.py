@@ -45,8 +45,15 @@ def stream(
 
     Raises:
         ApiError: the service refused the stream.
-        UsageError: there is a stream of this name with other columns, or another source.
+        UsageError: the DataFrame is no streaming one; or there is a stream of this name with other
+            columns, or another source.
     """
+    if not df.isStreaming:
+        raise UsageError(
+            "the DataFrame has no stream of rows",
+            field="df",
+            remedy="read it by spark.readStream, or save it and use 'anabranch stream push'",
+        )
     own = client or default_client()
     columns = [(field.name, field.dataType.simpleString()) for field in df.schema]
     registered(own, name, columns, {"format": "redis-stream"}, options)

@@ -65,6 +65,7 @@ def _ended(message: str, code: int) -> typer.Exit:
 
 app = typer.Typer(
     cls=PlannerCommands,
+    callback=lambda: None,  # else the only command would have no name
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -170,7 +171,6 @@ def plan(
         _show(planned, problem)
 
 
-@app.command()
 def _options(problem: ProblemFile, objective: Objective, limits: Limits) -> Options:
     """Planner options of ``problem``; options that it does not set have defaults."""
     limited = any(x is not None for x in (limits.memory, limits.copies, limits.mirs))
@@ -214,8 +214,10 @@ def _warm_up(solver: Solver) -> None:
 
 def _show(planned: Planned, problem: ProblemFile) -> None:
     console = Console(highlight=False, soft_wrap=True, emoji=False)
-    for name, value in facts(planned).items():
-        console.print(f"[bold]{name:<22}[/bold]{escape(value)}")
+    found = facts(planned)
+    width = max(map(len, found)) + 2
+    for name, value in found.items():
+        console.print(f"[bold]{name:<{width}}[/bold]{escape(value)}")
     console.print()
     console.print(explain_text(planned.plan, problem.queries), markup=False, end="")
     for title, lines in zip(("assumed", "put right"), doubts(problem, planned.plan), strict=True):

@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
+from urllib.parse import quote
 
-from fastapi.responses import FileResponse, HTMLResponse, Response
+from fastapi import Request
+from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
@@ -108,6 +110,19 @@ def _page(html: str) -> Callable[[], Awaitable[Response]]:
 async def reference() -> Response:
     """Return the page with the REST reference, shown by Swagger UI without the console's header."""
     return FileResponse(DASHBOARD / "reference" / "reference.html", headers=_HEADERS)
+
+
+@router.get("/docs/", include_in_schema=False)
+@router.get("/dashboard", include_in_schema=False)
+@router.get("/dashboard/", include_in_schema=False)
+@router.get("/dashboard/{page:path}/", include_in_schema=False)
+@needs(Need.NOTHING)
+async def without_slash(request: Request) -> Response:
+    """Redirect to the path without a slash at its end, and from ``/dashboard`` to the overview."""
+    path, query = quote(request.scope["path"].rstrip("/")), request.url.query
+    # A path only: a whole URL would repeat the client's Host header.
+    target = ("/" if path == "/dashboard" else path) + (f"?{query}" if query else "")
+    return RedirectResponse(target, status_code=308, headers=_HEADERS)
 
 
 for _path, _each in PAGES.items():

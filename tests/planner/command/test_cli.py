@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from itertools import combinations
@@ -88,6 +89,23 @@ def test_every_example_is_planned_for_people_and_machines(path: Path) -> None:
         assert len(orders) > 1
     for line in document["assumed"]:
         assert line in result.stdout
+
+
+def test_the_page_shows_the_output() -> None:
+    """Each block of output in docs/planner.md is in the output, part by part between "..."."""
+    page = (EXAMPLES.parents[1] / "planner.md").read_text(encoding="utf-8")
+    found = re.findall(r"^```\n\$ python -m anabranch_planner (.*)\n((?s:.*?))^```", page, re.M)
+    assert found
+    for command, shown in found:
+        words = [word.replace("docs/examples/problems", str(EXAMPLES)) for word in command.split()]
+        output = run(*words).stdout
+        for part in shown.split("...\n"):
+            assert part in output
+
+
+def test_only_commands_are_offered() -> None:
+    listed = run("--help").stdout.partition("Commands")[2]
+    assert re.findall(r"^│ (\S+)", listed, re.M) == ["plan"]
 
 
 def test_flags_win_over_the_file() -> None:

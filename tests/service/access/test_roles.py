@@ -21,6 +21,9 @@ from tests.support.worlds.access import Guarded, guarded
 MATRIX = {
     "GET /": "",
     "GET /openapi.json": "",
+    "GET /dashboard": "",
+    "GET /dashboard/": "",
+    "GET /dashboard/{page:path}/": "",
     "GET /dashboard/batches": "",
     "GET /dashboard/epochs": "",
     "GET /dashboard/explain": "",
@@ -30,6 +33,7 @@ MATRIX = {
     "GET /dashboard/plan": "",
     "GET /dashboard/queries": "",
     "GET /docs": "",
+    "GET /docs/": "",
     "GET /dashboard/settings": "",
     "GET /dashboard/query/{name}": "",
     "GET /dashboard/state": "",
@@ -107,6 +111,7 @@ MATRIX = {
 }
 VALUES = {
     "{name}": "nobody",
+    "{page:path}": "queries",
     "{number}": "0",
     "{store:path}": "nothing/1",
     "{ident}": "0123456789ab",
@@ -202,7 +207,7 @@ def test_every_route_under_every_role(locked: Guarded, operation: str) -> None:
 
     def status(token: str | None) -> int:
         # A tail would never end; here none begins, as the query does not exist.
-        return locked.call(method, path, token, json=body).status_code
+        return locked.call(method, path, token, json=body, follow_redirects=True).status_code
 
     for role, token in locked.tokens.items():
         found = status(token)

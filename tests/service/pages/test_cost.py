@@ -16,6 +16,7 @@ from anabranch_service.planning.what_if import explanation as what_if
 from anabranch_service.registry.records import EpochRecord
 from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
+from tests.service.pages.long_names import run
 from tests.service.pages.test_dashboard import opened
 from tests.service.planning.test_costs import interim, snapshot
 from tests.support.worlds.service import Service, serving
@@ -40,6 +41,18 @@ def test_costs_that_are_split_later_are_called_so(browser: Browser, shop: Servic
         expect(page.locator("#shares")).to_contain_text("Not split yet.")
         expect(page.locator("#shares-note")).to_contain_text("after publication")
         assert complaints == []
+
+
+def test_stores_with_long_names_fit_into_their_card(browser: Browser, shop: Service) -> None:
+    run(shop)
+    shop.plan(0)
+    with opened(browser, shop, "dashboard/plan") as (page, complaints):
+        stores = page.locator("#stores")
+        expect(stores.locator("li")).to_have_count(4)
+        for width in (1440, 1280, 1000, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert stores.evaluate("list => list.scrollWidth - list.clientWidth") <= 0, width
+    assert not complaints
 
 
 def test_costs_that_could_not_be_split_have_the_reason(

@@ -88,6 +88,29 @@ def test_interruptions_are_in_the_colour_of_lines(browser: Browser, shop: Servic
     assert not complaints
 
 
+def test_all_fits_a_window_that_becomes_narrower(browser: Browser, shop: Service) -> None:
+    """Also with charts, components that need attention, and changes of the plan."""
+    several(shop, 3)
+    shop.call("DELETE", f"/v1/queries/{LONGEST}", 202)
+    shop.plan(1)
+    for minute in range(60):
+        point = HistoryPoint(
+            at=4_000_000_000 // 60 * 60 + 60 * minute,
+            batch_seconds=0.3,
+            rows={"orders": 900 + minute},
+            results={},
+        )
+        shop.redis.rpush(shop.keys.history, point.model_dump_json())
+    with opened(browser, shop) as (page, complaints):
+        for chart in ("#batch-times svg", "#rows svg"):
+            expect(page.locator(chart)).to_be_visible()
+        expect(page.locator("#changed > li")).to_have_count(3)
+        page.set_viewport_size({"width": 390, "height": SCREEN})
+        nothing_is_cut(page)
+        assert page.evaluate("document.documentElement.scrollHeight") <= MOST * SCREEN
+    assert not complaints
+
+
 def test_money_is_saved_cpu_time_by_its_price(browser: Browser, service: Service) -> None:
     """Half of 36 CPU seconds in 100 s: 0.18 CPU hours an hour, 129.6 in thirty days."""
     with opened(browser, service) as (page, complaints):

@@ -160,6 +160,24 @@ def test_expiry_priority_and_needs_are_changed(browser: Browser, shop: Service) 
         assert found["slo"]["latency"] is None
 
 
+#: Placeholders that are longer than the room of their inputs.
+CUT = """() => [...document.querySelectorAll("#change input[placeholder]")].filter((input) => {
+  const [style, pen] = [getComputedStyle(input), document.createElement("canvas").getContext("2d")];
+  pen.font = style.font;
+  const room = input.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  return pen.measureText(input.placeholder).width > room + 1;
+}).map((input) => input.placeholder)"""
+
+
+def test_placeholders_of_the_form_are_whole(browser: Browser, shop: Service) -> None:
+    run(shop)
+    with opened(browser, shop, PAGE + LONGEST) as (page, _):
+        expect(page.locator("#change")).to_be_visible()
+        for width in (1440, 1280, 1000, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate(CUT) == [], width
+
+
 def test_a_form_is_filled_when_it_is_shown(browser: Browser, shop: Service) -> None:
     """A person may be faster than what else the page asks for: nothing is saved as empty."""
     run(shop)

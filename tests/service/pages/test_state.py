@@ -16,7 +16,7 @@ from anabranch_contract.protocol.state_report import IndexReport, StoreParts
 from anabranch_runtime.driver.reporting import state_publisher as state_teller
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.drawn import drawn
-from tests.service.pages.long_names import nothing_is_cut
+from tests.service.pages.long_names import LONGEST, nothing_is_cut, run
 from tests.service.pages.test_dashboard import opened
 from tests.service.routes.test_state import report, store
 from tests.support.worlds.service import Service
@@ -135,6 +135,19 @@ def test_a_pipeline_s_stores_their_segments_and_readers(
         page.get_by_role("link", name="Close").click()
         expect(card).to_be_hidden()
         assert complaints == []
+
+
+def test_the_list_fits_a_window_of_1280_pixels(browser: Browser, shop: Service) -> None:
+    run(shop)
+    with opened(browser, shop, "dashboard/state") as (page, complaints):
+        page.set_viewport_size({"width": 1280, "height": 900})
+        expect(page.locator("#list tbody")).to_contain_text(LONGEST)
+        box = page.locator(".scroll:has(> #list)")
+        assert box.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+        page.set_viewport_size({"width": 390, "height": 900})
+        heights = drawn(page.locator("#list tbody tr"), "row => row.offsetHeight")
+        assert max(heights) < 200, "names are folded after some words, not after each"
+    assert not complaints
 
 
 def test_a_store_that_is_not_there(browser: Browser, shop: Service) -> None:

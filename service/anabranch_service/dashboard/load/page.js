@@ -1,7 +1,7 @@
 // Load page: polls the REST API for the state of load shedding.
 
 import { read, readQueries } from "../access.js";
-import { facts, make, percent, say } from "../dom.js";
+import { breakable, facts, make, percent, say } from "../dom.js";
 import { MOST_ROWS, left, levers, listed, share, verdict } from "./view.js";
 
 const POLL_MS = 1000;
@@ -52,7 +52,7 @@ function showQueries() {
     make(
       "tr",
       {},
-      make("td", { className: "name" }, make("a", { href: `/dashboard/query/${encodeURIComponent(q.id)}`, text: q.id })),
+      make("td", { className: "name" }, make("a", { href: `/dashboard/query/${encodeURIComponent(q.id)}` }, ...breakable(q.id))),
       number(String(q.priority)),
       number(left(q)),
       make("td", { className: q.broken ? "number bad" : "number", text: q.floor === null ? "–" : `${share(q.floor)}${q.broken ? ", broken" : ""}` }),

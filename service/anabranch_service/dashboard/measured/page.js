@@ -148,7 +148,7 @@ async function showSeries(names) {
     dearest.omitted ? `${dearest.omitted} cheaper steps` : "",
   ].filter(Boolean);
   at("series-note").textContent = series.periods.length
-    ? `${series.periods.length} periods, ${span(seconds * 1e6)}${omitted.length ? `; ${omitted.join(" and ")} not shown` : ""}`
+    ? `${series.periods.length} ${series.periods.length === 1 ? "period" : "periods"}, ${span(seconds * 1e6)}${omitted.length ? `; ${omitted.join(" and ")} not shown` : ""}`
     : "No figures yet: the first follow a few seconds after the first batch.";
   at("rates").replaceChildren(...relations.rows.map((r) => courseRow(r, null, `${short(r.now ?? 0)} per second`)));
   at("ratios").replaceChildren(

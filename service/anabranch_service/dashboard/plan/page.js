@@ -2,7 +2,7 @@
 
 import { read } from "../access.js";
 import { colour, dark, dot } from "../colours.js";
-import { bytes, facts, make, say, some } from "../dom.js";
+import { breakable, bytes, facts, make, say, some } from "../dom.js";
 import { drawTree, forest, highlight, short } from "../graph.js";
 import { PlanMap } from "../map/map.js";
 import { Names } from "../names.js";
@@ -114,7 +114,7 @@ function showShares(epoch) {
           make(
             "tr",
             {},
-            make("td", { className: "name" }, dot(row.query), row.query),
+            make("td", { className: "name" }, dot(row.query), ...breakable(row.query)),
             ...[row.shapley, row.marginal, row.standalone].map((value) =>
               make("td", { className: "number", text: short(value), title: String(value ?? "unknown") }),
             ),
@@ -240,10 +240,7 @@ function showStores(epoch) {
         "li",
         {},
         make("span", { className: store.label.includes("⋈") ? "what mir" : "what", text: store.label }),
-        make("span", {
-          className: "muted",
-          text: store.used_by.length ? `probed by ${some(store.used_by)}` : "stored, not probed",
-        }),
+        make("span", { className: "muted" }, ...breakable(store.used_by.length ? `probed by ${some(store.used_by)}` : "stored, not probed")),
         make("span", { className: "muted number", text: `inserts ${short(store.insert_cost)}` }),
       ),
     ),

@@ -1,7 +1,7 @@
 // State page: polls the REST API for the stores. The selected store is in the page's address.
 
 import { read } from "../access.js";
-import { bytes, element, facts, make, percent, say } from "../dom.js";
+import { breakable, bytes, element, facts, make, percent, say } from "../dom.js";
 import { short } from "../graph.js";
 import { Names, registered } from "../names.js";
 import {
@@ -44,10 +44,10 @@ function queries(goals) {
   const names = [...new Set(goals.map(registered))];
   const links = names
     .slice(0, MOST_QUERIES)
-    .flatMap((name, i) => [i ? ", " : "", make("a", { href: `/dashboard/plan#query=${encodeURIComponent(name)}`, text: name })]);
+    .flatMap((name, i) => [i ? ", " : "", make("a", { href: `/dashboard/plan#query=${encodeURIComponent(name)}` }, ...breakable(name))]);
   const more = names.length - MOST_QUERIES;
   if (more > 0) links.push(` and ${more} more`);
-  return make("td", { title: more > 0 ? names.slice(0, 100).join(", ") : "" }, ...(links.length ? links : ["nobody"]));
+  return make("td", { className: "users", title: more > 0 ? names.slice(0, 100).join(", ") : "" }, ...(links.length ? links : ["nobody"]));
 }
 
 function showTotals() {
