@@ -158,7 +158,7 @@ class Interim(Message):
         rationed: whether a batch of the period withheld tuples from probes.
         drifted: the drifts at its first batch; they ended the period early.
         rulesets: (epoch, revision) of the rulesets of its batches, ascending.
-        emitted: join -> number of its results; of those that have most, :data:`NAMED` at most.
+        emitted: join -> number of its results; only the :data:`NAMED` joins with most results.
     """
 
     until: float
