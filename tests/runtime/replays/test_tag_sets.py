@@ -65,7 +65,8 @@ class Sets:
 def _plain(values: pa.Array) -> list[Any]:
     if pa.types.is_timestamp(values.type):
         values = values.cast(pa.int64())
-    return values.to_pylist()
+    found: list[Any] = values.to_pylist()
+    return found
 
 
 def history_of(scenario: Scenario, streams: list[Stream]) -> History:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,7 +32,8 @@ from tests.support.worlds.small_pipeline import MINUTE, START, small_pipeline
 
 LETTERS = "abcde"
 #: Columns of an order and of a customer, by which filters of tests decide.
-Order, Customer = dict[str, Any], dict[str, Any]
+Order: TypeAlias = dict[str, Any]
+Customer: TypeAlias = dict[str, Any]
 
 
 class Crowd:

@@ -173,7 +173,7 @@ def test_one_query_that_takes_everything_pays_for_its_own_results() -> None:
     emitted = {"all": 4000} | {f"q{n}": 5 for n in range(20)}
     # Two steps of 1,000 tuples take 20 s, the results 60 s.
     counted = replace(period(rules), results=Writes(1, 4150, 60.0), emitted=emitted)
-    kept = kept_shares(rules, [counted])
+    kept = {str(q): share for q, share in kept_shares(rules, [counted]).items()}
     assert kept["all"] == 1.0
     assert kept["q3"] == pytest.approx(5 / 4000)
     # Queries that are not named share the rest.
