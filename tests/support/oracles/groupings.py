@@ -178,7 +178,7 @@ def _drawn(rng: Random) -> SharingProblem:
     problem = SharingProblem(statements, Statistics(), {}, rows)
     shares, distincts = dict[RelationId, float](), dict[tuple[RelationId, str], float]()
     relations = problem.relations()
-    # The runtime counts the rows of whole streams, too, whoever reads them.
+    # The runtime counts the rows of whole streams, too.
     whole = [make_relation(StreamName(name), ()) for name in names]
     for store in (*whole, *(s for r in relations for s in stores_of(r, relations))):
         name = str(store.stream)
