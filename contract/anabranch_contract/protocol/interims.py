@@ -16,8 +16,8 @@ from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 
-#: Maximum number of drifts (sudden changes) displayed per period.
-SHOWN = 10
+#: Maximum number of drifts (sudden changes) displayed per period; of joins with their results.
+SHOWN, NAMED = 10, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +158,7 @@ class Interim(Message):
         rationed: whether a batch of the period withheld tuples from probes.
         drifted: the drifts at its first batch; they ended the period early.
         rulesets: (epoch, revision) of the rulesets of its batches, ascending.
+        emitted: join -> number of its results; only the :data:`NAMED` joins with most results.
     """
 
     until: float
@@ -177,6 +178,7 @@ class Interim(Message):
     rationed: bool = False
     merges: Writes = field(default_factory=Writes)
     rulesets: tuple[RulesetId, ...] = ()
+    emitted: dict[str, int] = field(default_factory=dict)
 
     @property
     def arrived(self) -> Arrivals:

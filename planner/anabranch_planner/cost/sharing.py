@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from anabranch_contract.queries.expressions import Call, Column, Expr, is_total
 from anabranch_contract.queries.joins import (
     JoinQuery,
+    Label,
     Relation,
     RelationId,
     StreamName,
@@ -77,8 +78,9 @@ class SharedStores:
             for relation in query.relations:
                 wanted[relation.stream][relation.id] = relation
         chosen: dict[RelationId, tuple[Expr, ...]] = {}
+        partners = _partners(queries, self.statistics)
         for stream in sorted(wanted):
-            chosen |= self._of_stream(stream, wanted[stream])
+            chosen |= self._of_stream(stream, wanted[stream], partners.get(stream, 1.0))
         found: dict[str, Filters] = {}
         for query in queries:
             shared = {m.alias: chosen[m.relation] for m in query.members if m.relation in chosen}
@@ -87,10 +89,10 @@ class SharedStores:
         return found
 
     def _of_stream(
-        self, stream: StreamName, new: dict[RelationId, Relation]
+        self, stream: StreamName, new: dict[RelationId, Relation], partners: float
     ) -> dict[RelationId, tuple[Expr, ...]]:
         """Relation -> conditions of the shared store that it uses, if it uses one."""
-        cost, standing = _StorePrices(self.statistics, stream), self._standing[stream]
+        cost, standing = _StorePrices(self.statistics, stream, partners), self._standing[stream]
         found: dict[RelationId, tuple[Expr, ...]] = {}
         left = {name: one for name, one in new.items() if name not in standing and one.filter}
         stored = [r for name, r in {**standing, **new}.items() if name not in left]
@@ -189,11 +191,41 @@ def _may_read(relation: Relation, store: Relation) -> bool:
     )
 
 
+def _partners(queries: Sequence[JoinQuery], statistics: Statistics) -> dict[StreamName, float]:
+    """Stream -> mean number of its rows with the key of a probe, within the time bounds, over the
+    keys of ``queries``; at least 1. Keys with an unknown number of values count as 1.
+    """
+    found: dict[StreamName, list[float]] = defaultdict(list)
+    for query in queries:
+        for key_class in query.classes:
+            for label, attribute in ((m.label, m.attribute) for m in key_class.members):
+                whole = RelationId(query.relation_of(label).stream)
+                rows = statistics.cardinality(whole) or 0.0
+                values = statistics.distinct(whole, (attribute,)) or max(rows, 1.0)
+                near = _near(query, label, statistics.span(whole))
+                found[StreamName(whole)].append(max(1.0, near * rows / values))
+    return {stream: sum(each) / len(each) for stream, each in found.items()}
+
+
+def _near(query: JoinQuery, label: Label, span: float | None) -> float:
+    """Share of a stream's rows within the time bounds of a query's other members."""
+    at = query.labels.index(label)
+    widths = [
+        None if earlier is None or later is None else earlier + later
+        for other in range(len(query.labels))
+        if other != at
+        for earlier, later in [(query.bounds[at][other], query.bounds[other][at])]
+    ]
+    known = [width for width in widths if width is not None]
+    return min([1.0, *(max(width, 0) / span for width in known)]) if span else 1.0
+
+
 class _StorePrices:
     """Prices of stores of one stream's relations, in CPU seconds per unit of time."""
 
-    def __init__(self, statistics: Statistics, stream: StreamName) -> None:
-        self._statistics = statistics
+    def __init__(self, statistics: Statistics, stream: StreamName, partners: float) -> None:
+        """``partners``: number of the stream's rows that a probe finds without filters."""
+        self._statistics, self._partners = statistics, partners
         self._constants = statistics.constants or CostConstants()
         known = statistics.cardinality(RelationId(stream))
         self._rows = UNKNOWN_ROWS if known is None else max(known, 1.0)
@@ -211,7 +243,7 @@ class _StorePrices:
     def joining(self, relation: Relation, store: Relation) -> float:
         """Price of ``relation`` as one more reader of a running store: probes, but no inserts."""
         sent, constants = self.share(relation) * self._rows, self._constants
-        made = sent * self.share(store)
+        made = sent * self.share(store) * self._partners
         return sent * (constants.probe + constants.look) + made * constants.match
 
     def sharing(self, members: Iterable[Relation], core: Relation) -> float:
@@ -221,7 +253,7 @@ class _StorePrices:
         sent = min(kept, sum(map(self.share, members))) * self._rows
         constants = self._constants
         insert = constants.insert(kept * self._rows)
-        return insert + constants.step(sent, sent * kept, MirId(core.id), 1)
+        return insert + constants.step(sent, sent * kept * self._partners, MirId(core.id), 1)
 
     def share(self, relation: Relation) -> float:
         """Share of the stream's rows that pass the filter of ``relation``."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from heapq import nlargest
 
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.plans.steps import CountedStep, SubJoinStep
-from anabranch_contract.protocol.interims import Interim, StepMeasures, StoreSize
+from anabranch_contract.protocol.interims import NAMED, Interim, StepMeasures, StoreSize
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_runtime.measure.join_samples import of_steps
 from anabranch_runtime.measure.statistics import store_statistics
@@ -89,7 +90,21 @@ def close(
         },
         rulesets=tuple(sorted(_rulesets(period, state))),
         rationed=any(run.last >= period.begun.next_batch for run in state.rationed[-1:]),
+        emitted=_emitted(period.begun, state),
     )
+
+
+def _emitted(begun: State, state: State) -> dict[str, int]:
+    """Return the number of results of the joins with most results between two states."""
+    names = changes(begun.queries, state.queries)
+    found = dict[str, int]()
+    for name in state.queries if names is None else names:
+        before, after = begun.queries.get(name), state.queries.get(name)
+        count = 0 if after is None else after.results - (0 if before is None else before.results)
+        if count > 0:
+            found[name] = count
+    most = nlargest(NAMED, found.items(), key=lambda pair: (pair[1], pair[0]))
+    return dict(sorted(most))
 
 
 def _rulesets(period: Period, last: State) -> frozenset[RulesetId]:

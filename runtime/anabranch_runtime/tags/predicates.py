@@ -119,10 +119,10 @@ class PredicateIndex:
         """Return the number of each row's set of predicates."""
         with self._lock:
             found = self._by_codes(fetch, rows)
-            for condition, predicates in self._others.items():
-                mask = filter_mask((condition,), fetch, rows)
-                if mask is not None:
-                    self._change(found, np.flatnonzero(~mask), predicates, held=False)
+            if self._others:
+                for begin in range(0, rows, _PIECE):
+                    piece = found[begin : begin + _PIECE]
+                    piece[:] = self._by_others(piece, _slices(fetch, begin, len(piece)))
             return found
 
     def prepare(self, table: TaggedTable, name: str, prefix: str) -> None:
@@ -163,7 +163,7 @@ class PredicateIndex:
             for conditions, number in list(self._numbers.items())[known:]:
                 mask = filter_mask(conditions, fetch, len(sets))
                 rows = np.arange(len(sets)) if mask is None else np.flatnonzero(mask)
-                self._change(sets, rows, [number], held=True)
+                self._add_to(sets, rows, number)
             return count
 
     def _by_codes(self, fetch: Fetch, rows: int) -> I32:
@@ -198,6 +198,22 @@ class PredicateIndex:
             self._codes = all_keys[order], np.concatenate([numbers, found[new]])[order]
         return found[inverse]
 
+    def _by_others(self, sets: I32, fetch: Fetch) -> I32:
+        """Return ``sets``, found by axes, without the predicates whose other conditions are not
+        satisfied. Only final sets are numbered: one per condition and row would fill the index.
+        """
+        bits = np.ascontiguousarray(self.met.bits(sets, words_for(len(self._numbers))).T)
+        for condition, predicates in self._others.items():
+            mask = filter_mask((condition,), fetch, len(sets))
+            if mask is None or mask.all():
+                continue
+            lacking = ~mask
+            for number in predicates:
+                bits[number >> 6, lacking] &= ~(np.uint64(1) << np.uint64(number & 63))
+        found = self._numbered(np.ascontiguousarray(bits.T))
+        found[sets == UNKNOWN] = UNKNOWN
+        return found
+
     def _held(self, columns: Sequence[Ints], rows: int) -> U64:
         """Return the bits of the predicates that hold for rows, given the rows' codes by axis."""
         words = words_for(len(self._numbers))
@@ -209,17 +225,14 @@ class PredicateIndex:
             held[:, -1] &= np.uint64((1 << rest) - 1)
         return held
 
-    def _change(self, sets: I32, rows: Ints, predicates: Sequence[int], *, held: bool) -> None:
-        """Set (``held``) or clear the bits of ``predicates`` in the sets of ``rows``, in place."""
+    def _add_to(self, sets: I32, rows: Ints, number: int) -> None:
+        """Add a predicate to the sets of ``rows``, in place."""
         if not len(rows):
             return
         old, inverse = np.unique(sets[rows], return_inverse=True)
-        words = words_for(len(self._numbers))
-        mask = np.zeros(words, np.uint64)
-        for number in predicates:
-            mask[number >> 6] |= np.uint64(1) << np.uint64(number & 63)
-        bits = self.met.bits(old, words)
-        new = self._numbered(bits | mask if held else bits & ~mask)
+        bits = self.met.bits(old, words_for(len(self._numbers)))
+        bits[:, number >> 6] |= np.uint64(1) << np.uint64(number & 63)
+        new = self._numbered(bits)
         new[old == UNKNOWN] = UNKNOWN
         sets[rows] = new[inverse]
 
@@ -228,6 +241,19 @@ class PredicateIndex:
         found = self.met.numbered(bits, MOST_BYTES)
         self.overflowed |= self.met.size >= MOST_BYTES
         return found
+
+
+def _slices(fetch: Fetch, begin: int, length: int) -> Fetch:
+    """Return a function that fetches some rows of a column."""
+    known: dict[Column, pa.Array] = {}
+
+    def part(column: Column) -> pa.Array:
+        found = known.get(column)
+        if found is None:
+            found = known[column] = fetch(column).slice(begin, length)
+        return found
+
+    return part
 
 
 def _unknown(rows: int) -> I32:

@@ -138,21 +138,49 @@ def measured_forest(
     of all probes and results of the ruleset. Both without rationing.
     """
     found, result = flows(ruleset, periods), result_seconds(periods)
+    kept = kept_shares(ruleset, periods)
     forest = forest_of(
         ruleset,
         rationed,
         price=lambda rule: found[rule.out].seconds,
-        results=lambda _, edge: found[edge].tuples,
-        own=lambda _, edge: found[edge].tuples * result,
+        results=lambda query, edge: found[edge].tuples * kept[query],
+        own=lambda query, edge: found[edge].tuples * kept[query] * result,
     )
     return forest, seconds_of(ruleset, periods, found)
 
 
 def seconds_of(ruleset: Ruleset, periods: Sequence[Interim], found: Mapping[Edge, Flow]) -> float:
     """Return the CPU seconds per second of all probes and results, given the traffic ``found``."""
-    results = sum(found[output.edge].tuples for output in ruleset.output_rules)
+    kept = kept_shares(ruleset, periods)
+    results = sum(found[o.edge].tuples * kept[o.query] for o in ruleset.output_rules)
     per_row = result_seconds(periods)
     return sum(flow.seconds for flow in found.values()) + per_row * results
+
+
+def kept_shares(ruleset: Ruleset, periods: Sequence[Interim]) -> dict[QueryId, float]:
+    """Return, by join, its results as a share of the tuples on its output edges. Queries that share
+    a store share edges too, and each has the tuples that its own filters keep.
+
+    Joins that no period names share the remaining results evenly. Without counts the share is 1.
+    """
+    known, steps = _figures(periods), counted_steps(ruleset)
+    rows, emitted = 0.0, dict[str, float]()
+    for age, period in enumerate(reversed(periods)):
+        rows += FADE**age * period.results.rows
+        for name, count in period.emitted.items():
+            emitted[name] = emitted.get(name, 0.0) + FADE**age * count
+    outputs: dict[QueryId, set[SubJoinStep]] = {query.id: set() for query in ruleset.queries}
+    for output in ruleset.output_rules:
+        if output.edge in steps:
+            outputs[output.query].add(steps[output.edge].step)
+    others = sum(1 for query in outputs if query not in emitted)
+    rest = max(rows - sum(emitted.values()), 0.0) / max(others, 1)
+    found = dict[QueryId, float]()
+    for query, taken in outputs.items():
+        made = sum(known[step].made for step in taken if step in known)
+        share = emitted.get(query, rest) / made if made and emitted else 1.0
+        found[query] = min(share, 1.0)
+    return found
 
 
 def may_ration(options: PlanningSettings, mode: Mode) -> bool:

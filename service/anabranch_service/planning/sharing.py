@@ -9,15 +9,17 @@ running query never switches stores, since these hold different past rows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
 
 from anabranch_contract.codec import to_json
 from anabranch_contract.errors import PlannerError
+from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_planner.cost.sharing import SharedStores
+from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.statistics.statistics import Statistics, measured
 from anabranch_service.planning.request import Registered, read_queries
 from anabranch_service.registry.describe import describe
@@ -50,14 +52,23 @@ class Shared:
         return record.model_copy(update={**given, "sharing_decided": True})
 
 
+def _statistics(snapshot: Snapshot | None) -> Statistics:
+    """Return the statistics for the decision: rows of all batches so far, so a store's fixed cost
+    per batch is counted as often.
+    """
+    if snapshot is None:
+        return Statistics()
+    constants = CostConstants(calls=float(max(snapshot.total_batches, 1)))
+    return replace(measured(snapshot), constants=constants)
+
+
 def decide_sharing(found: Registered, forms: NormalForms) -> dict[str, Shared]:
     """Decide for each query without a decision which stores it shares."""
     new = [record for record in found.wanted if not record.sharing_decided]
     if not new:
         return {}
     streams, names = usable_streams(found.streams.values()), {record.id for record in new}
-    known = Statistics() if found.snapshot is None else measured(found.snapshot)
-    stores = SharedStores(known)
+    stores = SharedStores(_statistics(found.snapshot))
     for query in read_queries((r for r in found.wanted if r.id not in names), streams, forms)[0]:
         stores.add(query)
     own, decided = {}, {}

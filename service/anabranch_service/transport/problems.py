@@ -85,6 +85,10 @@ def _named(error: StructuredError, *, remedy: bool) -> dict[str, str | int]:
     return found
 
 
+#: Fields that are too long mostly because of their constants.
+_CONSTANTS = ("sql", "parameters")
+
+
 async def _invalid_request(request: Request, cause: Exception) -> Response:
     assert isinstance(cause, RequestValidationError)
     path, found = request.url.path, cause.errors()
@@ -104,6 +108,8 @@ async def _invalid_request(request: Request, cause: Exception) -> Response:
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     detail = f"{errors[0]['field']}: {errors[0]['message']}{more}"
     remedy = "correct the fields named; /openapi.json describes what is expected"
+    if any(e["code"].endswith("too-long") and e["field"] in _CONSTANTS for e in errors):
+        remedy = "for many constants, register a table of them, and join it"
     return problem(path, 422, "invalid-request", detail, remedy, errors=errors)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -20,6 +21,10 @@ COLUMNS = {"k": "bigint", "v": "int", "w": "int", "category": "string", "text": 
 STREAMS: dict[str, Stream] = {
     name: Stream(StreamName(name), tuple((c, parse_type(t)) for c, t in COLUMNS.items()))
     for name in ("a", "b")
+}
+
+TIMED = {
+    n: replace(s, columns=(*s.columns, ("ts", parse_type("timestamp")))) for n, s in STREAMS.items()
 }
 
 
@@ -63,6 +68,35 @@ def test_fixed_costs_make_selective_filters_share() -> None:
     texts = {f"q{n}": f"a.v = {n}" for n in range(40)}
     known = counted(1e5, *((text, 10.0) for text in texts.values()), calls=2000.0)
     assert chosen(texts, known) == {key: [] for key in texts}
+
+
+@pytest.mark.parametrize(("values", "window", "shared"), [
+    (1e6, None, True), (100.0, None, False), (100.0, 600, True),
+])  # fmt: skip
+def test_keys_with_many_rows_keep_selective_filters_apart(
+    values: float, window: int | None, shared: bool
+) -> None:
+    """A probe of a shared store finds all rows with its key within the window of ten minutes, of
+    the ten million rows of a hundred days.
+    """
+    texts = {f"q{n}": f"a.v = {n} AND b.v = {n}" for n in range(40)}
+    sizes = {RelationId("a"): 1e7, RelationId("b"): 1e7}
+    known = Statistics(
+        cardinalities=sizes,
+        distincts={(name, key): n for name in sizes for key, n in (("k", values), ("v", 1e3))},
+        history=100 * 86_400e6,
+        constants=CostConstants(calls=2e4),
+    )
+    queries = [
+        parse_sql(
+            name,
+            f"SELECT a.v FROM a JOIN b ON a.k = b.k WHERE {text}",
+            {n: replace(s, event_time="ts", lateness=0) for n, s in TIMED.items()},
+            None if window is None else window * 1_000_000,
+        )
+        for name, text in texts.items()
+    ]
+    assert bool(SharedStores(known).choose(queries)) == shared
 
 
 def test_a_common_condition_stays_if_it_excludes_much() -> None:

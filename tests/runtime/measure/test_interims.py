@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.plans.steps import CountedStep, SubJoinStep
-from anabranch_contract.protocol.interims import Interim, StepMeasures
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.interims import NAMED, Interim, StepMeasures
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
@@ -91,6 +92,20 @@ def test_counts_go_to_the_step_that_the_edge_was_then() -> None:
     )
     assert (found.seconds, found.until, found.batches) == (3.0, 1_000.0, 2)
     assert Interim.loads(found.dumps()) == found
+
+
+def test_the_queries_with_most_results_are_named() -> None:
+    def state(results: dict[str, int]) -> State:
+        return State(epoch=0, queries={n: Activation(0, {}, results=r) for n, r in results.items()})
+
+    before = state({f"q{n:03}": n for n in range(NAMED + 9)} | {"gone": 7})
+    after = state({f"q{n:03}": 2 * n for n in range(NAMED + 9)} | {"new": 1000})
+    found = close(begin(before, 0.0), after, RULES[0], 1.0, 1.0).emitted
+    assert len(found) == NAMED
+    assert found["new"] == 1000
+    assert found[f"q{NAMED + 8}"] == NAMED + 8
+    assert "q009" not in found
+    assert close(begin(after, 0.0), after, RULES[0], 1.0, 1.0).emitted == {}
 
 
 def test_an_edge_without_a_rule_and_a_step_without_a_probe_are_left_out() -> None:

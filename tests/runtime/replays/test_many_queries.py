@@ -26,10 +26,28 @@ from anabranch_runtime.index.choosing import PairTest
 from anabranch_runtime.index.matching import Constraint, Marks, Matches, Probes, match
 from anabranch_runtime.probe import probe, program
 from anabranch_runtime.tags import tags
-from tests.support.scenarios.crowded import BATCHES, generate_crowded
+from tests.support.scenarios.crowded import BATCHES, generate_crowded, generate_different
+from tests.support.scenarios.run import assert_exact as assert_all_exact
 from tests.support.scenarios.run import run_local
 from tests.support.scenarios.script import draw
-from tests.support.scenarios.seeds import mostly_slow
+from tests.support.scenarios.seeds import CROWDED_FEW, CROWDED_MANY, mostly_slow, parts
+
+#: Features that fifty crowds must have.
+CROWDED = {
+    "activated anew, looser",
+    "driver gone: commit",
+    "hot value",
+    "keeps the latest",
+    "late result",
+    "merge leaves out what is not the latest",
+    "past emitted",
+    "rationed by batch",
+    "rationed by key class",
+    "restart",
+    "revision taken",
+    "task failed: meet",
+    "tasks on several hosts",
+}
 
 
 def assert_exact(seed: int, count: int, folder: Path, url: str) -> None:
@@ -128,6 +146,20 @@ def test_queries_that_are_entered_in_every_epoch_are_exact(
 @pytest.mark.parametrize("seed", range(10, 20))
 def test_many_queries_are_exact_by_many_scripts(seed: int, redis: str, tmp_path: Path) -> None:
     assert_exact(seed, 40, tmp_path, redis)
+
+
+def test_different_queries_are_exact_whatever_happens(redis: str, tmp_path: Path) -> None:
+    wanted = {"activated anew, looser", "rationed by batch", "driver gone: commit"}
+    assert_all_exact(CROWDED_FEW, tmp_path, redis, generate_different, wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", parts(CROWDED_MANY, 50), ids=lambda s: f"{s[0]}-{s[-1]}")
+def test_many_different_queries_are_exact_whatever_happens(
+    seeds: Sequence[int], redis: str, tmp_path: Path
+) -> None:
+    """Up to 300 queries; ``python -m tests.support.scenarios.run --engine local --crowded``."""
+    assert_all_exact(seeds, tmp_path, redis, generate_different, CROWDED)
 
 
 @pytest.mark.slow

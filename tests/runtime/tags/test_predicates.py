@@ -157,3 +157,31 @@ def test_a_missing_column_leaves_sets_unknown() -> None:
     index.prepare(table, "#tags", "")
     assert index.overflowed
     assert table.derived["#tags"].values.tolist() == [UNKNOWN, UNKNOWN]
+
+
+def test_conditions_that_no_axis_can_test_leave_room_for_sets() -> None:
+    """Only final sets are numbered, not one after each of hundreds of conditions."""
+    rng, rows = Random(2), 300
+    text, number = parse_type("string"), parse_type("int")
+    given: list[tuple[Expr, ...]] = []
+    for n in range(400):
+        pattern = Literal(f"%{''.join(rng.choices('abc', k=2))}{n % 7}%", text)
+        two = Call("lt", (Column("", "v", number), Column("", "w", number)), BOOLEAN)
+        some = Call(
+            "or", (two, Call("eq", (Column("", "v", number), Literal(n, number)), BOOLEAN)), BOOLEAN
+        )
+        given.append((Call("like", (Column("", "s", text), pattern), BOOLEAN), some))
+    index = PredicateIndex()
+    for conditions in given:
+        index.number(conditions)
+    for _ in range(2):
+        drawn = {
+            "s": pa.array(["".join(rng.choices("abc0123456", k=60)) for _ in range(rows)]),
+            "v": pa.array(
+                [rng.choice((None, rng.randrange(400))) for _ in range(rows)], pa.int32()
+            ),
+            "w": pa.array([rng.randrange(400) for _ in range(rows)], pa.int32()),
+        }
+        check(index, BatchTable(pa.record_batch(drawn)), given)
+    assert not index.overflowed
+    assert len(index.met) <= 2 * rows + 2

@@ -29,6 +29,7 @@ from anabranch_service.planning import loop
 from anabranch_service.planning.rations import (
     FADE,
     flows,
+    kept_shares,
     may_ration,
     measured_forest,
     ration_schedule,
@@ -154,6 +155,38 @@ def test_greater_priority_comes_first() -> None:
     assert found is not None
     first = next(p for p in found.points if 1.0 in p.shares)
     assert {g.query for g, p in zip(found.goals, first.shares, strict=True) if p == 1.0} == {"q1"}
+
+
+def test_one_query_that_takes_everything_pays_for_its_own_results() -> None:
+    """Thirty rules and one without a condition share a store, and so their steps. The one has
+    nearly all results: with a lower priority it alone is rationed.
+    """
+    conditions = {f"q{n}": f" WHERE r.x = {n}" for n in range(30)} | {"all": ""}
+    queries = tuple(
+        parse_sql(name, f"SELECT r.x FROM r JOIN s ON r.a = s.a{text}", JOINED, relaxed={"r": ()})
+        for name, text in conditions.items()
+    )
+    plan = optimise(queries, Statistics(), Options(optimizer=Optimizer.SHARED))
+    streams = tuple(JOINED.values())
+    rules = compile_ruleset(plan, queries, streams, epoch=4, parallelism=1, sinks={})
+    assert len(rules.probe_rules) == 2
+    emitted = {"all": 4000} | {f"q{n}": 5 for n in range(20)}
+    # Two steps of 1,000 tuples take 20 s, the results 60 s.
+    counted = replace(period(rules), results=Writes(1, 4150, 60.0), emitted=emitted)
+    kept = {str(q): share for q, share in kept_shares(rules, [counted]).items()}
+    assert kept["all"] == 1.0
+    assert kept["q3"] == pytest.approx(5 / 4000)
+    # Queries that are not named share the rest.
+    assert kept["q25"] == pytest.approx(50 / 10 / 4000)
+    found = ration_schedule(rules, queries, {"all": -1}, [counted], OPTIONS)
+    assert found is not None
+    for budget in (0.4, 0.6, 0.9):
+        assert {r.query for r in found.rations(budget)} == {"all"}
+    # Without these counts all seem to have equally many results.
+    uncounted = replace(counted, emitted={})
+    blind = ration_schedule(rules, queries, {"all": -1}, [uncounted], OPTIONS)
+    assert blind is not None
+    assert len({r.query for r in blind.rations(0.6)}) > 20
 
 
 def test_what_queries_need_is_in_the_schedule() -> None:

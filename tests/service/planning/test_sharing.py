@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from anabranch_contract.protocol.measurements import Snapshot
 from tests.service.conftest import CHAIN, PAIR
 from tests.support.worlds.service import Service
 
@@ -55,6 +58,24 @@ def test_who_wants_more_or_something_else_has_its_own(shop: Service) -> None:
         answer = _planned(shop, sql=sql)
         assert not answer["normalised"]["residuals"], sql
         shop.call("DELETE", f"/v1/queries/{answer['id']}", 202)
+
+
+@pytest.mark.parametrize(("batches", "shared"), [(1, False), (2_000, True)])
+def test_the_fixed_cost_of_a_store_is_that_of_all_batches_so_far(
+    batches: int, shared: bool, shop: Service
+) -> None:
+    """Twelve filters that pass few of ten million rows: in one batch, own stores are cheaper."""
+    shop.plan(-1)
+    names = [
+        shop.post("/v1/queries", {"sql": f"{PAIR} WHERE o.order_id = {n}"})["id"] for n in range(12)
+    ]
+    counts = {"input": 10_000_000, "late": 0, "invalid": 0, "ahead": 0}
+    distincts = {"orders": {"order_id": 1e6}}
+    streams = {"orders": counts, "customers": counts}
+    shop.plan(0, snapshot=Snapshot(0, 1, batches, streams=streams, distincts=distincts))
+    assert set(shop.get("/v1/epochs/1")["queries"]) == set(names)
+    filters = [_aliases(shop.get(f"/v1/queries/{name}"))["o"] for name in names]
+    assert filters == ([[]] * 12 if shared else [[f"(order_id = {n})"] for n in range(12)])
 
 
 def test_a_view_shares_too(shop: Service) -> None:

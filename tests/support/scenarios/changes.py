@@ -30,8 +30,12 @@ def generate_with_changes(seed: int, folder: Path, size: Size = RECORDED) -> Gen
     """The scenario of ``seed``, with streams of changes, and queries that come again later."""
     rng = Random(f"changes {seed}")
     make = generate_with_past if rng.random() < 0.5 else generate
-    generated = make(seed, folder, size)
-    document = read_document(generated.path)
+    return with_changes(make(seed, folder, size), rng)
+
+
+def with_changes(generated: Generated, rng: Random) -> Generated:
+    """The scenario with streams of changes."""
+    folder, document = generated.folder, read_document(generated.path)
     changing = [name for name in document["streams"] if rng.random() < 0.6]
     for name in changing or [next(iter(document["streams"]))]:
         stream = document["streams"][name]

@@ -1,25 +1,41 @@
 """Scenarios with many queries over three streams: they share stores and keys, and differ in
 filters, windows, and when they come and go. Keys are integers; tuples come out of order, some late.
+
+``python -m tests.support.scenarios.run --engine local --crowded`` runs them with all filters
+different, and with all that may befall a run (:func:`generate_different`, :func:`befallen`).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
 
 from tests.support.oracles.oracle import from_spark
+from tests.support.scenarios.changes import with_changes
 from tests.support.scenarios.draw import Generated
+from tests.support.scenarios.latest import with_latest
+from tests.support.scenarios.rows import LOCAL, Size
+from tests.support.scenarios.script import Script, draw
+from tests.support.scenarios.ttls import with_ttls
 
 #: Batches, rows of a stream in each, values of a key, values of the column that is filtered by.
 BATCHES, ROWS, KEYS, VALUES = 8, 14, 9, 10
 _STREAMS = ("r", "s", "t")
-_COLUMNS = ("a", "b", "v", "id", "ts")
+_COLUMNS = ("a", "b", "v", "id", "ts", "w")
+#: Kinds of scenarios, and how often each is drawn.
+KINDS = {"plain": 2, "ttl": 2, "latest": 2, "ttl and latest": 1, "changes": 3}
+#: Numbers of queries; of 25 scenarios one has ``MOST``.
+COUNTS, MOST = (6, 12, 20, 30, 45), 300
+#: Values of a text column.
+_TEXTS = ("", "a", "ab", "ba", "b", "é", "aba", None)
 
 
 def generate_crowded(
@@ -32,6 +48,65 @@ def generate_crowded(
     folder.mkdir(parents=True, exist_ok=True)
     streams = {name: _stream(name, folder, rng) for name in _STREAMS}
     queries = {f"q{number:03}": _query(drawn) for number in range(count)}
+    return _written(folder, streams, queries, drawn, every, alike)
+
+
+def generate_different(seed: int, folder: Path, _: Size = LOCAL) -> Generated:
+    """Write a scenario with up to ``MOST`` queries in which no two filters of a stream are equal,
+    with ttls, streams that keep the latest, or streams of changes.
+    """
+    rng, drawn = np.random.default_rng(seed), Random(f"different {seed}")
+    folder.mkdir(parents=True, exist_ok=True)
+    streams = {name: _stream(name, folder, rng, drawn) for name in _STREAMS}
+    count = MOST if seed % 25 == 24 else drawn.choice(COUNTS)
+    used = set[tuple[str, str]]()
+    queries = {f"q{number:03}": _query(drawn, used) for number in range(count)}
+    generated = _written(folder, streams, queries, drawn, drawn.choice((1, 2, 3)), 0)
+    kind = kind_of(seed)
+    if "ttl" in kind:
+        generated = with_ttls(generated, seed)
+    if "latest" in kind:
+        generated = with_latest(generated, seed)
+    return with_changes(generated, drawn) if kind == "changes" else generated
+
+
+def kind_of(seed: int) -> str:
+    """The kind of the scenario of ``seed`` (``KINDS``)."""
+    return Random(f"kind {seed}").choices(list(KINDS), list(KINDS.values()))[0]
+
+
+def befallen(seed: int, generated: Generated) -> Script:
+    """A script of all that may befall a run: shared stores in nearly every one; in half of them a
+    revision before every batch, tasks on hosts that come and go, and rations, some made good.
+    """
+    rng = Random(f"befallen {seed}")
+    script = replace(draw(seed, BATCHES), relaxed=rng.random() < 0.9)
+    if rng.random() < 0.5:
+        script = replace(script, revised=frozenset(range(1, BATCHES)))
+    if rng.random() < 0.5:
+        tasks = tuple((rng.randint(2, 4), rng.randint(2, 4)) for _ in range(BATCHES))
+        hosts = tuple(rng.choice((1, 2, 3, 4)) for _ in range(BATCHES))
+        script = replace(script, hosts=hosts, tasks=tasks, hot=True)
+    if kind_of(seed) != "changes" and rng.random() < 0.5:
+        rationed = frozenset(b for b in range(BATCHES) if rng.random() < 0.6)
+        owed = frozenset(b for b in rationed if rng.random() < rng.choice((0.0, 0.85)))
+        script = replace(script, rationed=rationed, owed=owed)
+    if "latest" not in kind_of(seed) and rng.random() < 0.25:
+        past = frozenset(name for name in generated.queries if rng.random() < 0.8)
+        script = replace(script, past=past)
+    return script
+
+
+def _written(
+    folder: Path,
+    streams: dict[str, Any],
+    queries: dict[str, dict[str, Any]],
+    drawn: Random,
+    every: int,
+    alike: int,
+) -> Generated:
+    """Write the scenario file, with ``alike`` further queries."""
+    count = len(queries)
     heads = [one for one in queries.values() if not one["register_at"]]
     queries |= {f"q{count + n:03}": _alike(drawn.choice(heads), drawn) for n in range(alike)}
     document = {
@@ -49,7 +124,10 @@ def generate_crowded(
     return Generated(folder, {n: from_spark(q["sql"], columns) for n, q in queries.items()})
 
 
-def _stream(name: str, folder: Path, rng: np.random.Generator) -> dict[str, Any]:
+def _stream(
+    name: str, folder: Path, rng: np.random.Generator, drawn: Random | None = None
+) -> dict[str, Any]:
+    """Write a stream; with ``drawn`` some values are NULL, and the stream has a text column."""
     rows = BATCHES * ROWS
     jitter = rng.integers(-90, 90, rows)
     moments = np.datetime64("2024-03-01", "us") + (np.arange(rows) * 10 + jitter).astype(
@@ -62,6 +140,10 @@ def _stream(name: str, folder: Path, rng: np.random.Generator) -> dict[str, Any]
         "id": pa.array(np.arange(rows)),
         "ts": pa.array(moments, pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC")),
     }
+    if drawn is not None:
+        known = pa.array([drawn.random() < 0.9 for _ in range(rows)])
+        table["v"] = pc.if_else(known, table["v"], None)
+        table["w"] = pa.array([drawn.choice(_TEXTS) for _ in range(rows)], pa.string())
     pq.write_table(pa.table(table), folder / f"{name}.parquet")
     # Bursts and gaps: a batch may bring nothing.
     cuts = np.sort(rng.integers(0, rows, BATCHES - 1)).tolist()
@@ -74,7 +156,8 @@ def _stream(name: str, folder: Path, rng: np.random.Generator) -> dict[str, Any]
     }
 
 
-def _query(drawn: Random) -> dict[str, Any]:
+def _query(drawn: Random, used: set[tuple[str, str]] | None = None) -> dict[str, Any]:
+    """A query; with ``used`` none of its filters is in there: (stream, filter)."""
     members = drawn.choice([["r", "s"], ["s", "t"], ["r", "s", "t"], ["r", "t", "r"], ["s", "s"]])
     aliases = [f"x{at}" for at in range(len(members))]
     joins = [f"FROM {members[0]} x0"]
@@ -83,8 +166,10 @@ def _query(drawn: Random) -> dict[str, Any]:
         joins.append(f"JOIN {members[at]} x{at} ON x{partner}.{key} = x{at}.{key}")
     conditions = [
         f"{alias}.v {drawn.choice(['>', '<', '='])} {drawn.randrange(VALUES)}"
-        for alias in aliases
-        if drawn.random() < 0.6
+        if used is None
+        else _different(alias, stream, drawn, used)
+        for alias, stream in zip(aliases, members, strict=True)
+        if drawn.random() < (0.6 if used is None else 0.9)
     ]
     if drawn.random() < 0.2:
         conditions.append(f"x0.v <= x{len(members) - 1}.v")
@@ -96,6 +181,34 @@ def _query(drawn: Random) -> dict[str, Any]:
     if drawn.random() < 0.2 and query["register_at"] + 1 < BATCHES:
         query["expire_at"] = drawn.randrange(query["register_at"] + 1, BATCHES)
     return query
+
+
+def _different(alias: str, stream: str, drawn: Random, used: set[tuple[str, str]]) -> str:
+    """A filter of ``stream`` that no other query has: of one condition, or of several."""
+    parts = [_condition(drawn)]
+    while (stream, text := " AND ".join(sorted(set(parts)))) in used:
+        parts.append(_condition(drawn))
+    used.add((stream, text))
+    return text.replace("?", alias)
+
+
+def _condition(drawn: Random) -> str:
+    """A condition on ``?``: most pass most rows, so that joins of three have results."""
+    one, other = sorted(drawn.sample(range(VALUES), 2))
+    listed = ", ".join(map(str, sorted(drawn.sample(range(VALUES), drawn.randint(3, 7)))))
+    return drawn.choice(
+        (
+            f"?.v {drawn.choice(['>', '>=', '<', '<=', '<>'])} {drawn.randrange(VALUES)}",
+            f"?.v IN ({listed})",
+            f"?.v BETWEEN {one} AND {other}",
+            f"NOT (?.v = {one} AND ?.b > {drawn.randrange(KEYS)})",
+            f"(?.v < {one} OR ?.w LIKE '{drawn.choice(['a%', '%b', '%a%'])}')",
+            f"?.w LIKE '%{drawn.choice('ab')}%'",
+            f"(?.w IS NULL OR ?.v > {one})",
+            f"(?.w <> '{drawn.choice(['a', 'ab', ''])}' OR ?.a >= {drawn.randrange(KEYS)})",
+            f"?.v + ?.b > {drawn.randrange(KEYS)}",
+        )
+    )
 
 
 def _alike(query: dict[str, Any], drawn: Random) -> dict[str, Any]:

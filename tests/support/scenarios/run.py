@@ -36,6 +36,7 @@ from tests.support.scenarios.changes import (
     generate_with_followed,
     generate_with_upserts,
 )
+from tests.support.scenarios.crowded import befallen, generate_different
 from tests.support.scenarios.draw import (
     Generated,
     generate,
@@ -90,6 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kinds.add_argument("--upserts", action="store_true", help="with streams of upserts")
     kinds.add_argument("--tables", action="store_true", help="with tables")
     kinds.add_argument("--followed", action="store_true", help="with tables beside changes")
+    kinds.add_argument("--crowded", action="store_true", help="many different filters (local)")
     kinds.add_argument("--dppick", action="store_true", help="planned by dpPick")
     kinds.add_argument("--respelled", action="store_true", help="with subqueries and WITH")
     kinds.add_argument("--theta", action="store_true", help="with joins without equalities")
@@ -131,6 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         make = generate_respelled if options.respelled else make
         make = generate_theta if options.theta else make
         make = generate_picked if options.dppick else make
+        make = generate_different if options.crowded else make
         make = generate_with_past if options.past and make is generate else make
         engine: Engine = partial(replay, make=make)
         if options.engine == "local":
@@ -221,6 +224,8 @@ def local(
     on several hosts, and other values are hot by every ruleset.
     """
     generated = make(seed, folder, LOCAL)
+    if make is generate_different:
+        return run_local(generated, befallen(seed, generated), url, remote=remote)
     batches = max(len(s.cuts or ()) for s in read_scenario(generated.path).streams.values())
     script = replace(draw(seed, batches), relaxed=relaxed)
     if make is generate_picked:

@@ -58,6 +58,11 @@ RELAXED_MANY = tuple(range(6000, 6300))
 REVISED_FEW = (4, 7, 8, 9, 10, 12)
 REVISED_MANY = tuple(range(7000, 7300))
 
+#: Crowds of different queries with faults of every kind, by default and in ``make test-full``. In 6
+#: two aliases of a stream exchange their labels when a ttl changes.
+CROWDED_FEW = (6,)
+CROWDED_MANY = tuple(range(12_000, 14_000))
+
 #: In this process planned by dpPick, by default and in ``make test-full``.
 PICKED_FEW = (9615, 9616, 9619, 9623, 9625, 9629)
 PICKED_MANY = tuple(range(9600, 9800))

@@ -189,8 +189,9 @@ class _Run:
         self.torn: set[tuple[int, str, str]] = set()
         self.deaths = dict(script.deaths)
         self.drawn = Random(script.seed + 4)
-        #: (query, label) -> alias and stream.
-        self.members: dict[tuple[str, str], tuple[str, str]] = {}
+        #: Batch -> (query, label) -> alias. With the bounds of a self-join, as ttls change, its
+        #: aliases may exchange their labels.
+        self.aliases: dict[int, dict[tuple[str, str], str]] = {}
         self.attempts: Counter[int] = Counter()
         self._context: BatchContext | None = None
         self.lost: set[int] = set()
@@ -328,10 +329,7 @@ class _Run:
         self.watch.committed(state, surviving(ruleset, state))
         logs = list(self.settings.results.glob(".gathered/*/*.log"))
         self.replay.events["results gathered"] += bool(logs)
-        stream_of = {r.id: str(r.stream) for r in ruleset.relations}
-        for query in ruleset.queries:
-            for alias, label, relation in query.members:
-                self.members[query.id, label] = (alias, stream_of[relation])
+        self.aliases[batch] = {(q.id, m): a for q in ruleset.queries for a, m, _ in q.members}
         if state.rationed and state.rationed[-1].last == batch:
             for ration in state.rationed[-1].rations:
                 kind = "batch" if ration.ranking.by_batch else "key class"
@@ -418,7 +416,7 @@ class _Run:
         paid = made_good(self.settings.results)
         for run in read_rations(self.settings.results):
             for ration in run.rations:
-                alias, _ = self.members[ration.query, ration.start]
+                alias = self.aliases[run.first][ration.query, ration.start]
                 came = (run.first, ration.query, alias) in paid
                 if came:
                     self.replay.events["goal made good"] += 1
