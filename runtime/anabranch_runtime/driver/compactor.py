@@ -5,7 +5,7 @@ A probe reads every segment of a store, so segments are merged in a tiered LSM t
 So it runs in its own thread, over segments that never change, and its output replaces them in the
 manifest of the next committed batch. Before that commit, or after a crash, the output is a file
 that no manifest names. Segments of batches are merged in one thread, merged ones in another: a
-merge of millions of rows does not hold up those of the last batches (ADR 0124).
+large merge does not hold up the segments of the last batches (ADR 0124).
 
 On one host the threads merge themselves, in compiled code and at low priority, so that tasks go
 first. On a cluster they wait for the hosts of the partitions, which merge concurrently
