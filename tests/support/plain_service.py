@@ -86,6 +86,18 @@ def odd_plans(seed: int) -> Planner:
     return plan
 
 
+def gathering_sinks(seed: int, scenario: Scenario) -> dict[str, SinkSpec]:
+    """Sinks of the queries that gather the results of batches; of those with post-join parts none
+    does.
+    """
+    drawn = Random(seed + 9)
+    return {
+        name: SinkSpec(commit_interval=interval)
+        for name in sorted(scenario.queries)
+        if (interval := drawn.choice((0, 1, LONGEST_INTERVAL)))
+    }
+
+
 class PlainService:
     """Plans and publishes as the service would, by batch numbers of the scenario."""
 
@@ -128,13 +140,7 @@ class PlainService:
         self._relaxed: dict[str, dict[str, tuple[Expr, ...]]] = {}
         self._parallelism = int(document.get("parallelism", 1))
         chosen = document.get("optimizer", "clash")
-        #: Some queries gather the results of batches; those with post-join parts can't.
-        drawn = Random(script.seed + 9)
-        self._sinks = {
-            name: SinkSpec(commit_interval=interval)
-            for name in sorted(scenario.queries)
-            if (interval := drawn.choice((0, 1, LONGEST_INTERVAL)))
-        }
+        self._sinks = gathering_sinks(script.seed, scenario)
         self._optimizers = chosen if isinstance(chosen, dict) else {0: chosen}
 
     def streams_in(self, epoch: int) -> list[Stream]:

@@ -143,6 +143,7 @@ class Oracle:
         ruled: Callable[[int], int] | None = None,
         withheld: Sequence[Withheld] = (),
         fresh: Mapping[str, Mapping[str, int]] | None = None,
+        gathering: Collection[str] = (),
     ) -> None:
         """Load the streams of ``scenario``.
 
@@ -150,9 +151,11 @@ class Oracle:
             withheld: rations below 1.
             ruled: batch -> start of the epoch whose ruleset it runs; by default its own epoch.
             fresh: query -> alias -> greatest age of its members in results, in microseconds.
+            gathering: queries with files of several batches. Others are found by their outbox,
+                which a restart may clear.
         """
         self.scenario = scenario
-        self.withheld, self.fresh = withheld, fresh or {}
+        self.withheld, self.fresh, self.gathering = withheld, fresh or {}, frozenset(gathering)
         self.ruled = ruled or (lambda batch: batch // scenario.every * scenario.every)
         self.db = duckdb.connect()
         self.db.execute("SET TimeZone = 'UTC'")
@@ -535,6 +538,7 @@ class Oracle:
         ends = {int(f.stem[:10]) for f in files if f.stem != "empty"} | {last - 1}
         outbox = (f.parent.parent / OUTBOX / f.parent.name for f in files[:1])
         gathered = any(True for folder in outbox for _ in folder.glob("*..*"))
+        gathered = gathered or (bool(files) and files[0].parent.name in self.gathering)
         for batch in (b for b in batches if not gathered or b in ends):
             wanted = self._net_sql(query, entry, kinds, batch)
             got = f"SELECT * FROM ({wanted}) WHERE false"

@@ -57,6 +57,7 @@ from tests.support.oracles.oracle import Oracle, Withheld
 from tests.support.plain_service import (
     PlainService,
     Planner,
+    gathering_sinks,
     last_snapshot,
     odd_plans,
     plan_normally,
@@ -132,6 +133,7 @@ class LocalReplay:
             lambda batch: script.ruleset_of(batch // every, every) * every,
             self.withheld,
             script.fresh,
+            gathering_sinks(script.seed, scenario),
         )
 
     def _script(self) -> Script:
