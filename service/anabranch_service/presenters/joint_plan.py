@@ -19,6 +19,7 @@ from anabranch_contract.rest.planning.joint_plan import JointPlanOut, PlanLinkOu
 from anabranch_planner.plans.compiling.rules import path_to
 from anabranch_service.presenters.layers import NodePlace, layered
 from anabranch_service.presenters.names import Describer
+from anabranch_service.presenters.query_plan import MeasuredFlows
 
 #: Maximum number of queries with separate nodes; if there are more, queries with the same
 #: predecessors share a node.
@@ -50,21 +51,16 @@ class _Graph:
 def joint_plan_out(
     ruleset: Ruleset,
     meanings: Mapping[str, NormalisedInfo],
-    flows: Mapping[Edge, tuple[float, float]],
-    cpu: float,
-    *,
-    measured: bool,
+    found: MeasuredFlows,
     query: str | None = None,
 ) -> JointPlanOut:
     """Return the joint plan of ``ruleset`` as a graph with measured rates.
 
     Args:
         meanings: query -> its normal form, for user-facing names of relations.
-        flows: edge -> tuples per second, and CPU seconds per second of the step that emits them.
-            ``cpu``: CPU seconds per second of the whole plan.
         query: restrict the graph to the nodes that this query needs; None: the whole graph.
     """
-    graph = _graph(ruleset, flows)
+    graph = _graph(ruleset, found)
     names = [str(q.id) for q in ruleset.queries if registered(q.id) == q.id]
     if query is not None:
         kept = _needed(graph.links).get(f"query:{query}", frozenset()) | {f"query:{query}"}
@@ -78,8 +74,8 @@ def joint_plan_out(
     return JointPlanOut(
         epoch=ruleset.epoch,
         revision=ruleset.revision,
-        measured=measured,
-        cpu=cpu,
+        measured=found.measured,
+        cpu=found.cpu,
         queries=sum(registered(q.id) == q.id for q in ruleset.queries),
         nodes=[
             _node(ident, layout.nodes[ident], describe, graph.made, users, groups)
@@ -99,8 +95,8 @@ def joint_plan_out(
     )
 
 
-def _graph(ruleset: Ruleset, flows: Mapping[Edge, tuple[float, float]]) -> _Graph:
-    graph = _Graph()
+def _graph(ruleset: Ruleset, measured: MeasuredFlows) -> _Graph:
+    graph, flows = _Graph(), measured.flows
     rule_of = {rule.out: rule for rule in ruleset.probe_rules}
     several = Counter(r.stream for r in ruleset.relations)
     # A stream whose only relation has no filter is drawn as one node.
@@ -116,13 +112,16 @@ def _graph(ruleset: Ruleset, flows: Mapping[Edge, tuple[float, float]]) -> _Grap
     for store in ruleset.store_rules:
         if store.store in kept:
             ends[store.edge].add(kept[store.store])
+    for edge, stores in ends.items():
+        for target in stores:
+            graph.made[target] += flows[edge][0]
+    for query, rate in measured.results(ruleset).items():
+        graph.made[f"query:{query}"] = rate
     for output in ruleset.output_rules:
         ends[output.edge].add(f"query:{registered(output.query)}")
     behind: dict[Edge, set[str]] = defaultdict(set)
     paths = {edge: path_to(rule_of, edge) for edge in ends}
     for edge, targets in ends.items():
-        for target in targets:
-            graph.made[target] += flows[edge][0]
         for rule in paths[edge]:
             behind[rule.out] |= targets
     seen: set[tuple[Edge, str]] = set()

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, arrival_edge
 from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.protocol.state_report import StateReport, StoreReport, TableReport
+from anabranch_contract.queries.joins import QueryId
 from anabranch_contract.queries.outer_joins import part_number, registered
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.planning.insight import TablesRecord
@@ -38,12 +39,22 @@ class MeasuredFlows:
         flows: edge -> tuples per second, and CPU seconds per second of the step that emits them.
         result_seconds: CPU seconds per result. ``cpu``: CPU seconds per second of the whole plan.
         measured: whether any step was measured.
+        kept: join -> its results as a share of the tuples on its output edges; missing: all.
     """
 
     flows: Mapping[Edge, tuple[float, float]]
     result_seconds: float
     cpu: float
     measured: bool
+    kept: Mapping[QueryId, float] = field(default_factory=dict)
+
+    def results(self, ruleset: Ruleset) -> dict[str, float]:
+        """Return the results per second of each registered query."""
+        rates: dict[str, float] = defaultdict(float)
+        for output in ruleset.output_rules:
+            tuples, _ = self.flows[output.edge]
+            rates[registered(output.query)] += tuples * self.kept.get(output.query, 1.0)
+        return rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +150,8 @@ def query_plan_out(
     aliases = {a.label: a.alias for a in meanings[name].aliases}
     takers = ruleset.takers
     steps = {rule.out for end in (*own, *kept) for rule in paths[end]}
-    rates: dict[str, float] = defaultdict(float)
-    for end in ends:
-        if end.query is not None:
-            rates[end.query] += found.flows[end.edge][0]
-    results, costs = rates[name], TableCosts(state, rates, tables)
+    rates = found.results(ruleset)
+    results, costs = rates.get(name, 0.0), TableCosts(state, rates, tables)
     table = costs.of(name)
     stores = _stores(state, name)
     streams = {a.stream for a in meanings[name].aliases}

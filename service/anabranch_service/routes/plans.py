@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import Query
 
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
+from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.queries.runs import query_of
@@ -21,7 +23,12 @@ from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.errors import NotFound, known
 from anabranch_service.parameters import RunPath
-from anabranch_service.planning.rations import flows, result_seconds, seconds_of
+from anabranch_service.planning.rations import (
+    flows,
+    kept_shares,
+    result_seconds,
+    seconds_of,
+)
 from anabranch_service.planning.what_if.dry_run import plan_dry_run
 from anabranch_service.presenters.joint_plan import joint_plan_out
 from anabranch_service.presenters.query_plan import MeasuredFlows, query_plan_out
@@ -58,10 +65,7 @@ async def joint_plan(
 
     def made() -> JointPlanOut:
         ruleset = rulesets.loads(text)
-        found = flows(ruleset, periods)
-        cpu = seconds_of(ruleset, periods, found)
-        measured = any(period.steps for period in periods)
-        return joint_plan_out(ruleset, meanings, found, cpu, measured=measured, query=run)
+        return joint_plan_out(ruleset, meanings, _measured(ruleset, periods), run)
 
     # In a thread, since this takes tenths of a second with a thousand queries.
     return await asyncio.to_thread(made)
@@ -90,13 +94,7 @@ async def query_plan(name: RunPath, ctx: Ctx) -> QueryPlanOut:
         run = _run_in(ruleset, record.id)
         if run is None:
             return None
-        found = flows(ruleset, periods)
-        measured = MeasuredFlows(
-            found,
-            result_seconds(periods),
-            seconds_of(ruleset, periods, found),
-            any(period.steps for period in periods),
-        )
+        measured = _measured(ruleset, periods)
         return query_plan_out(ruleset, run, meanings, measured, state, progress, substreams, tables)
 
     answer = await asyncio.to_thread(made)
@@ -107,6 +105,17 @@ async def query_plan(name: RunPath, ctx: Ctx) -> QueryPlanOut:
             remedy="GET /v1/queries/{name} says whether it is pending, or has ended",
         )
     return answer
+
+
+def _measured(ruleset: Ruleset, periods: Sequence[Interim]) -> MeasuredFlows:
+    found = flows(ruleset, periods)
+    return MeasuredFlows(
+        found,
+        result_seconds(periods),
+        seconds_of(ruleset, periods, found),
+        any(period.steps for period in periods),
+        kept_shares(ruleset, periods),
+    )
 
 
 def _run_in(ruleset: Ruleset, run: str) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from anabranch_contract.rest.planning.joint_plan import JointPlanOut
@@ -11,6 +13,7 @@ from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_service.planning.rations import flows, seconds_of
 from anabranch_service.presenters.joint_plan import MOST_QUERIES, joint_plan_out
+from anabranch_service.presenters.query_plan import MeasuredFlows
 from anabranch_service.registry.describe import describe
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.planning.test_rations import JOINED, THREE, TWO, period, rules_of
@@ -23,7 +26,21 @@ def plan_of(*sql: str, query: str | None = None) -> JointPlanOut:
     found = flows(rules, periods)
     meanings = {str(q.id): describe(q, JOINED) for q in queries}
     cpu = seconds_of(rules, periods, found)
-    return joint_plan_out(rules, meanings, found, cpu, measured=True, query=query)
+    return joint_plan_out(rules, meanings, MeasuredFlows(found, 0.0, cpu, measured=True), query)
+
+
+def test_a_query_that_shares_an_edge_has_its_part_of_the_tuples() -> None:
+    rules, _ = rules_of(TWO)
+    found, (output, *_) = flows(rules, [period(rules)]), rules.output_rules
+    whole = MeasuredFlows(found, 0.0, 1.0, measured=True)
+    part = replace(whole, kept={output.query: 0.25})
+
+    def made(measured: MeasuredFlows) -> float:
+        plan = joint_plan_out(rules, {}, measured)
+        (rate,) = [n.tuples_per_second for n in plan.nodes if n.kind == "query"]
+        return rate
+
+    assert 0 < made(whole) == pytest.approx(4 * made(part))
 
 
 def test_streams_that_are_read_as_a_whole_lead_to_queries() -> None:
@@ -99,7 +116,7 @@ def test_kept_results_lie_between_relations_and_queries() -> None:
     streams = tuple(JOINED.values())
     rules = compile_ruleset(plan, queries, streams, epoch=1, parallelism=1, sinks={})
     found = flows(rules, [period(rules)])
-    graph = joint_plan_out(rules, {}, found, 1.0, measured=True)
+    graph = joint_plan_out(rules, {}, MeasuredFlows(found, 0.0, 1.0, measured=True))
     kept = [n for n in graph.nodes if n.kind == "result"]
     assert bool(kept) == any(len(s.members) > 1 for s in rules.stores)
     for node in kept:

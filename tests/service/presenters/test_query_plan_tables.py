@@ -84,6 +84,11 @@ def test_estimates_have_the_magnitude_of_measured_costs(
         assert min(parts) > 0
     total = sum(plan["cpu"] for plan in plans.values())
     assert total == pytest.approx(plans["counts"]["cpu_of_plan"])
+    # They share a step; only a part of its output is of `medians`.
+    rates = {name: plan["results_per_second"] for name, plan in plans.items()}
+    shares = {name: rate / rates["counts"] for name, rate in rates.items()}
+    assert shares.pop("medians") == pytest.approx(7 / 9, rel=0.05)
+    assert all(share == pytest.approx(1, rel=0.05) for share in shares.values()), shares
 
 
 def _share(query: str, seconds: float) -> TableShareRecord:
