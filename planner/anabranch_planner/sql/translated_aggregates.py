@@ -11,15 +11,15 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from anabranch_contract.queries.types import INTEGRAL, TypeKind
+from anabranch_planner.sql.calls.rules import SPARKS, DialectRules, call_of
 from anabranch_planner.sql.kinds import PAIR_NODES, Types
 from anabranch_planner.sql.meanings import Meanings
-from anabranch_planner.sql.unresolved import Node, as_written, unsupported
+from anabranch_planner.sql.unresolved import Node, as_written
 
 _UNARY = frozenset({"this"})
 _BINARY = frozenset({"this", "expression"})
 _DOUBLE = frozenset({TypeKind.DOUBLE})
 _LISTED = INTEGRAL | {TypeKind.STRING}
-_SPARKS = "write the statement in Spark's dialect"
 #: Node type -> the arguments that are translated.
 READ: dict[type[Node], frozenset[str]] = {
     **dict.fromkeys((exp.AnyValue, exp.First, exp.Last, exp.Median), _UNARY),
@@ -44,11 +44,11 @@ READ: dict[type[Node], frozenset[str]] = {
 }  # fmt: skip
 
 
-class AggregateRules:
+class AggregateRules(DialectRules):
     """Translation rules for the aggregates of one statement, by type of syntax node."""
 
     def __init__(self, dialect: str, meanings: Meanings, types: Types) -> None:
-        self._dialect, self._types = dialect, types
+        super().__init__(dialect, types)
         self._meanings, self._outer_nulls = meanings.aggregates, meanings.outer_nulls
         self.by_type: dict[type[Node], Callable[[Node], Node]] = {
             exp.ArgMax: self._by,
@@ -57,7 +57,7 @@ class AggregateRules:
             exp.First: self._any,
             exp.Last: self._any,
             exp.IgnoreNulls: self._ignoring,
-            exp.ApproxDistinct: lambda node: _call("approx_count_distinct", node.this),
+            exp.ApproxDistinct: lambda node: call_of("approx_count_distinct", node.this),
             exp.Median: lambda node: self._continuous(node, node.this, None),
             exp.PercentileCont: self._percentile,
             exp.PercentileDisc: self._percentile,
@@ -73,25 +73,22 @@ class AggregateRules:
             exp.GroupingSets: self._sets,
         }
 
-    def _refused(self, what: str, remedy: str) -> Exception:
-        return unsupported(f"{what} (read as {self._dialect})", remedy)
-
     def _by(self, node: Node) -> Node:
         name = "max_by" if isinstance(node, exp.ArgMax) else "min_by"
         skips = self._meanings.by_skips_nulls
         if skips is None:
-            raise self._refused(f"{name}()", _SPARKS)
+            raise self._refused(f"{name}()", SPARKS)
         value, by = node.this.copy(), node.expression.copy()
         if skips:
             known = exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null()))
             by = exp.Case(ifs=[exp.If(this=known, true=by)])
-        return _call(name, value, by)
+        return call_of(name, value, by)
 
     def _any(self, node: Node) -> Node:
         if isinstance(node.this, exp.Order | exp.Distinct):
             name = _name(node)
             raise self._refused(f"{name}() with an order", "write min_by(x, y) or max_by(x, y)")
-        return _call("any_value", node.this)
+        return call_of("any_value", node.this)
 
     def _ignoring(self, node: Node) -> Node:
         if isinstance(node.this, exp.Lag | exp.Lead) and isinstance(node.parent, exp.Window):
@@ -111,8 +108,8 @@ class AggregateRules:
                 f"write CAST({as_written(value)} AS DOUBLE) in it",
             )
         if fraction is None:
-            return _call("median", value)
-        return _call("percentile", value, fraction)
+            return call_of("median", value)
+        return call_of("percentile", value, fraction)
 
     def _percentile(self, node: Node) -> Node:
         """Translate ``quantile_cont(x, p)``; inside WITHIN GROUP, that rule does it."""
@@ -120,15 +117,15 @@ class AggregateRules:
         if isinstance(node.parent, exp.WithinGroup):
             return node
         if fraction is None:
-            raise self._refused(f"{_name(node)}() without WITHIN GROUP", _SPARKS)
+            raise self._refused(f"{_name(node)}() without WITHIN GROUP", SPARKS)
         if isinstance(node, exp.PercentileCont):
             return self._continuous(node, node.this, fraction)
-        return _call("percentile_approx", node.this, fraction)
+        return call_of("percentile_approx", node.this, fraction)
 
     def _quantile(self, node: Node) -> Node:
         if not self._meanings.quantile_is_discrete:
             raise self._refused("quantile()", "write percentile_cont or percentile_disc")
-        return _call("percentile_approx", node.this, node.args["quantile"])
+        return call_of("percentile_approx", node.this, node.args["quantile"])
 
     def _approximate(self, node: Node) -> Node:
         if not self._meanings.approximate_of_type and self._types.of(node.this) != _DOUBLE:
@@ -136,7 +133,7 @@ class AggregateRules:
                 "an approximate percentile of an expression that is possibly not a double",
                 "write CAST(x AS DOUBLE) in it",
             )
-        return _call("percentile_approx", node.this, node.args["quantile"])
+        return call_of("percentile_approx", node.this, node.args["quantile"])
 
     def _within_group(self, node: Node) -> Node:
         call, order = node.this, node.expression.expressions
@@ -146,12 +143,12 @@ class AggregateRules:
             keys = [one.copy() for one in order]
             return exp.ArrayAgg(this=exp.Order(this=call.this.copy(), expressions=keys))
         if not isinstance(call, exp.PercentileCont | exp.PercentileDisc) or len(order) != 1:
-            raise self._refused("WITHIN GROUP of this function", _SPARKS)
+            raise self._refused("WITHIN GROUP of this function", SPARKS)
         value, descending = order[0].this, bool(order[0].args.get("desc"))
         if isinstance(call, exp.PercentileDisc):
             # The result has the type of the values, as with Spark's percentile_approx.
             if not descending:
-                return _call("percentile_approx", value, call.this)
+                return call_of("percentile_approx", value, call.this)
             if self._types.of(value) != _DOUBLE:
                 raise self._refused(
                     "percentile_disc() in descending order of an expression that may not be a "
@@ -163,7 +160,9 @@ class AggregateRules:
             self._continuous(call, value, call.this)
             name = "percentile_cont"
         by = exp.Ordered(this=value.copy(), desc=descending, nulls_first=not descending)
-        return exp.WithinGroup(this=_call(name, call.this), expression=exp.Order(expressions=[by]))
+        return exp.WithinGroup(
+            this=call_of(name, call.this), expression=exp.Order(expressions=[by])
+        )
 
     # --- texts and pairs -------------------------------------------------------------------------
 
@@ -177,7 +176,7 @@ class AggregateRules:
         if not can_list or separator is None:
             raise self._refused(
                 f"{name}()" if not can_list else f"{name}() without a separator",
-                _SPARKS if not can_list else "write the separator",
+                SPARKS if not can_list else "write the separator",
             )
         value, order = node.this, None
         if isinstance(value, exp.Order):
@@ -189,16 +188,16 @@ class AggregateRules:
                 order, inner = inner, inner.this
             value = inner
         if is_empty and not (self._types.of(value) and self._types.of(value) <= _LISTED):
-            raise self._refused(f"{name}() of an expression that may not be a text", _SPARKS)
+            raise self._refused(f"{name}() of an expression that may not be a text", SPARKS)
         if distinct:
-            made = _call(name, exp.Distinct(expressions=[value.copy(), separator.copy()]))
+            made = call_of(name, exp.Distinct(expressions=[value.copy(), separator.copy()]))
         else:
-            made = _call(name, value, separator)
+            made = call_of(name, value, separator)
         whole: Node = made
         if order is not None:
             by = exp.Order(expressions=[entry.copy() for entry in order.expressions])
             whole = exp.WithinGroup(this=made, expression=by)
-        return _call("coalesce", whole, exp.Literal.string("")) if is_empty else whole
+        return call_of("coalesce", whole, exp.Literal.string("")) if is_empty else whole
 
     def _pair(self, node: Node) -> Node:
         name, sides = _name(node), [side for side in (node.this, node.expression) if side]
@@ -207,7 +206,7 @@ class AggregateRules:
                 f"{name}() of an expression that is possibly not a double",
                 "write CAST(x AS DOUBLE) in it",
             )
-        return _call(name, *sides)
+        return call_of(name, *sides)
 
     # --- groups ----------------------------------------------------------------------------------
 
@@ -221,17 +220,13 @@ class AggregateRules:
     def _grouping(self, node: Node) -> Node:
         # With several keys, the result is a number with a bit for each key.
         name = "grouping" if len(node.expressions) == 1 else "grouping_id"
-        return _call(name, *node.expressions)
+        return call_of(name, *node.expressions)
 
     def _sets(self, node: Node) -> Node:
         if not self._outer_nulls:
-            raise self._refused("a grouping set, whose other keys are not NULL", _SPARKS)
+            raise self._refused("a grouping set, whose other keys are not NULL", SPARKS)
         return node
 
 
 def _name(node: Node) -> str:
     return node.sql_name().lower() if isinstance(node, exp.Func) else type(node).__name__.lower()
-
-
-def _call(name: str, *arguments: Node) -> exp.Anonymous:
-    return exp.Anonymous(this=name, expressions=[argument.copy() for argument in arguments])

@@ -19,6 +19,7 @@ from anabranch_contract.queries.types import FLOATING, INTEGRAL, NUMERIC, TIMEST
 from anabranch_planner.sql.arguments import CONSUMED, refuse_others
 from anabranch_planner.sql.calls import functions, times
 from anabranch_planner.sql.calls.functions import FunctionRules, in_sparks_calls
+from anabranch_planner.sql.calls.rules import SPARKS
 from anabranch_planner.sql.calls.times import TimeRules, age_refusal
 from anabranch_planner.sql.clauses.char_patterns import as_sparks, in_sparks_words
 from anabranch_planner.sql.functions import check_zone
@@ -100,7 +101,6 @@ _SPREADING = frozenset({"presto", "trino"})
 _ZONED = frozenset({"duckdb", "postgres"})
 #: Functions that only anabranch has; calls are kept.
 _OWN = frozenset({"window", "session_window", "grouping_id"})
-_SPARKS = "write the statement in Spark's dialect"
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In)
 
 
@@ -199,7 +199,7 @@ class _Translator:
         """Reject a node if its type or one of its arguments has no translation."""
         read = _READ.get(type(node))
         if read is None or (isinstance(node, exp.TimeToStr) and self.dialect != "postgres"):
-            remedy = in_sparks_words(node) or in_sparks_calls(node) or _SPARKS
+            remedy = in_sparks_words(node) or in_sparks_calls(node) or SPARKS
             named = self._source.named(node, self.dialect)
             raise self._refused(named, remedy).moved(position=self._source.place(node))
         refuse_others(node, read)
@@ -278,7 +278,7 @@ class _Translator:
             listed = " or ".join(sorted(kinds - INTEGRAL))
             if kinds >= INTEGRAL:
                 listed = "a number" if kinds >= NUMERIC else f"an integer or {listed}"
-            raise self._refused(f"{what} of an expression that may not be {listed}", _SPARKS)
+            raise self._refused(f"{what} of an expression that may not be {listed}", SPARKS)
 
     def _to_integer(self, operand: Node, what: str) -> None:
         if isinstance(operand, exp.Literal) and operand.is_string and str(operand.this).isdecimal():
@@ -294,18 +294,18 @@ class _Translator:
         if kinds & (FLOATING | {TypeKind.DECIMAL}) or not kinds:
             raise self._refused(
                 f"{what} of a value that may have a fraction",
-                f"{_SPARKS}, where CAST cuts fractions off and does not round them",
+                f"{SPARKS}, where CAST cuts fractions off and does not round them",
             )
         raise self._refused(f"{what} of a text", "cast it before the rows enter the stream")
 
     def _to_decimal(self, cast: Node, what: str) -> None:
         operand = cast.this
         if not self.meanings.decimal_rounds:
-            raise self._refused(what, f"{_SPARKS}, where CAST rounds halves away from zero")
+            raise self._refused(what, f"{SPARKS}, where CAST rounds halves away from zero")
         if self._kinds(operand) & FLOATING:
             raise self._refused(
                 f"{what} of a double, whose digits are rounded otherwise in Spark,",
-                f"{_SPARKS}: {as_written(cast)}",
+                f"{SPARKS}: {as_written(cast)}",
             )
         self._require(operand, _EXACT, what)
 
@@ -362,7 +362,7 @@ class _Translator:
             return node
         raise self._refused(
             "a date that is moved by an interval, outside of a comparison,",
-            f"{_SPARKS}, where it is a date again",
+            f"{SPARKS}, where it is a date again",
         )
 
     def _require_intervals(self, node: Node) -> None:
@@ -376,7 +376,7 @@ class _Translator:
         if not self.meanings.times_apart or any(kind - TIMESTAMPS for kind in kinds):
             raise self._refused(
                 "a difference of dates or timestamps, which is no interval of this type,",
-                f"{_SPARKS}, where it is an interval",
+                f"{SPARKS}, where it is an interval",
             )
 
     def _comparison(self, node: Node) -> Node:
@@ -423,17 +423,17 @@ class _Translator:
         call = self._source.call(node)
         if not self._are(node.this, TIMESTAMPS | {TypeKind.DATE}):
             raise self._refused(
-                "to_char() of an expression that may not be a date or timestamp", _SPARKS
+                "to_char() of an expression that may not be a date or timestamp", SPARKS
             )
         pattern, comma = call[-2], call[-3]
         if pattern.token_type is not TokenType.STRING or comma.token_type is not TokenType.COMMA:
-            raise self._refused("to_char() with a pattern that is not a literal", _SPARKS)
+            raise self._refused("to_char() with a pattern that is not a literal", SPARKS)
         try:
             made = as_sparks(pattern.text)
         except ValueError as cause:
             raise self._refused(
                 f"{cause} in to_char()",
-                f"{_SPARKS}: date_format({as_written(node.this)}, 'yyyy-MM-dd HH:mm:ss')",
+                f"{SPARKS}: date_format({as_written(node.this)}, 'yyyy-MM-dd HH:mm:ss')",
             ) from cause
         return exp.Anonymous(
             this="date_format", expressions=[node.this.copy(), exp.Literal.string(made)]
@@ -448,7 +448,7 @@ class _Translator:
         if isinstance(node.this, exp.Query):
             return node
         name = type(node).__name__.upper()
-        raise self._refused(f"{name} of an array", f"write {name} (SELECT ...), or {_SPARKS}")
+        raise self._refused(f"{name} of an array", f"write {name} (SELECT ...), or {SPARKS}")
 
     # --- texts ---------------------------------------------------------------------------------
 
@@ -460,7 +460,7 @@ class _Translator:
         if like.classes and "[" in text:
             raise self._refused("[ in LIKE, which begins a class of characters,", "use ESCAPE")
         if like.ignores_case and isinstance(node, exp.Like) and text.lower() != text.upper():
-            raise self._refused("LIKE, which ignores the case of letters,", _SPARKS)
+            raise self._refused("LIKE, which ignores the case of letters,", SPARKS)
         if "\\" in text and not isinstance(node.parent, exp.Escape):
             if like.escape is None:
                 raise self._refused("a backslash in LIKE", "give an ESCAPE")
@@ -482,7 +482,7 @@ class _Translator:
 
     def _pipe(self, node: Node) -> Node:
         if self.meanings.empty_is_null:
-            raise self._refused("||, which takes NULL for an empty text,", _SPARKS)
+            raise self._refused("||, which takes NULL for an empty text,", SPARKS)
         return exp.DPipe(this=node.this.copy(), expression=node.expression.copy(), safe=True)
 
     def _end(self, node: Node) -> Node:
@@ -505,25 +505,25 @@ class _Translator:
         if not text.isdecimal() or int(text) < least:
             raise self._refused(
                 f"{what} with another position or length than a number from {least}",
-                f"write a number from {least}, or {_SPARKS[len('write ') :]}",
+                f"write a number from {least}, or {SPARKS[len('write ') :]}",
             )
 
     def _length(self, node: Node) -> Node:
         if not self.meanings.length_of_characters:
-            raise self._refused("length(), which counts bytes or leaves out spaces,", _SPARKS)
+            raise self._refused("length(), which counts bytes or leaves out spaces,", SPARKS)
         self._require(node.this, frozenset({TypeKind.STRING}), "length()")
         return node
 
     def _case(self, node: Node) -> Node:
         if not self.meanings.unicode_case:
             raise self._refused(
-                f"{type(node).__name__.lower()}(), which changes ASCII letters only,", _SPARKS
+                f"{type(node).__name__.lower()}(), which changes ASCII letters only,", SPARKS
             )
         return node
 
     def _trim(self, node: Node) -> Node:
         if not self.meanings.trims_spaces:
-            raise self._refused("trim(), which takes more than spaces away,", _SPARKS)
+            raise self._refused("trim(), which takes more than spaces away,", SPARKS)
         return node
 
     def _search(self, node: Node) -> Node:
@@ -548,7 +548,7 @@ class _Translator:
         ):
             cast = node.parent
             if isinstance(cast, exp.Cast) and cast.to.this is DType.DECIMAL:
-                remedy = f"{_SPARKS}: {as_written(cast)}"
+                remedy = f"{SPARKS}: {as_written(cast)}"
             else:
                 inner = operand.expressions[0] if distinct else operand
                 shown = as_written(_cast(inner.copy(), DType.DOUBLE))
@@ -576,7 +576,7 @@ class _Translator:
                 return node
             raise age_refusal(node, self.dialect)
         if name not in _OWN:
-            raise self._refused(f"{node.this}()", _SPARKS)
+            raise self._refused(f"{node.this}()", SPARKS)
         return node
 
     # --- rows and joins ------------------------------------------------------------------------
@@ -618,7 +618,7 @@ class _Translator:
         outer = side in ("LEFT", "RIGHT", "FULL") and kind not in ("SEMI", "ANTI")
         if outer and not self.meanings.outer_nulls:
             raise self._refused(
-                f"a {side} JOIN, which has no NULLs,", f"{_SPARKS}, or write a LEFT SEMI JOIN"
+                f"a {side} JOIN, which has no NULLs,", f"{SPARKS}, or write a LEFT SEMI JOIN"
             )
         return node
 
@@ -627,12 +627,12 @@ class _Translator:
         values, alias = node.expressions, node.args.get("alias")
         if self.dialect not in _UNNEST or len(values) != 1 or node.args.get("offset"):
             raise self._refused(
-                "UNNEST here", f"{_SPARKS}: LATERAL VIEW posexplode(x) t AS place, item"
+                "UNNEST here", f"{SPARKS}: LATERAL VIEW posexplode(x) t AS place, item"
             )
         if self.dialect in _SPREADING and not self.types.has_plain_elements(values[0]):
             raise self._refused(
                 "UNNEST of rows, whose fields become columns,",
-                f"{_SPARKS}: LATERAL VIEW inline(x) t AS a, b",
+                f"{SPARKS}: LATERAL VIEW inline(x) t AS a, b",
             )
         if alias is None or len(alias.args.get("columns") or ()) != 1:
             raise self._refused("UNNEST without the name of its column", "write AS t(item)")
@@ -648,7 +648,7 @@ class _Translator:
 
     def _as_of(self, node: Node, side: str) -> Node:
         if side == "LEFT" and not self.meanings.outer_nulls:
-            raise self._refused("an ASOF LEFT JOIN, which has no NULLs,", _SPARKS)
+            raise self._refused("an ASOF LEFT JOIN, which has no NULLs,", SPARKS)
         node.set("kind", None)
         node.set("method", "ASOF")
         # Snowflake's ASOF JOIN keeps left rows without a match.

@@ -152,7 +152,7 @@ class Compactor:
         """
         found = merges(state, ruleset, fanout, most, self._quiet, self._taken)
         self.due_bytes = sum(due.bytes for due in found) + sum(s.bytes for s in self._taken)
-        # Merged segments first; new ones begin beside them only as far as memory allows.
+        # Merged segments go first. New ones are merged meanwhile if the memory suffices for both.
         for lowest in (False, True):
             some = [due for due in found if (due.segments[0].level == 0) is lowest]
             far_behind = any(due.behind >= STALL * fanout for due in some)

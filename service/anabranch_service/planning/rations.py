@@ -146,12 +146,18 @@ def measured_forest(
         results=lambda query, edge: found[edge].tuples * kept[query],
         own=lambda query, edge: found[edge].tuples * kept[query] * result,
     )
-    return forest, seconds_of(ruleset, periods, found)
+    return forest, seconds_of(ruleset, periods, found, kept)
 
 
-def seconds_of(ruleset: Ruleset, periods: Sequence[Interim], found: Mapping[Edge, Flow]) -> float:
-    """Return the CPU seconds per second of all probes and results, given the traffic ``found``."""
-    kept = kept_shares(ruleset, periods)
+def seconds_of(
+    ruleset: Ruleset,
+    periods: Sequence[Interim],
+    found: Mapping[Edge, Flow],
+    kept: Mapping[QueryId, float],
+) -> float:
+    """Return the CPU seconds per second of all probes and results, given the traffic ``found`` and
+    the shares of results ``kept`` (:func:`kept_shares`).
+    """
     results = sum(found[o.edge].tuples * kept[o.query] for o in ruleset.output_rules)
     per_row = result_seconds(periods)
     return sum(flow.seconds for flow in found.values()) + per_row * results

@@ -108,13 +108,13 @@ async def query_plan(name: RunPath, ctx: Ctx) -> QueryPlanOut:
 
 
 def _measured(ruleset: Ruleset, periods: Sequence[Interim]) -> MeasuredFlows:
-    found = flows(ruleset, periods)
+    found, kept = flows(ruleset, periods), kept_shares(ruleset, periods)
     return MeasuredFlows(
         found,
         result_seconds(periods),
-        seconds_of(ruleset, periods, found),
+        seconds_of(ruleset, periods, found, kept),
         any(period.steps for period in periods),
-        kept_shares(ruleset, periods),
+        kept,
     )
 
 

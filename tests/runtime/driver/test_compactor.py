@@ -87,6 +87,19 @@ def begin(compactor: Compactor, state: State, most: int | None = None) -> None:
     compactor.begin(state, RULES, 3, most)
 
 
+def begin_waits(
+    compactor: Compactor, worker: Worker, state: State, most: int | None = None
+) -> None:
+    """Check that :func:`begin` waits for ``worker``, and let it go on."""
+    waiting = threading.Thread(target=begin, args=(compactor, state, most))
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    worker.free.set()
+    waiting.join(PATIENCE)
+    assert not waiting.is_alive()
+
+
 def commit(compactor: Compactor, state: State) -> State:
     """The state that a batch without new segments commits."""
     found = compactor.settle(state)
@@ -222,13 +235,7 @@ def test_a_batch_waits_for_compaction_that_is_far_behind(worker: Worker, tmp_pat
     assert worker.begun.acquire(timeout=PATIENCE)
     begin(compactor, stored(range(3 * STALL - 1)))
 
-    waiting = threading.Thread(target=begin, args=(compactor, stored(range(3 * STALL))))
-    waiting.start()
-    waiting.join(0.2)
-    assert waiting.is_alive()
-    worker.free.set()
-    waiting.join(PATIENCE)
-    assert not waiting.is_alive()
+    begin_waits(compactor, worker, stored(range(3 * STALL)))
     assert spans(commit(compactor, stored(range(3 * STALL))))[0] == (0, 2)
 
 
@@ -278,13 +285,7 @@ def test_a_batch_waits_only_for_merges_of_the_level_that_is_far_behind(
     assert worker.begun.acquire(timeout=PATIENCE)
     begin(compactor, holding(stored(()), *upper(0, 3 * STALL - 1)))
     full = holding(stored(()), *upper(0, 3 * STALL))
-    waiting = threading.Thread(target=begin, args=(compactor, full))
-    waiting.start()
-    waiting.join(0.2)
-    assert waiting.is_alive()
-    worker.free.set()
-    waiting.join(PATIENCE)
-    assert not waiting.is_alive()
+    begin_waits(compactor, worker, full)
 
 
 def test_merges_that_run_together_keep_the_limit_of_memory(worker: Worker, tmp_path: Path) -> None:
@@ -313,12 +314,7 @@ def test_a_batch_waits_for_the_memory_of_merges_where_it_is_far_behind(
     assert worker.begun.acquire(timeout=PATIENCE)
     begin(compactor, holding(stored(()), *large, *small[1:]), most)
     full = holding(stored(()), *large, *small)
-    waiting = threading.Thread(target=begin, args=(compactor, full, most))
-    waiting.start()
-    waiting.join(0.2)
-    assert waiting.is_alive()
-    worker.free.set()
-    waiting.join(PATIENCE)
+    begin_waits(compactor, worker, full, most)
     compactor.close()
     assert spans(commit(compactor, full))[:2] == [(0, 8), (9, 11)]
 

@@ -11,7 +11,7 @@ from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
-from anabranch_service.planning.rations import flows, seconds_of
+from anabranch_service.planning.rations import flows, kept_shares, seconds_of
 from anabranch_service.presenters.joint_plan import MOST_QUERIES, joint_plan_out
 from anabranch_service.presenters.query_plan import MeasuredFlows
 from anabranch_service.registry.describe import describe
@@ -25,7 +25,7 @@ def plan_of(*sql: str, query: str | None = None) -> JointPlanOut:
     periods = [period(rules)]
     found = flows(rules, periods)
     meanings = {str(q.id): describe(q, JOINED) for q in queries}
-    cpu = seconds_of(rules, periods, found)
+    cpu = seconds_of(rules, periods, found, kept_shares(rules, periods))
     return joint_plan_out(rules, meanings, MeasuredFlows(found, 0.0, cpu, measured=True), query)
 
 

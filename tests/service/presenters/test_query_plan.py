@@ -11,7 +11,7 @@ from anabranch_contract.protocol.intake import InputProgress, StreamIntake
 from anabranch_contract.protocol.progress import Progress, Resources
 from anabranch_contract.protocol.state_report import StateReport
 from anabranch_contract.rest.planning.query_plan import QueryPlanOut
-from anabranch_service.planning.rations import flows, result_seconds, seconds_of
+from anabranch_service.planning.rations import flows, kept_shares, result_seconds, seconds_of
 from anabranch_service.presenters.query_plan import MeasuredFlows, query_plan_out
 from anabranch_service.registry.describe import describe
 from tests.service.planning.test_rations import JOINED, THREE, TWO, period, rules_of
@@ -34,7 +34,10 @@ def plan_of(
     found = flows(rules, periods)
     meanings = {str(q.id): describe(q, JOINED) for q in queries}
     measured = MeasuredFlows(
-        found, result_seconds(periods), seconds_of(rules, periods, found), measured=True
+        found,
+        result_seconds(periods),
+        seconds_of(rules, periods, found, kept_shares(rules, periods)),
+        measured=True,
     )
     return query_plan_out(rules, name, meanings, measured, state, progress)
 

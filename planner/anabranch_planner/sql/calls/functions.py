@@ -9,11 +9,11 @@ from sqlglot import exp
 from sqlglot.errors import ErrorLevel
 
 from anabranch_contract.queries.types import INTEGRAL, NUMERIC, TypeKind
+from anabranch_planner.sql.calls.rules import SPARKS, DialectRules, call_of
 from anabranch_planner.sql.kinds import Types
 from anabranch_planner.sql.meanings import Meanings
-from anabranch_planner.sql.unresolved import Node, as_written, unsupported
+from anabranch_planner.sql.unresolved import Node, as_written
 
-_SPARKS = "write the statement in Spark's dialect"
 _TEXT = frozenset({TypeKind.STRING})
 _EXACT = INTEGRAL | {TypeKind.DECIMAL}
 #: Node type -> the arguments that are translated. Those after the first line of a node depend on
@@ -66,11 +66,12 @@ _PATTERN = re.compile(
 _IN_SPARK = {"end": r"\z", "digit": "[0-9]"}
 
 
-class FunctionRules:
+class FunctionRules(DialectRules):
     """Translation rules for functions in one statement, by type of syntax node."""
 
     def __init__(self, dialect: str, meanings: Meanings, types: Types) -> None:
-        self._dialect, self._meanings, self._types = dialect, meanings, types
+        super().__init__(dialect, types)
+        self._meanings = meanings
         self.by_type: dict[type[Node], Callable[[Node], Node]] = {
             exp.Is: self._is,
             exp.Greatest: self._extreme,
@@ -87,13 +88,6 @@ class FunctionRules:
             exp.ArrayAgg: self._array,
         }
 
-    def _refused(self, what: str, remedy: str) -> Exception:
-        return unsupported(f"{what} (read as {self._dialect})", remedy)
-
-    def _are(self, node: Node, wanted: frozenset[TypeKind]) -> bool:
-        kinds = self._types.of(node)
-        return bool(kinds) and kinds <= wanted
-
     def _is(self, node: Node) -> Node:
         if not node.args.get("negate"):
             return node
@@ -109,33 +103,33 @@ class FunctionRules:
         if self._dialect not in _SKIPPING:
             raise self._refused(
                 f"{name}(), which is NULL if an argument is",
-                f"{_SPARKS}, where {_shown(name, values)} leaves NULLs out",
+                f"{SPARKS}, where {_shown(name, values)} leaves NULLs out",
             )
         kinds = [self._types.of(value) for value in values if not isinstance(value, exp.Null)]
         alike = all(kinds) and len(frozenset().union(*kinds)) <= 1
         if not alike and not (all(kinds) and frozenset().union(*kinds) <= NUMERIC):
-            raise self._refused(f"{name}() of values that may be of several types", _SPARKS)
-        return _call(name, *values)
+            raise self._refused(f"{name}() of values that may be of several types", SPARKS)
+        return call_of(name, *values)
 
     def _round(self, node: Node) -> Node:
         digits = node.args.get("decimals")
         if self._dialect not in _ROUNDING or not self._are(node.this, _EXACT):
             raise self._refused(
                 "round() of an expression that may be a double",
-                f"{_SPARKS}, where halves of doubles are rounded away from zero",
+                f"{SPARKS}, where halves of doubles are rounded away from zero",
             )
         if digits is not None and not _is_number(digits, least=0):
-            raise self._refused("round() to digits that are no literal", _SPARKS)
-        return _call("round", node.this, *([digits] if digits is not None else []))
+            raise self._refused("round() to digits that are no literal", SPARKS)
+        return call_of("round", node.this, *([digits] if digits is not None else []))
 
     def _whole(self, node: Node) -> Node:
         name = type(node).__name__.lower()
         if self._dialect not in _ROUNDING or not self._are(node.this, _EXACT):
             raise self._refused(
                 f"{name}() of an expression that may be a double",
-                f"{_SPARKS}, where {_shown(name, [node.this])} is a BIGINT",
+                f"{SPARKS}, where {_shown(name, [node.this])} is a BIGINT",
             )
-        return _call(name, node.this)
+        return call_of(name, node.this)
 
     # --- texts ---------------------------------------------------------------------------------
 
@@ -143,38 +137,38 @@ class FunctionRules:
         text, mark, number = node.this, node.args["delimiter"], node.args["part_index"]
         named = _shown("split_part", [text, mark, number])
         if self._dialect not in _SPLITTING:
-            raise self._refused("split_part()", f"{_SPARKS}: {named}")
+            raise self._refused("split_part()", f"{SPARKS}: {named}")
         if not _is_text(mark) or not _is_number(number, least=1):
             raise self._refused(
                 "split_part() with a separator or a number that is no literal, or no number from 1",
-                f"{_SPARKS}: {named}",
+                f"{SPARKS}: {named}",
             )
-        return _call("split_part", text, mark, number)
+        return call_of("split_part", text, mark, number)
 
     def _position(self, node: Node) -> Node:
         self._search("position()", node, node.args["substr"])
-        return _call("locate", node.args["substr"], node.this)
+        return call_of("locate", node.args["substr"], node.this)
 
     def _contains(self, node: Node) -> Node:
         self._search("contains()", node, node.expression)
-        return _call("contains", node.this, node.expression)
+        return call_of("contains", node.this, node.expression)
 
     def _replace(self, node: Node) -> Node:
         self._search("replace()", node, node.expression)
         if not _is_text(node.args.get("replacement"), empty=True):
-            raise self._refused("replace() by a text that is no literal", _SPARKS)
-        return _call("replace", node.this, node.expression, node.args["replacement"])
+            raise self._refused("replace() by a text that is no literal", SPARKS)
+        return call_of("replace", node.this, node.expression, node.args["replacement"])
 
     def _search(self, name: str, node: Node, sought: Node) -> None:
         if self._dialect not in _SEARCHING or not self._meanings.length_of_characters:
-            raise self._refused(name, _SPARKS)
+            raise self._refused(name, SPARKS)
         if not _is_text(sought) or not self._are(node.this, _TEXT):
-            raise self._refused(f"{name} of other expressions than a text and a literal", _SPARKS)
+            raise self._refused(f"{name} of other expressions than a text and a literal", SPARKS)
 
     def _pattern(self, node: Node) -> Node:
         """PostgreSQL's ``x ~ 'pattern'``, whose ``.`` matches every character."""
         pattern, insensitive = node.expression, isinstance(node, exp.RegexpILike)
-        remedy = f"{_SPARKS}: {as_written(node.this)} RLIKE {as_written(pattern)}"
+        remedy = f"{SPARKS}: {as_written(node.this)} RLIKE {as_written(pattern)}"
         if self._dialect != "postgres" or not _is_text(pattern):
             raise self._refused("a regular expression", remedy)
         text, made = str(pattern.this), "(?is)" if insensitive else "(?s)"
@@ -193,7 +187,7 @@ class FunctionRules:
         if self._dialect != "snowflake":
             raise self._refused(
                 "array_agg(), which keeps NULLs,",
-                f"{_SPARKS}, where array_agg({as_written(value)}) leaves them out",
+                f"{SPARKS}, where array_agg({as_written(value)}) leaves them out",
             )
         if isinstance(node.parent, exp.WithinGroup):
             return node
@@ -206,7 +200,7 @@ def in_sparks_calls(node: Node) -> str | None:
         return None
     shown = node.sql("spark", unsupported_level=ErrorLevel.IGNORE)
     called = {name.lower() for name in _CALLED.findall(shown)}
-    return f"{_SPARKS}: {shown}" if called and called <= NAMED else None
+    return f"{SPARKS}: {shown}" if called and called <= NAMED else None
 
 
 def _is_text(node: Node | None, *, empty: bool = False) -> bool:
@@ -222,7 +216,3 @@ def _is_number(node: Node, *, least: int) -> bool:
 
 def _shown(name: str, arguments: list[Node]) -> str:
     return f"{name}({', '.join(map(as_written, arguments))})"
-
-
-def _call(name: str, *arguments: Node) -> exp.Anonymous:
-    return exp.Anonymous(this=name, expressions=[argument.copy() for argument in arguments])

@@ -8,10 +8,10 @@ from sqlglot import exp
 from sqlglot.expressions import DType
 
 from anabranch_contract.queries.types import TypeKind
+from anabranch_planner.sql.calls.rules import SPARKS, DialectRules, call_of
 from anabranch_planner.sql.kinds import Types
 from anabranch_planner.sql.unresolved import Node, as_written, unsupported
 
-_SPARKS = "write the statement in Spark's dialect"
 _MOMENTS = frozenset({TypeKind.TIMESTAMP})
 _DATES = frozenset({TypeKind.DATE})
 #: Node type -> the arguments that are translated.
@@ -46,11 +46,11 @@ _DAYS = {"DAY": 1, "WEEK": 7}
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 
 
-class TimeRules:
+class TimeRules(DialectRules):
     """Translation rules for the functions of times in one statement, by type of syntax node."""
 
     def __init__(self, dialect: str, types: Types) -> None:
-        self._dialect, self._types = dialect, types
+        super().__init__(dialect, types)
         self.by_type: dict[type[Node], Callable[[Node], Node]] = {
             exp.Extract: self._extract,
             exp.TimestampTrunc: self._truncated,
@@ -61,13 +61,6 @@ class TimeRules:
             exp.CurrentTimestamp: self._current,
             exp.CurrentDate: self._current,
         }
-
-    def _refused(self, what: str, remedy: str) -> Exception:
-        return unsupported(f"{what} (read as {self._dialect})", remedy)
-
-    def _are(self, node: Node, wanted: frozenset[TypeKind]) -> bool:
-        kinds = self._types.of(node)
-        return bool(kinds) and kinds <= wanted
 
     def _extract(self, node: Node) -> Node:
         unit, value = node.name.upper(), node.expression
@@ -80,17 +73,17 @@ class TimeRules:
             if not self._are(value, _MOMENTS | _DATES):
                 raise self._refused(
                     f"EXTRACT of {unit} from an expression that may not be a date or timestamp",
-                    _SPARKS,
+                    SPARKS,
                 )
             name, _, step = numbered.partition("({})")
-            call = _call(name, value)
+            call = call_of(name, value)
             if not step:
                 return call
             kind = exp.Add if step.startswith(" +") else exp.Sub
             return exp.Paren(this=kind(this=call, expression=exp.Literal.number(1)))
         if unit == "EPOCH" and self._dialect == "postgres":
             return self._epoch(value)
-        raise self._refused(f"EXTRACT of {unit}", _SPARKS)
+        raise self._refused(f"EXTRACT of {unit}", SPARKS)
 
     def _epoch(self, value: Node) -> Node:
         """Seconds of a timestamp, or between two, with six digits after the point."""
@@ -101,9 +94,9 @@ class TimeRules:
             raise self._refused(
                 "EXTRACT of EPOCH from an expression that may not be a timestamp, or a difference "
                 "of two,",
-                f"{_SPARKS}: EXTRACT(EPOCH FROM {as_written(value)}), a DOUBLE",
+                f"{SPARKS}: EXTRACT(EPOCH FROM {as_written(value)}), a DOUBLE",
             )
-        micros = [_call("unix_micros", side) for side in sides]
+        micros = [call_of("unix_micros", side) for side in sides]
         whole: Node = micros[0]
         if len(micros) > 1:
             whole = exp.Paren(this=exp.Sub(this=micros[0], expression=micros[1]))
@@ -132,13 +125,13 @@ class TimeRules:
     def _truncated(self, node: Node) -> Node:
         unit = str(node.args["unit"].name).upper()
         if unit not in _TRUNCATED.get(self._dialect, ()):
-            raise self._refused(f"the unit {unit} of date_trunc()", _SPARKS)
+            raise self._refused(f"the unit {unit} of date_trunc()", SPARKS)
         if not self._are(node.this, _MOMENTS):
             raise self._refused(
                 "date_trunc() of an expression that may not be a timestamp",
                 f"write date_trunc('{unit.lower()}', CAST({as_written(node.this)} AS TIMESTAMP))",
             )
-        return _call("date_trunc", exp.Literal.string(unit), node.this)
+        return call_of("date_trunc", exp.Literal.string(unit), node.this)
 
     def _apart(self, node: Node) -> Node:
         unit = str(node.args["unit"].name if node.args.get("unit") else "DAY").upper()
@@ -146,31 +139,29 @@ class TimeRules:
         if self._dialect not in _BOUNDARIES or unit not in _UNITS:
             raise self._refused(
                 "datediff()",
-                f"{_SPARKS}: timestampdiff({unit}, {as_written(earlier)}, {as_written(later)}) "
+                f"{SPARKS}: timestampdiff({unit}, {as_written(earlier)}, {as_written(later)}) "
                 "counts whole units",
             )
         for side in (earlier, later):
             if not self._are(side, _MOMENTS | _DATES):
                 raise self._refused(
-                    "datediff() of an expression that may not be a date or timestamp", _SPARKS
+                    "datediff() of an expression that may not be a date or timestamp", SPARKS
                 )
-        begun = [_call("date_trunc", exp.Literal.string(unit), side) for side in (earlier, later)]
-        return _call("timestampdiff", exp.Var(this=unit), *begun)
+        begun = [call_of("date_trunc", exp.Literal.string(unit), side) for side in (earlier, later)]
+        return call_of("timestampdiff", exp.Var(this=unit), *begun)
 
     def _moved(self, node: Node) -> Node:
         unit = str(node.args["unit"].name if node.args.get("unit") else "DAY").upper()
         value, count = node.this, node.expression
         number = count.this if isinstance(count, exp.Neg) else count
         if self._dialect not in _MOVED or not (number.is_int or self._are(number, _WHOLE)):
-            raise self._refused(
-                "dateadd()", f"{_SPARKS}: {as_written(value)} + INTERVAL '1' {unit}"
-            )
+            raise self._refused("dateadd()", f"{SPARKS}: {as_written(value)} + INTERVAL '1' {unit}")
         if self._are(value, _MOMENTS) and unit in _UNITS | {"WEEK"}:
-            return _call("timestampadd", exp.Var(this=unit), count, value)
+            return call_of("timestampadd", exp.Var(this=unit), count, value)
         for steps, name in ((_DAYS, "date_add"), (_MONTHS, "add_months")):
             if unit in steps and self._are(value, _DATES) and self._dialect == "snowflake":
                 by = exp.Mul(this=count.copy(), expression=exp.Literal.number(steps[unit]))
-                return _call(name, value, count if steps[unit] == 1 else by)
+                return call_of(name, value, count if steps[unit] == 1 else by)
         raise self._refused(
             f"dateadd() of {unit} to an expression that may not be a timestamp",
             f"write dateadd({unit}, {as_written(count)}, CAST({as_written(value)} AS TIMESTAMP))",
@@ -178,7 +169,7 @@ class TimeRules:
 
     def _date(self, node: Node) -> Node:
         if not self._are(node.this, _MOMENTS | _DATES):
-            raise self._refused("to_date() of an expression that may be a text", _SPARKS)
+            raise self._refused("to_date() of an expression that may be a text", SPARKS)
         return exp.Cast(this=node.this.copy(), to=exp.DataType(this=DType.DATE))
 
     def _slice(self, node: Node) -> Node:
@@ -187,7 +178,7 @@ class TimeRules:
         if unit not in ("SECOND", "MINUTE", "HOUR", "DAY") or not size.is_int:
             raise self._refused(
                 "time_slice() of weeks or longer units",
-                f"{_SPARKS}: date_trunc('{unit}', {as_written(node.this)})",
+                f"{SPARKS}: date_trunc('{unit}', {as_written(node.this)})",
             )
         if not self._are(node.this, _MOMENTS):
             raise self._refused(
@@ -198,11 +189,11 @@ class TimeRules:
         first = exp.Cast(
             this=exp.Literal.string("1970-01-01 00:00:00"), to=exp.DataType(this=DType.TIMESTAMP)
         )
-        return _call("date_bin", step, node.this, first)
+        return call_of("date_bin", step, node.this, first)
 
     def _current(self, node: Node) -> Node:
         if self._dialect not in _CURRENT:
-            raise self._refused("the current time, which may be a local time,", _SPARKS)
+            raise self._refused("the current time, which may be a local time,", SPARKS)
         return node
 
 
@@ -212,8 +203,8 @@ _WHOLE = frozenset({TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT})
 def _months(later: Node, earlier: Node) -> exp.Paren:
     """Whole months between two timestamps: of their months, less one if the later one is less far
     in its month."""
-    begun = [_call("date_trunc", exp.Literal.string("MONTH"), one) for one in (earlier, later)]
-    whole = _call("timestampdiff", exp.Var(this="MONTH"), *begun)
+    begun = [call_of("date_trunc", exp.Literal.string("MONTH"), one) for one in (earlier, later)]
+    whole = call_of("timestampdiff", exp.Var(this="MONTH"), *begun)
     passed = [
         exp.Paren(this=exp.Sub(this=one.copy(), expression=start.copy()))
         for one, start in zip((earlier, later), begun, strict=True)
@@ -237,7 +228,3 @@ def age_refusal(age: Node, dialect: str) -> Exception:
         f"write EXTRACT(YEAR FROM age({later}, {earlier})) or MONTH for whole ones, "
         f"{later} - {earlier} for days and times",
     )
-
-
-def _call(name: str, *arguments: Node) -> exp.Anonymous:
-    return exp.Anonymous(this=name, expressions=[argument.copy() for argument in arguments])
