@@ -58,6 +58,8 @@ BEGIN, END = "<!-- fault grid: begin -->", "<!-- fault grid: end -->"
 #: ``tests/e2e/test_sinks.py`` at the steps of groups, ``tests/e2e/test_kafka.py`` at that of Kafka
 #: sinks.
 STEPS = tuple(p for p in Point if p in OF_ALL)
+#: Batches of a long replay.
+LONG = 100
 #: Seconds that a service or a Redis stays away, and that a cell may take.
 AWAY, PATIENCE = 0.5, 900.0
 
@@ -376,6 +378,8 @@ def write_scenario(folder: Path, batches: int, *, drifting: bool = False) -> Pat
     folder.mkdir(parents=True)
     rng = np.random.default_rng(7)
     rows = 12 * batches
+    # Long replays have some thousand results a batch instead of forty thousand.
+    few = 30 if batches < LONG else 60
     start = np.datetime64("2024-03-01T00:00:00", "us")
     columns = {"r": ("a",), "s": ("a", "b"), "t": ("b", "c"), "u": ("c",)}
     streams = {}
@@ -384,7 +388,7 @@ def write_scenario(folder: Path, batches: int, *, drifting: bool = False) -> Pat
         moments = start + (np.arange(rows) * 5 + jitter).astype("timedelta64[s]")
         many = (np.arange(rows) // 36) % 2 == 0
         keys_of: dict[str, Any] = {"a": np.where(many, 2, 60), "b": 30, "c": np.where(many, 60, 2)}
-        table = {k: rng.integers(0, keys_of[k] if drifting else 30, rows) for k in keys}
+        table = {k: rng.integers(0, keys_of[k] if drifting else few, rows) for k in keys}
         times = pa.array(moments, pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC"))
         file = folder / f"{name}.parquet"
         pq.write_table(pa.table({**table, "id": np.arange(rows), "ts": times}), file)
