@@ -186,16 +186,26 @@ class Publisher:
         }
 
     def problems(self) -> dict[str, str]:
-        """Return the error of each query whose results can't be delivered."""
+        """Return the error of each query whose results can't be delivered; a delivery before its
+        first attempt, as after a restart, is none.
+        """
         found = {}
         ungrouped = {q: len(self._gathered.parts(q)) for q in self._failures}
         for query, count in (ungrouped | self.parked()).items():
-            failure = self._failures.get(query)
-            if failure is None and query in self._underway:
-                continue
-            reason = failure.message if failure is not None else "not tried yet"
-            found[query] = f"{count} batch{'es wait' if count > 1 else ' waits'}: {reason}"
+            reason = self._reason(query)
+            if reason is not None:
+                found[query] = f"{count} batch{'es wait' if count > 1 else ' waits'}: {reason}"
         return found
+
+    def _reason(self, query: str) -> str | None:
+        """Why a query's deliveries wait: its sink's error, or that of an earlier run's."""
+        if (failure := self._failures.get(query)) is not None:
+            return failure.message
+        earlier = [q for q in self._failures if query_of(q) == query_of(query)]
+        first = min(earlier, key=number_of, default=query)
+        if number_of(first) >= number_of(query):
+            return None
+        return f"results of {first} come first: {self._failures[first].message}"
 
     def undelivered(self, query: str) -> list[tuple[int, Path | StagedRows]]:
         """Return a query's results that its sink does not have yet, with their batches, in order;
@@ -286,7 +296,8 @@ class Publisher:
         if self._outbox.waiting(query) >= MOST_WAITING:
             raise SinkError(
                 "sink-blocked",
-                f"{MOST_WAITING} deliveries of results wait for the sink: {self.problems()[query]}",
+                f"{MOST_WAITING} deliveries of results wait for the sink: "
+                f"{self._reason(query) or 'it has not answered yet'}",
                 field=f"queries.{query}.sink",
                 remedy="make it available and start the pipeline again, or withdraw the query",
             )

@@ -123,7 +123,12 @@ def test_what_waits_of_an_earlier_run_comes_first(tmp_path: Path) -> None:
         publish(made, tmp_path, batch, "q~2")
     publish(made, tmp_path, 2, "q~10")
     publish(made, tmp_path, 2, "qq")
-    assert len(made.problems()) == 3
+    torn = "OSError: page 0 is torn"
+    assert made.problems() == {
+        "q~2": f"2 batches wait: {torn}",
+        "q~10": f"1 batch waits: results of q~2 come first: {torn}",
+        "qq": "1 batch waits: OSError: page 2 is torn",
+    }
     notebook.failing = False
     publish(made, tmp_path, 3, "q~10")
     ours = [(name, batch) for name, batch, _ in notebook.taken if name != "qq"]
@@ -142,6 +147,7 @@ def test_what_waits_survives_a_restart_but_for_what_is_repeated(tmp_path: Path) 
     notebook.failing = False
     # Batch 2 did not commit.
     second = publisher(tmp_path, notebook, next_batch=2)
+    assert (second.parked(), second.problems()) == ({"q": 2}, {})
     second.retry()
     assert notebook.taken == [("q", 0, 1), ("q", 1, 2)]
     publish(second, tmp_path, 2, "q")
