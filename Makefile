@@ -9,6 +9,9 @@ ARGS   ?=
 # (tests/support/distribution.py)
 JOBS   ?= 0
 FAST   := tests/contract tests/planner tests/service tests/runtime
+# Where pipelines run as a whole, and pages in a browser (PIPELINES in tests/conftest.py)
+PIPELINES := tests/e2e tests/cluster tests/sql tests/support/combined tests/runtime/replays \
+	tests/service/pages tests/client/cli/test_up.py
 SPREAD  = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -40,20 +43,20 @@ class-archive: $(STAMP)
 	@$(BIN)/python -m anabranch_runtime.spark.make_class_archive >$(VENV)/class-archive.log 2>&1 </dev/null \
 		|| echo "No archive of Spark's classes (see $(VENV)/class-archive.log): starts take longer"
 
-test test-fast test-e2e test-benchmarks: JOBS = 2
+test-fast test-benchmarks: JOBS = 2
 # Hundreds of processes import the packages, and each would compile them again.
 test test-fast test-e2e test-benchmarks test-full: export PYTHONDONTWRITEBYTECODE :=
 # One order of sets per run: the same seed makes the same example. The full run varies it by day.
 test test-fast test-e2e test-benchmarks coverage: export PYTHONHASHSEED ?= 0
 test-full: export PYTHONHASHSEED ?= $(shell date +%j | sed 's/^0*//')
 # Half of the time tests wait for processes that they have started.
-test: JOBS = 3
-test: setup ## run the tests, but for the slow ones, long ones of whole pipelines and benchmarks/
+test test-e2e: JOBS = 3
+test: setup ## run the tests, but for slow ones, long ones of pipelines and pages, and benchmarks/
 	@$(BIN)/python -m pytest $(SPREAD) -m "not slow and not e2e" --ignore=benchmarks \
 		--ignore=tests/benchmarks $(ARGS) </dev/null
 
-test-e2e: setup ## run the long tests of whole pipelines: the tour, the examples, a day of live input
-	@$(BIN)/python -m pytest $(SPREAD) -m "e2e and not slow" tests/e2e tests/cluster $(ARGS) </dev/null
+test-e2e: setup ## run long tests of whole pipelines and pages: the tour, examples, random runs
+	@$(BIN)/python -m pytest $(SPREAD) -m "e2e and not slow" $(PIPELINES) $(ARGS) </dev/null
 
 test-benchmarks: setup ## run the tests of benchmarks/, but for the slow ones
 	@$(BIN)/python -m pytest $(SPREAD) -m "not slow" benchmarks tests/benchmarks $(ARGS) </dev/null

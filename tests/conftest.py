@@ -57,8 +57,8 @@ WIDE = {
     "benchmarks",
     "support",
 }
-#: Folders of ``make test-e2e``.
-PIPELINES = {"e2e", "cluster"}
+#: Folders and modules of ``make test-e2e``; ``make test`` runs their tests without the mark.
+PIPELINES = {"e2e", "cluster", "pages", "replays", "combined", "sql", "test_up.py"}
 #: Folders whose modules start processes.
 PROCESSES = {"client", "command", "solvers", "spark"}
 #: Fixtures that start something.

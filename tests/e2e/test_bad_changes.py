@@ -102,6 +102,7 @@ def test_deletes_of_rows_that_are_not_there(world: Derived) -> None:
     world.check()
 
 
+@pytest.mark.e2e
 def test_a_late_delete_is_counted_and_its_row_stays(world: Derived) -> None:
     world.query("joined", "SELECT f.v, b.w FROM f JOIN b ON b.k = f.k")
     world.query("counted", "SELECT k, count(*) AS n, sum(v) AS s FROM f GROUP BY k")
@@ -141,6 +142,7 @@ def test_upserts_need_a_key(live: Service) -> None:
     assert live.get("/v1/streams")["items"] == []
 
 
+@pytest.mark.e2e
 def test_a_subquery_that_gives_several_rows_fails_its_query_only(world: Derived) -> None:
     world.query("chosen", "SELECT a.v FROM a WHERE a.k = (SELECT w FROM b WHERE k = 1)")
     world.query("distinct", "SELECT a.v FROM a WHERE a.k = (SELECT DISTINCT w FROM b)")
@@ -174,6 +176,7 @@ SESSIONS = (
 )
 
 
+@pytest.mark.e2e
 def test_tables_that_grow_without_end_wait_and_others_go_on(world: Derived) -> None:
     for name, sql in EXPLODING.items():
         world.query(name, sql)

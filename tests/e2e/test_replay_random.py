@@ -13,6 +13,7 @@ from tests.support.scenarios.ttls import generate_with_ttls
 from tests.support.worlds.replay_check import replay_and_check
 
 
+@pytest.mark.e2e
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", mostly_slow(FEW))
 def test_replay_is_exact(seed: int, tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def redis() -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(40), 2))
+@pytest.mark.parametrize("seed", mostly_slow(range(40)))
 def test_statements_over_intervals_are_duckdbs(seed: int, tmp_path: Path, redis: str) -> None:
     run = _Run(tmp_path, redis, seed)
     run.play()

@@ -29,6 +29,7 @@ def service() -> Iterator[Service]:
             yield running
 
 
+@pytest.mark.e2e
 def test_statements_have_the_answers_of_duckdb(service: Service, tmp_path: Path) -> None:
     world = ExampleStreams(service, tmp_path)
     oracle: dict[str, str] = {}

@@ -154,7 +154,7 @@ def redis() -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(40), 2))
+@pytest.mark.parametrize("seed", mostly_slow(range(40)))
 def test_rows_come_and_leave_by_the_time(seed: int, tmp_path: Path, redis: str) -> None:
     run = _Run(tmp_path, redis, seed)
     with (

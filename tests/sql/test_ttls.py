@@ -43,7 +43,7 @@ class _Run(Written):
         super(Written, self).__init__(folder, redis, seed, drawn=_drawn)
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(20), 2))
+@pytest.mark.parametrize("seed", mostly_slow(range(20)))
 def test_equal_left_rows_of_different_times_have_different_partners(
     tmp_path: Path, seed: int
 ) -> None:

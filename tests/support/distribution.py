@@ -19,6 +19,7 @@ from xdist.scheduler import LoadFileScheduling
 SESSIONS: Final = ("spark: SparkSession", "kafka: Broker")
 #: Folders whose tests wait or take long; they begin first, in this order.
 LONG: Final = (
+    "test_structure.py",
     *("e2e", "cluster", "combined", "sql", "replays", "pages", "client", "benchmarks"),
     *("service", "runtime"),
 )

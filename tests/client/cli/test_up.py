@@ -119,6 +119,7 @@ def test_up_beyond_loopback_says_where_the_token_is(
             assert client.streams() == []
 
 
+@pytest.mark.e2e
 def test_up_in_the_background_until_down(tmp_path: Path) -> None:
     up = Up(tmp_path / "home", tmp_path / "out")
     started = _run(up, "up", *up.arguments, "--wait")

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.terminal import in_terminal, piped
 
 JOIN = "SELECT o.id, c.city FROM orders o JOIN customers c ON o.customer = c.id"
@@ -81,7 +82,7 @@ def test_a_query_after_the_end_is_refused(folder: Path) -> None:
     assert "last batch is 5" in done.stderr
 
 
-@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("check", mostly_slow([False, True]))
 def test_sql_is_judged_before_spark_starts_and_nothing_is_written(
     folder: Path, check: bool
 ) -> None:

@@ -28,7 +28,7 @@ from tests.support.scenarios.seeds import mostly_slow
 from tests.support.worlds.in_memory import load, plain
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(100, 104), 2))
+@pytest.mark.parametrize("seed", mostly_slow(range(100, 104)))
 def test_scenario_gives_what_duckdb_gives(seed: int, tmp_path: Path) -> None:
     check(seed, tmp_path)
 

@@ -27,6 +27,7 @@ from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.sources.spark_source import read_schema
 from tests.support.cases.queries import chain, given_statistics, join_query
+from tests.support.scenarios.seeds import mostly_slow
 
 QUERIES = (
     chain("R.a=S.a", "S.b=T.b", id="q1"),
@@ -135,7 +136,7 @@ def test_a_broken_solver_leaves_a_plan_that_says_so(
     assert BROKEN[how][1] in plan.method
 
 
-@pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.parametrize("how", mostly_slow(BROKEN))
 def test_the_command_gives_that_plan_too(how: str, tmp_path: Path) -> None:
     path = tmp_path / "problem.json"
     path.write_text(json.dumps(PROBLEM))

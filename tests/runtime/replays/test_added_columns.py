@@ -61,6 +61,7 @@ def test_rows_of_before_have_the_wider_type(
     world.driver.tables.close()
 
 
+@pytest.mark.e2e
 @SEEDS
 def test_rows_with_keys_and_changes_follow_their_columns(
     seed: int, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

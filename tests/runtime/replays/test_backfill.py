@@ -233,12 +233,14 @@ def test_it_is_whatever_the_scenario(seed: int, redis: str, tmp_path: Path) -> N
     compare_with_maintenance(seed, redis, tmp_path)
 
 
+@pytest.mark.e2e
 def test_backfills_in_slices_are_exact(redis: str, tmp_path: Path) -> None:
     happened = run(None, redis, tmp_path)
     for event in ("backfill done", "backfill dropped", "gap beside a container"):
         assert happened[event], f"no {event}: {happened}"
 
 
+@pytest.mark.e2e
 def test_a_backfill_survives_tasks_that_fail_and_drivers_that_die(
     redis: str, tmp_path: Path
 ) -> None:

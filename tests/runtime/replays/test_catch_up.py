@@ -47,6 +47,7 @@ def test_what_is_withheld_is_made_good_exactly(
     assert_exact(seeds, tmp_path, redis, generate, WANTED, owed=True)
 
 
+@pytest.mark.e2e
 def test_catch_up_and_revisions_together_are_exact(redis: str, tmp_path: Path) -> None:
     wanted = {"goal made good", "revision taken"}
     assert_exact(OWED_FEW[2:4], tmp_path, redis, generate, wanted, revised=True, owed=True)

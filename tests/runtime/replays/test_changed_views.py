@@ -41,6 +41,7 @@ def test_views_follow_changes(seeds: Sequence[int], redis: str, tmp_path: Path) 
     assert events["rows"], events
 
 
+@pytest.mark.e2e
 def test_views_follow_changes_on_hosts(redis: str, tmp_path: Path) -> None:
     assert play(CHANGED_VIEWS_FEW[:2], tmp_path, redis, hosts=True)["rows"]
 
@@ -59,6 +60,7 @@ def test_outer_joins_follow_changes(seeds: Sequence[int], redis: str, tmp_path: 
     assert events["rows"], events
 
 
+@pytest.mark.e2e
 def test_outer_joins_follow_changes_on_hosts(redis: str, tmp_path: Path) -> None:
     assert play(KEPT_OUTER_FEW[:2], tmp_path, redis, hosts=True, outer=True)["rows"]
 

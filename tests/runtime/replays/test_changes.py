@@ -45,6 +45,7 @@ WANTED = {
 }
 
 
+@pytest.mark.e2e
 def test_changes_are_exact(redis: str, tmp_path: Path) -> None:
     assert_exact(
         CHANGES_FEW, tmp_path, redis, generate_with_changes, WANTED, past=True, revised=True
@@ -66,6 +67,7 @@ def test_changes_on_several_hosts_are_exact(
     assert_exact(seeds, tmp_path, redis, generate_with_changes, (), past=True, hosts=True)
 
 
+@pytest.mark.e2e
 def test_upserts_are_exact(redis: str, tmp_path: Path) -> None:
     assert_exact(UPSERTS_FEW, tmp_path, redis, generate_with_upserts, {"restart"}, past=True)
 
@@ -100,7 +102,7 @@ FOLLOWING = "SELECT o.id, p.v FROM prices p LEFT JOIN orders o ON o.k = p.k"
 @pytest.mark.parametrize(
     ("form", "sql"),
     [
-        ({"kind": "table", "key": ["k"]}, FOLLOWING),
+        pytest.param({"kind": "table", "key": ["k"]}, FOLLOWING, marks=pytest.mark.e2e),
         pytest.param(UPSERT, LOOKED_UP, marks=pytest.mark.slow),
         pytest.param({"kind": "table", "key": ["k"]}, LOOKED_UP, marks=pytest.mark.slow),
     ],

@@ -19,6 +19,7 @@ def test_runs_with_limits_of_age_are_exact(
     assert_exact(seeds, tmp_path, redis, generate, {"MIR", "self-join"}, fresh=True)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("seeds", few(FRESH_FEW[:2], 4), ids=str)
 def test_they_are_with_rations(seeds: Sequence[int], redis: str, tmp_path: Path) -> None:
     wanted = {"rationed by batch"}

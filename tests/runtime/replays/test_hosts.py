@@ -46,11 +46,13 @@ HOT = {
 }
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("seeds", few(HOSTS_FEW, 3, 7, 10), ids=str)
 def test_runs_on_several_hosts_are_exact(seeds: Sequence[int], redis: str, tmp_path: Path) -> None:
     assert_exact(seeds, tmp_path, redis, generate, WANTED, hosts=True)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("seeds", few(HOT_FEW, 25, 28), ids=str)
 def test_runs_with_hot_values_that_change_before_every_batch_are_exact(
     seeds: Sequence[int], redis: str, tmp_path: Path

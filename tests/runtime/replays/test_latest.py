@@ -176,6 +176,7 @@ def test_what_was_there_before_is_not_superseded_by_its_like(redis: str, tmp_pat
     assert prices["rows"] == 7
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("where", mostly_slow(["", " WHERE s.v >= 0"]))
 def test_state_is_bounded_by_the_number_of_keys(redis: str, tmp_path: Path, where: str) -> None:
     batches, rows, keys = 60, 20, 10

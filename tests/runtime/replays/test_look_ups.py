@@ -50,6 +50,7 @@ def test_many_look_ups_are_exact(seeds: Sequence[int], redis: str, tmp_path: Pat
     play(seeds[:10], tmp_path / "hosts", redis, hosts=True)
 
 
+@pytest.mark.e2e
 def test_views_over_look_ups_are_exact(redis: str, tmp_path: Path) -> None:
     events = play(LOOK_UPS_FEW, tmp_path, redis, above=True)
     assert events["results"], events

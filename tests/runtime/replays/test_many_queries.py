@@ -95,6 +95,7 @@ def test_queries_that_share_stores_are_exact(
     assert few or dropped["tags"] > 100
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("seed", mostly_slow([4, 5]))
 def test_queries_that_come_and_go_in_every_epoch_are_exact(
     seed: int, redis: str, tmp_path: Path
@@ -117,6 +118,7 @@ def test_queries_that_come_and_go_in_every_epoch_are_exact(
     assert events["by a patch"] >= BATCHES / 2
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("seed", mostly_slow([6, 7, 8]))
 def test_queries_that_are_entered_in_every_epoch_are_exact(
     seed: int, redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -148,6 +150,7 @@ def test_many_queries_are_exact_by_many_scripts(seed: int, redis: str, tmp_path:
     assert_exact(seed, 40, tmp_path, redis)
 
 
+@pytest.mark.e2e
 def test_different_queries_are_exact_whatever_happens(redis: str, tmp_path: Path) -> None:
     wanted = {"activated anew, looser", "rationed by batch", "driver gone: commit"}
     assert_all_exact(CROWDED_FEW, tmp_path, redis, generate_different, wanted)

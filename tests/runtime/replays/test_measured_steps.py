@@ -10,6 +10,7 @@ from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import yaml
 
 from anabranch_contract import codec
@@ -149,6 +150,7 @@ def test_a_plan_gets_better_once_its_steps_have_been_seen(redis: str, tmp_path: 
     assert steps[0] <= steps[1] <= steps[2]
 
 
+@pytest.mark.e2e
 def test_samples_survive_the_way_to_the_planner(redis: str, tmp_path: Path) -> None:
     path = write_correlated(tmp_path / "scenario")
     watcher = replay(path, tmp_path / "out", redis, blind=True)

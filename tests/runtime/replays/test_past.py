@@ -32,6 +32,7 @@ WANTED = {
 }
 
 
+@pytest.mark.e2e
 def test_the_past_is_emitted_exactly_once(redis: str, tmp_path: Path) -> None:
     assert_exact(PAST_FEW, tmp_path, redis, generate_with_past, WANTED, past=True)
 

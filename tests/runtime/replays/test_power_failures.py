@@ -294,7 +294,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", mostly_slow(range(1, 41)))
-@pytest.mark.parametrize("stored", [False, True], ids=["disk", "store"])
+@pytest.mark.parametrize(
+    "stored", [False, pytest.param(True, marks=pytest.mark.e2e)], ids=["disk", "store"]
+)
 def test_a_power_failure_at_any_step_loses_and_doubles_nothing(
     url: str, tmp_path: Path, stored: bool, seed: int
 ) -> None:

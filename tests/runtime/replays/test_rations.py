@@ -40,6 +40,7 @@ def test_rationed_runs_are_exact(seeds: Sequence[int], redis: str, tmp_path: Pat
     assert_exact(seeds, tmp_path, redis, generate, WANTED, rationed=True)
 
 
+@pytest.mark.e2e
 def test_rations_and_revisions_together_are_exact(redis: str, tmp_path: Path) -> None:
     wanted = {"rationed by batch", "revision taken"}
     seeds = RATIONED_FEW[:2]

@@ -18,6 +18,7 @@ from anabranch_runtime.faults import Point
 from anabranch_runtime.sources.feed import version_of
 from anabranch_runtime.sources.feeds import Feeds
 from anabranch_runtime.sources.loads import LOADS, loads_of
+from tests.support.scenarios.seeds import mostly_e2e, mostly_slow
 from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.fed import KEYS, Killed, damage
@@ -78,9 +79,7 @@ def run(world: Rereads, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     world.drain()
 
 
-@pytest.mark.parametrize(
-    "seed", [*SEEDS, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(30, 60))]
-)
+@pytest.mark.parametrize("seed", [*mostly_e2e(SEEDS), *mostly_slow(range(30, 60), 0)])
 def test_each_batch_looks_up_one_version(
     seed: int, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

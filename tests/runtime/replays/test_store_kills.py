@@ -63,6 +63,7 @@ def test_killed_while_the_store_is_ahead_of_the_machine(url: str, tmp_path: Path
     strike(url, tmp_path, (Point.COMMITTING,), lost=False)
 
 
+@pytest.mark.e2e
 def test_lost_with_packs_uploaded_and_nothing_reported(url: str, tmp_path: Path) -> None:
     strike(url, tmp_path, (Point.UPLOADED,), lost=True)
 

@@ -62,6 +62,7 @@ def test_followed_tables_are_exact(seeds: Sequence[int], redis: str, tmp_path: P
     assert_exact(seeds, tmp_path, redis, make, wanted, past=True, revised=True)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("seeds", few(FOLLOWED_HOSTS, 20), ids=str)
 def test_followed_tables_on_several_hosts_are_exact(
     seeds: Sequence[int], redis: str, tmp_path: Path
@@ -169,6 +170,7 @@ def test_without_a_key_all_rows_are_there_and_none_completes_a_result(
     assert set(stores.values()) == {3}
 
 
+@pytest.mark.e2e
 def test_streams_are_bounded_among_themselves(redis: str, tmp_path: Path) -> None:
     """Two streams in a window of two minutes, and a table: the streams' rows expire."""
     count = 60

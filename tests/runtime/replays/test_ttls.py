@@ -75,6 +75,7 @@ def stored(out: Path) -> int:
     return sum(s["rows"] for s in describe(out / "state")["stores"])
 
 
+@pytest.mark.e2e
 def test_state_without_windows_is_bounded_by_ttls(redis: str, tmp_path: Path) -> None:
     (tmp_path / "free").mkdir()
     (tmp_path / "bound").mkdir()

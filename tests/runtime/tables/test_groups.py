@@ -229,7 +229,8 @@ def _weighted(rows: pa.RecordBatch, weights: Sequence[int]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=WEIGHTS)
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(120), 2))
+# Seed 1 deletes rows.
+@pytest.mark.parametrize("seed", mostly_slow([1, 0, *range(2, 120)]))
 def test_views_of_one_prefix_are_what_each_is_alone(seed: int, tmp_path: Path) -> None:
     rng = Random(seed)
     run = _Pipeline(tmp_path, rng, deletes=rng.random() < 0.5)
@@ -257,7 +258,7 @@ def test_views_of_one_prefix_are_what_each_is_alone(seed: int, tmp_path: Path) -
     assert most > 1 or seed not in range(10)
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(60), 2))
+@pytest.mark.parametrize("seed", mostly_slow([1, 0, *range(2, 60)]))
 def test_sums_of_views_that_begin_later_are_what_each_is_alone(seed: int, tmp_path: Path) -> None:
     rng = Random(seed)
     run = _Pipeline(tmp_path, rng, deletes=rng.random() < 0.6)

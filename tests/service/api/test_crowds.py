@@ -169,7 +169,7 @@ def test_a_filter_that_fails_ends_its_own_query_only(shop: Service, tmp_path: Pa
     assert got == crowd.wanted("adds", lambda o, _: o["order_id"] > 3)
 
 
-@pytest.mark.parametrize("batches", mostly_slow([24, 600]))
+@pytest.mark.parametrize("batches", mostly_slow([14, 24, 600]))
 def test_filters_that_come_and_go(
     batches: int, shop: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,6 @@ from playwright.sync_api import expect
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.long_names import LONGEST, nothing_is_cut, run
 from tests.service.pages.test_dashboard import opened
-from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.browsers import LOOKS
 from tests.support.worlds.service import Service
 
@@ -47,7 +46,15 @@ def broken(page: Page) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("pages", mostly_slow([PAGES[::2], PAGES[1::2]]), ids=len)
+@pytest.mark.parametrize(
+    "pages",
+    [
+        PAGES[::4],
+        pytest.param(PAGES[2::4], marks=pytest.mark.e2e),
+        pytest.param(PAGES[1::2], marks=pytest.mark.slow),
+    ],
+    ids=len,
+)
 def test_no_page_has_a_serious_finding_in_one_of_two_looks(
     browser: Browser, shop: Service, pages: Sequence[str]
 ) -> None:

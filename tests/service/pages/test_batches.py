@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from playwright.sync_api import expect
 
 from anabranch_contract.protocol.batches import BATCHES_KEPT, BatchReport
@@ -88,6 +89,7 @@ def report(seconds: float) -> CpuReport:
     return CpuReport("r", 1_790_000_000.0 + seconds, uses)
 
 
+@pytest.mark.e2e
 @LOOKS
 def test_cpu_time_is_stacked_by_group_and_listed_by_use_and_query(
     browser: Browser, shop: Service, width: int, scheme: Any
@@ -116,6 +118,7 @@ def test_cpu_time_is_stacked_by_group_and_listed_by_use_and_query(
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_a_new_batch_is_shown(browser: Browser, shop: Service) -> None:
     with opened(browser, shop, PAGE) as (page, complaints):
         expect(page.locator("#note")).to_contain_text("No batch has been committed yet")

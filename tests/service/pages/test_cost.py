@@ -43,6 +43,7 @@ def test_costs_that_are_split_later_are_called_so(browser: Browser, shop: Servic
         assert complaints == []
 
 
+@pytest.mark.e2e
 def test_stores_with_long_names_fit_into_their_card(browser: Browser, shop: Service) -> None:
     run(shop)
     shop.plan(0)
@@ -55,6 +56,7 @@ def test_stores_with_long_names_fit_into_their_card(browser: Browser, shop: Serv
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_costs_that_could_not_be_split_have_the_reason(
     browser: Browser, shop: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,6 +81,7 @@ def test_a_plan_without_queries_has_no_cost_to_split(browser: Browser, shop: Ser
         assert complaints == []
 
 
+@pytest.mark.e2e
 def test_rules_that_go_on_unexplained_have_the_reason(
     shop: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +97,7 @@ def test_rules_that_go_on_unexplained_have_the_reason(
     assert "planning failed" in shop.get("/v1/epochs/1")["shares"]["note"]
 
 
+@pytest.mark.e2e
 def test_what_is_saved_is_a_mean_with_its_time_and_range(
     browser: Browser, settings: ServiceSettings
 ) -> None:

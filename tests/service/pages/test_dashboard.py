@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 from playwright.sync_api import expect
 
 from anabranch_contract import codec
@@ -79,6 +80,7 @@ def opened(browser: Browser, service: Service, path: str = "") -> Iterator[tuple
                 one.close()
 
 
+@pytest.mark.e2e
 def test_before_anything_is_registered(browser: Browser, service: Service) -> None:
     with opened(browser, service) as (page, complaints):
         expect(page.get_by_role("status")).to_have_text("live")
@@ -167,6 +169,7 @@ def test_queries_plan_costs_and_history(browser: Browser, shop: Service) -> None
         assert complaints == []
 
 
+@pytest.mark.e2e
 def test_what_was_measured(browser: Browser, shop: Service) -> None:
     shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
     shop.plan(-1)
@@ -209,6 +212,7 @@ def test_what_was_measured(browser: Browser, shop: Service) -> None:
         assert complaints == []
 
 
+@pytest.mark.e2e
 def test_what_went_between_hosts_beside_what_was_predicted(browser: Browser, shop: Service) -> None:
     def ended(epoch: int) -> None:
         edges = {
@@ -257,6 +261,7 @@ def test_what_went_between_hosts_beside_what_was_predicted(browser: Browser, sho
         assert complaints == []
 
 
+@pytest.mark.e2e
 def test_revisions_with_what_they_were_to_save_and_have_saved(
     browser: Browser, shop: Service, tmp_path: Path
 ) -> None:
@@ -308,6 +313,7 @@ def test_rules_that_are_not_revised_say_so(browser: Browser, shop: Service) -> N
         assert complaints == []
 
 
+@pytest.mark.e2e
 def test_the_last_minutes_as_lines(browser: Browser, shop: Service, tmp_path: Path) -> None:
     with opened(browser, shop, "dashboard/measured") as (page, complaints):
         expect(page.locator("#series-note")).to_contain_text("No figures yet")
@@ -339,6 +345,7 @@ def test_the_last_minutes_as_lines(browser: Browser, shop: Service, tmp_path: Pa
         assert complaints == []
 
 
+@pytest.mark.e2e
 def test_streams_that_are_not_read_are_red_however_long_their_names_are(
     browser: Browser, shop: Service, tmp_path: Path
 ) -> None:
@@ -379,6 +386,7 @@ def test_streams_that_are_not_read_are_red_however_long_their_names_are(
         assert complaints == []
 
 
+@pytest.mark.e2e
 def test_the_page_follows_what_happens(browser: Browser, shop: Service) -> None:
     with opened(browser, shop, "dashboard/plan") as (page, complaints):
         expect(page.get_by_role("status")).to_have_text("live")
@@ -406,6 +414,7 @@ def _assert_no_overlap(page: Page) -> None:
                 assert apart, (boxes[i], (ox, oy, ow, oh))
 
 
+@pytest.mark.e2e
 def test_the_rows_of_a_view_are_shown_as_they_change(browser: Browser, shop: Service) -> None:
     sql = PAIR.replace("SELECT o.order_id, c.city", "SELECT c.city, count(*) AS n")
     assert sql != PAIR
@@ -426,6 +435,7 @@ def test_the_rows_of_a_view_are_shown_as_they_change(browser: Browser, shop: Ser
         assert complaints == []
 
 
+@pytest.mark.e2e
 def test_the_last_results_of_a_query_come_by_themselves(
     browser: Browser, shop: Service, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from playwright.sync_api import expect
 
 from anabranch_contract.protocol.progress import Progress
@@ -56,6 +57,7 @@ def test_epochs_with_the_same_plan_are_one_entry(
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_any_two_epochs_are_compared_by_their_address(browser: Browser, shop: Service) -> None:
     history(shop)
     with opened(browser, shop, f"{PAGE}?from=3&to=9") as (page, complaints):
@@ -92,6 +94,7 @@ def test_any_two_epochs_are_compared_by_their_address(browser: Browser, shop: Se
         expect(page.get_by_label("to", exact=True)).to_have_value("5")
 
 
+@pytest.mark.e2e
 def test_a_late_difference_does_not_replace_a_later_one(browser: Browser, shop: Service) -> None:
     history(shop)
     with opened(browser, shop, PAGE) as (page, complaints):
@@ -120,6 +123,7 @@ def test_before_the_first_epoch_the_page_says_so(browser: Browser, service: Serv
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_older_epochs_are_asked_for(browser: Browser, shop: Service) -> None:
     shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
     for epoch in range(-1, 205):

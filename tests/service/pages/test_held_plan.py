@@ -55,6 +55,7 @@ def test_a_plan_is_approved(browser: Browser, shop: Service, width: int, scheme:
     assert shop.get("/v1/plan/held")["state"] == "approved"
 
 
+@pytest.mark.e2e
 def test_what_was_seen_is_what_is_refused(browser: Browser, shop: Service) -> None:
     held(shop)
     with opened(browser, shop, "dashboard/epochs") as (page, _):
@@ -69,6 +70,7 @@ def test_what_was_seen_is_what_is_refused(browser: Browser, shop: Service) -> No
     shop.get("/v1/plan/held", 404)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("pages", mostly_slow([PAGES[::4], PAGES]), ids=len)
 def test_every_page_says_that_a_plan_waits(
     browser: Browser, shop: Service, pages: Sequence[str]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.sync_api import expect
 
 from anabranch_contract.packed import unpack
@@ -73,6 +74,7 @@ def test_what_overload_leaves_is_no_completeness(browser: Browser, shop: Service
         assert not complaints
 
 
+@pytest.mark.e2e
 def test_what_overload_keeps_from_queries(browser: Browser, shop: Service) -> None:
     names = [f"{LONG}{n:03d}" for n in range(120)]
     for name in names:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from playwright.sync_api import expect
 
 from anabranch_contract.plans import ruleset as rulesets
@@ -101,6 +102,7 @@ def test_no_node_covers_another_and_every_name_is_whole(
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_a_query_is_followed_to_its_path_and_back(browser: Browser, shop: Service) -> None:
     fill(shop, QUERIES)
     with opened(browser, shop, "dashboard/plan") as (page, complaints):
@@ -145,6 +147,7 @@ def outside(page: Page) -> list[str]:
     ]
 
 
+@pytest.mark.e2e
 def test_the_map_is_whole_when_figures_come_and_queries_change(
     browser: Browser, shop: Service
 ) -> None:
@@ -182,6 +185,7 @@ def test_the_map_is_whole_when_figures_come_and_queries_change(
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_the_map_is_zoomed_and_fits_again(browser: Browser, shop: Service) -> None:
     fill(shop, QUERIES)
     with opened(browser, shop, "dashboard/plan") as (page, complaints):
@@ -209,6 +213,7 @@ def inside(page: Page, node: str) -> None:
     )
 
 
+@pytest.mark.e2e
 def test_search_link_and_keyboard_move_to_their_node(browser: Browser, shop: Service) -> None:
     plan(shop, {f"big-{n:02d}": f"{CHAIN} WHERE o.total > {n}" for n in range(60)})
     with opened(browser, shop, "dashboard/plan") as (page, complaints):
@@ -249,6 +254,7 @@ def test_search_link_and_keyboard_move_to_their_node(browser: Browser, shop: Ser
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_many_queries_are_a_group_from_which_one_is_chosen(browser: Browser, shop: Service) -> None:
     many = {f"city-{n:03d}": f"{PAIR} WHERE o.total > {n}" for n in range(10)}
     alike = {f"alike-{n:03d}": PAIR.replace("SELECT ", f"SELECT {n} AS n, ") for n in range(70)}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from playwright.sync_api import expect
 
 from anabranch_contract import codec
@@ -17,6 +19,7 @@ from anabranch_contract.protocol.measurements import (
 from tests.service.pages.drawn import drawn
 from tests.service.pages.long_names import LONGEST, QUERIES, run
 from tests.service.pages.test_dashboard import opened
+from tests.support.scenarios.seeds import mostly_e2e
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
@@ -46,7 +49,10 @@ def shown(page: Page) -> list[str]:
     return [text for text in (*texts, *labels) if IDS.search(text)]
 
 
-def test_no_page_shows_an_id_of_the_planner(browser: Browser, shop: Service) -> None:
+@pytest.mark.parametrize("pages", mostly_e2e([PAGES[1::2], PAGES[::2]]), ids=len)
+def test_no_page_shows_an_id_of_the_planner(
+    browser: Browser, shop: Service, pages: Sequence[str]
+) -> None:
     refunds: dict[str, Any] = {"name": "refunds", "event_time": "ts"}
     columns = {"order_id": "bigint", "reason": "string", "ts": "timestamp"}
     shop.post("/v1/streams", {**refunds, "columns": columns})
@@ -67,7 +73,7 @@ def test_no_page_shows_an_id_of_the_planner(browser: Browser, shop: Service) -> 
     shop.redis.set(shop.keys.statistics(0), codec.dumps(found))
     shop.plan(0, snapshot=found)
     left = {}
-    for path in PAGES:
+    for path in pages:
         with opened(browser, shop, path) as (page, complaints):
             expect(page.locator("#pulse")).to_have_text("live")
             if path.endswith("measured"):
@@ -79,4 +85,4 @@ def test_no_page_shows_an_id_of_the_planner(browser: Browser, shop: Service) -> 
                 expect(page.locator("#chips button")).to_have_count(len(QUERIES) + 1)
             left[path] = shown(page)
             assert not complaints
-    assert left == {path: [] for path in PAGES}
+    assert left == {path: [] for path in pages}

@@ -36,6 +36,7 @@ def several(shop: Service, many: int) -> None:
     shop.plan(0)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("many", mostly_slow([100, 0, 1000]))
 def test_five_figures_on_two_screens(browser: Browser, shop: Service, many: int) -> None:
     several(shop, many)
@@ -73,6 +74,7 @@ def test_freshness_is_the_longest_wait_and_a_batch(browser: Browser, shop: Servi
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_interruptions_are_in_the_colour_of_lines(browser: Browser, shop: Service) -> None:
     run(shop)
     for minute in (0, 1, 5, 6):
@@ -88,6 +90,7 @@ def test_interruptions_are_in_the_colour_of_lines(browser: Browser, shop: Servic
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_all_fits_a_window_that_becomes_narrower(browser: Browser, shop: Service) -> None:
     """Also with charts, components that need attention, and changes of the plan."""
     several(shop, 3)
@@ -137,6 +140,7 @@ def test_money_is_saved_cpu_time_by_its_price(browser: Browser, service: Service
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_earlier_addresses_lead_to_plan_and_list(browser: Browser, shop: Service) -> None:
     run(shop)
     with opened(browser, shop, f"#query={LONGEST}") as (page, complaints):
@@ -148,6 +152,7 @@ def test_earlier_addresses_lead_to_plan_and_list(browser: Browser, shop: Service
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_probe_trees_of_many_queries_are_those_of_one(browser: Browser, shop: Service) -> None:
     several(shop, 40)
     progress = Progress.loads(str(shop.redis.get(shop.keys.runtime)))

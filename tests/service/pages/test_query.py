@@ -61,6 +61,7 @@ def test_what_a_query_does_and_takes(
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_the_table_of_a_view_is_shown_with_its_cost(browser: Browser, shop: Service) -> None:
     run(shop)
     with opened(browser, shop, PAGE + VIEW) as (page, complaints):
@@ -80,6 +81,7 @@ def test_the_table_of_a_view_is_shown_with_its_cost(browser: Browser, shop: Serv
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_a_query_is_reached_from_the_list_and_from_the_map(browser: Browser, shop: Service) -> None:
     run(shop)
     with opened(browser, shop, "dashboard/queries") as (page, complaints):
@@ -113,6 +115,7 @@ def test_what_stands_in_the_way_of_results_is_said_first(browser: Browser, shop:
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_rows_that_a_query_came_too_late_for_are_said(browser: Browser, shop: Service) -> None:
     run(shop)
     name = "late-shipments-by-customer"
@@ -130,6 +133,7 @@ def test_rows_that_a_query_came_too_late_for_are_said(browser: Browser, shop: Se
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_expiry_priority_and_needs_are_changed(browser: Browser, shop: Service) -> None:
     run(shop)
     with opened(browser, shop, f"{PAGE}p99-audit") as (page, complaints):
@@ -169,6 +173,7 @@ CUT = """() => [...document.querySelectorAll("#change input[placeholder]")].filt
 }).map((input) => input.placeholder)"""
 
 
+@pytest.mark.e2e
 def test_placeholders_of_the_form_are_whole(browser: Browser, shop: Service) -> None:
     run(shop)
     with opened(browser, shop, PAGE + LONGEST) as (page, _):
@@ -178,6 +183,7 @@ def test_placeholders_of_the_form_are_whole(browser: Browser, shop: Service) -> 
             assert page.evaluate(CUT) == [], width
 
 
+@pytest.mark.e2e
 def test_a_form_is_filled_when_it_is_shown(browser: Browser, shop: Service) -> None:
     """A person may be faster than what else the page asks for: nothing is saved as empty."""
     run(shop)
@@ -192,6 +198,7 @@ def test_a_form_is_filled_when_it_is_shown(browser: Browser, shop: Service) -> N
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_what_somebody_else_has_changed_stays(browser: Browser, shop: Service) -> None:
     run(shop)
     with opened(browser, shop, f"{PAGE}p99-audit") as (page, _):
@@ -226,6 +233,7 @@ def test_a_query_is_deleted_after_a_question(browser: Browser, shop: Service) ->
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_a_query_is_paused_and_resumed(browser: Browser, shop: Service) -> None:
     run(shop)
     with opened(browser, shop, f"{PAGE}p99-audit") as (page, complaints):
@@ -335,6 +343,7 @@ def test_what_came_of_each_activation_is_not_added_up(browser: Browser, service:
     assert complaints == []
 
 
+@pytest.mark.e2e
 def test_a_replacement_catches_up_is_withdrawn_and_switched(
     browser: Browser, shop: Service
 ) -> None:
@@ -404,6 +413,7 @@ def test_a_replacement_catches_up_is_withdrawn_and_switched(
     assert not complaints
 
 
+@pytest.mark.e2e
 @LOOKS
 def test_freshness_and_interruptions_of_the_last_hours(
     browser: Browser, shop: Service, width: int, scheme: Any

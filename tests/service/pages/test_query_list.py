@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.service.conftest import CHAIN, PAIR
@@ -25,6 +26,7 @@ def labelled(shop: Service) -> None:
         shop.call("PATCH", f"/v1/queries/{name}", 200, changes)
 
 
+@pytest.mark.e2e
 def test_queries_are_found_by_owner_tag_and_words(browser: Browser, shop: Service) -> None:
     labelled(shop)
     with opened(browser, shop, "dashboard/queries") as (page, complaints):
@@ -52,6 +54,7 @@ def test_queries_are_found_by_owner_tag_and_words(browser: Browser, shop: Servic
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_queries_are_found_by_stream_and_status_page_by_page(
     browser: Browser, shop: Service
 ) -> None:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from playwright.sync_api import expect
 
 import anabranch_service
@@ -50,6 +51,7 @@ def test_settings_are_changed(browser: Browser, service: Service, width: int, sc
         expect(page.get_by_label("parallelism")).to_have_value("2")
 
 
+@pytest.mark.e2e
 def test_every_setting_of_the_api_has_a_field(browser: Browser, service: Service) -> None:
     with opened(browser, service, "dashboard/settings") as (page, _):
         expect(page.get_by_label("parallelism")).to_have_value("2")

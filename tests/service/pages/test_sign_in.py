@@ -95,6 +95,7 @@ def test_only_what_the_role_may_do_is_offered(
     page.close()
 
 
+@pytest.mark.e2e
 def test_results_are_followed_with_a_token_until_it_is_revoked(
     browser: Browser, locked: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:

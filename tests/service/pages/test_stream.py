@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from playwright.sync_api import expect
 
 from anabranch_contract import codec
@@ -49,6 +50,7 @@ def measured(shop: Service) -> None:
     shop.redis.hset(shop.keys.samples, "orders", StreamSample(9000, 8, columns).dumps())
 
 
+@pytest.mark.e2e
 def test_what_is_kept_is_said(browser: Browser, shop: Service) -> None:
     columns = {"code": "string", "at": "timestamp"}
     table = {"name": "airlines", "columns": columns, "kind": "table", "key": ["code"]}
@@ -64,6 +66,7 @@ def test_what_is_kept_is_said(browser: Browser, shop: Service) -> None:
         assert not complaints
 
 
+@pytest.mark.e2e
 def test_of_many_readers_a_dozen_are_named(browser: Browser, shop: Service) -> None:
     bodies = [{"id": f"pair_{n:02d}", "sql": PAIR} for n in range(14)]
     shop.post("/v1/queries:batch", {"queries": bodies}, 200)
@@ -76,6 +79,7 @@ def test_of_many_readers_a_dozen_are_named(browser: Browser, shop: Service) -> N
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_a_table_is_read_again(browser: Browser, settings: ServiceSettings) -> None:
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         source = {"format": "files", "path": "/data/airlines", "options": {"type": "csv"}}
@@ -119,6 +123,7 @@ def test_what_a_stream_brings(browser: Browser, shop: Service, width: int, schem
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_a_source_that_fails_is_red_and_says_why(browser: Browser, shop: Service) -> None:
     measured(shop)
     shop.source("orders", SourceState.FAILED, "no broker answers at kafka:9092")
@@ -145,6 +150,7 @@ def test_the_progress_of_a_snapshot_is_shown(browser: Browser, shop: Service) ->
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_rows_per_second_are_counted_while_the_page_is_open(
     browser: Browser, shop: Service
 ) -> None:
@@ -160,6 +166,7 @@ def test_rows_per_second_are_counted_while_the_page_is_open(
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_a_stream_is_changed_and_what_is_refused_is_said(browser: Browser, shop: Service) -> None:
     measured(shop)
     with opened(browser, shop, f"{PAGE}orders") as (page, complaints):
@@ -188,6 +195,7 @@ def test_a_stream_is_changed_and_what_is_refused_is_said(browser: Browser, shop:
         expect(page.get_by_label("Idle timeout")).to_be_focused()
 
 
+@pytest.mark.e2e
 def test_the_watermark_what_waits_for_it_and_the_last_hours(
     browser: Browser, shop: Service
 ) -> None:

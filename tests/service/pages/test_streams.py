@@ -101,6 +101,7 @@ def test_a_folder_is_sampled_corrected_and_registered(
     assert all("422" in text for text in complaints)
 
 
+@pytest.mark.e2e
 def test_columns_are_declared_for_rows_by_http(browser: Browser, shop: Service) -> None:
     with opened(browser, shop, PAGE) as (page, complaints):
         page.get_by_label("Kind of source").select_option("http")
@@ -126,6 +127,7 @@ def test_columns_are_declared_for_rows_by_http(browser: Browser, shop: Service) 
     )  # fmt: skip
 
 
+@pytest.mark.e2e
 def test_a_table_of_a_database_and_a_topic(
     browser: Browser, shop: Service, postgres: Server
 ) -> None:
@@ -152,6 +154,7 @@ def test_a_table_of_a_database_and_a_topic(
     assert shop.get("/v1/streams/sold")["key"] == ["id"]
 
 
+@pytest.mark.e2e
 def test_a_registration_is_pasted_and_what_is_wrong_is_said(
     browser: Browser, shop: Service
 ) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from playwright.sync_api import expect
 
 from anabranch_contract.protocol.activations import Activation
@@ -61,6 +62,7 @@ def test_a_statement_is_priced_registered_and_opened(
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_a_query_is_replaced_from_its_page(browser: Browser, shop: Service) -> None:
     run(shop)
     before = shop.get(f"/v1/queries/{LONGEST}")
@@ -84,6 +86,7 @@ def test_a_query_is_replaced_from_its_page(browser: Browser, shop: Service) -> N
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_a_statement_is_read_once_over_present_rows(
     browser: Browser, shop: Service, tmp_path: Path
 ) -> None:
@@ -114,6 +117,7 @@ def test_a_statement_is_read_once_over_present_rows(
         expect(page.locator("#now-card")).to_be_hidden()
 
 
+@pytest.mark.e2e
 def test_a_statement_is_previewed_over_latest_rows(browser: Browser, shop: Service) -> None:
     orders = {"order_id": list(range(300)), "customer_id": [7] * 300, "total": [1.5] * 300}
     rows = {
@@ -160,6 +164,7 @@ WORDS = {
 }
 
 
+@pytest.mark.e2e
 def test_words_of_a_statement_are_completed(browser: Browser, shop: Service) -> None:
     with opened(browser, shop, PAGE) as (page, complaints):
         statement = page.get_by_role("textbox", name="Statement")
@@ -199,6 +204,7 @@ def test_words_of_a_statement_are_completed(browser: Browser, shop: Service) -> 
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_errors_are_shown_where_they_are(browser: Browser, shop: Service) -> None:
     run(shop)
     with opened(browser, shop, PAGE) as (page, complaints):
@@ -233,6 +239,7 @@ def test_errors_are_shown_where_they_are(browser: Browser, shop: Service) -> Non
     assert all("422" in text or "409" in text for text in complaints)
 
 
+@pytest.mark.e2e
 def test_names_of_streams_are_put_at_the_caret(browser: Browser, shop: Service) -> None:
     with opened(browser, shop, PAGE) as (page, complaints):
         page.get_by_role("textbox", name="Statement").fill("SELECT * FROM ")
@@ -243,6 +250,7 @@ def test_names_of_streams_are_put_at_the_caret(browser: Browser, shop: Service) 
     assert not complaints
 
 
+@pytest.mark.e2e
 def test_without_some_queries_and_with_other_rates(browser: Browser, shop: Service) -> None:
     run(shop)
     with opened(browser, shop, PAGE) as (page, complaints):

@@ -508,8 +508,7 @@ def test_the_rows_of_an_outer_join_are_inserts_to_its_readers(
             "WHERE d.g = 'x' AND n < 3",
             "SELECT d.v, u.n FROM d JOIN t ON t.v = d.v JOIN t u ON u.n = t.v "
             "WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.k = d.v AND b.w > 3)",
-        ],
-        2,
+        ]
     ),
 )
 def test_outer_joins_with_streams_after_tables(

@@ -63,6 +63,7 @@ def play(seeds: Iterable[int], folder: Path, redis: str) -> tuple[Counter[str], 
     return events, features
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("drawn", "least"), [(260, 1), pytest.param(600, 2, marks=pytest.mark.slow)]
 )
@@ -98,6 +99,7 @@ def test_answers_are_those_of_duckdb(tmp_path: Path, redis: str, seeds: Sequence
     assert features["query by name, rows"], features
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("seed", mostly_slow(range(1, 40), 1))
 def test_equal_queries_have_equal_answers_and_one_table(
     tmp_path: Path, redis: str, seed: int
@@ -109,6 +111,7 @@ def test_equal_queries_have_equal_answers_and_one_table(
     assert run.events["compared"]
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("seed", mostly_slow(COMBINED_FAILED))
 def test_seeds_that_have_failed(tmp_path: Path, redis: str, seed: int) -> None:
     play([seed], tmp_path, redis)

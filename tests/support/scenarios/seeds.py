@@ -91,9 +91,18 @@ def mostly_slow(cases: Iterable[Any], fast: int = 1) -> list[Any]:
     >>> [getattr(one, "values", one) for one in mostly_slow([7, 8, 9], 2)]
     [7, 8, (9,)]
     """
+    return _mostly(pytest.mark.slow, cases, fast)
+
+
+def mostly_e2e(cases: Iterable[Any], fast: int = 1) -> list[Any]:
+    """Parameters of a test: ``fast`` cases by default, the others in ``make test-e2e``."""
+    return _mostly(pytest.mark.e2e, cases, fast)
+
+
+def _mostly(mark: pytest.MarkDecorator, cases: Iterable[Any], fast: int) -> list[Any]:
     rest = iter(cases)
     first = list(islice(rest, fast))
-    return [*first, *(pytest.param(one, marks=pytest.mark.slow) for one in rest)]
+    return [*first, *(pytest.param(one, marks=mark) for one in rest)]
 
 
 def fewer_examples(count: int) -> settings:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from anabranch_client.cli.app import app
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.storage.pipeline_lock import exclusive
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.driven import driver, job, publish
 
@@ -84,7 +85,9 @@ def test_compacting_says_what_it_did_and_wants_the_state_alone(state: Path, tmp_
     assert "8 segments became 2" in run(copy, "compact").stdout
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["ls"], ["verify"], ["show", "x"], ["compact"]])
+@pytest.mark.parametrize(
+    "arguments", mostly_slow([["list"], ["compact"], ["ls"], ["verify"], ["show", "x"]], 2)
+)
 def test_a_folder_without_a_state_is_exit_code_2(arguments: list[str], tmp_path: Path) -> None:
     result = run(tmp_path, *arguments)
     assert result.exit_code == 2

@@ -242,7 +242,7 @@ class Altered:
         return found
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(20), 2))
+@pytest.mark.parametrize("seed", mostly_slow(range(20)))
 def test_random_changes_and_columns_amount_to_the_table(
     postgres: Server, table: str, stream: Followed, seed: int
 ) -> None:
