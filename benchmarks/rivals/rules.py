@@ -291,7 +291,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """CPU seconds by the number of rules, and those of others as multiples of ours."""
+    """CPU seconds by the number of rules, and other engines' as multiples of ours."""
     ours, *others = names = list(next(iter(entry["cpu"].values())))
     rows = tuple(
         (

@@ -91,7 +91,7 @@ def test_local_workers_have_the_packages_of_the_session(
     chosen: str,
     expected: str,
 ) -> None:
-    """Also where nobody has activated the virtual environment: Spark takes ``python3``."""
+    """A virtual environment need not be active: Spark would take ``python3`` of ``PATH``."""
     context = spark.sparkContext
     monkeypatch.delenv("PYSPARK_PYTHON")
     if given is not None:
