@@ -324,7 +324,7 @@ def register(spark: SparkSession) -> None:
     connect = type(spark).__module__.startswith("pyspark.sql.connect")
     if not connect and not os.environ.get(_PYTHON_VARIABLE):
         context = spark.sparkContext
-        if context.master.startswith("local") and context.pythonExec == _DEFAULT_PYTHON:
+        if (context.master or "").startswith("local") and context.pythonExec == _DEFAULT_PYTHON:
             context.pythonExec = sys.executable
     spark.dataSource.register(AnabranchSource)
     if connect:
