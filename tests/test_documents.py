@@ -73,6 +73,65 @@ def test_figures_of_the_page_on_reasons_stand_on_the_linked_pages() -> None:
     assert missing == []
 
 
+def test_figures_of_the_readme_stand_on_the_linked_pages() -> None:
+    points = re.findall(
+        r"^- \*\*.*?(?=^- |\n\n)", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S
+    )
+    found = {}
+    for point in points:
+        page = re.search(r"\(docs/([\w-]+\.md)(?:#([\w-]+))?\)", point)
+        assert page is not None
+        ratios = re.findall(r"(\d[\d.]*)\s+times", point)
+        text = _section(page[1], page[2])
+        found.update({f"{one} of {page[1]}": _rounded(one, text) for one in ratios})
+    assert len(found) >= 6
+    assert [one for one, stands in found.items() if not stands] == []
+
+
+def test_the_readme_counts_the_cells_of_the_fault_grid() -> None:
+    rows = re.findall(r"^\| `\w+` \|(.*)\|$", _section("recovery.md", "the-fault-grid"), re.M)
+    cells = [cell for row in rows for cell in row.split("|")]
+    assert all(cell.strip().startswith("exact") for cell in cells)
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"killed at {len(rows)} points" in readme
+    assert f"all {len(cells)} runs" in readme
+
+
+def test_measured_figures_beside_other_systems_stand_on_the_linked_page() -> None:
+    text = (ROOT / "docs" / "compared.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [^|]+ \|((?: [\d,.]+ \|){3})$", text, re.M)
+    joins = _section("benchmarks-rivals.md", "five-tpc-h-joins")
+    figures = [figure for row in rows for figure in re.findall(r"[\d,.]+", row)]
+    assert len(figures) >= 15
+    assert [figure for figure in figures if not _rounded(figure, joins)] == []
+    ratios = text.partition("The ratios of the rounds:")[2].partition("Anabranch")[0]
+    assert [r for r in re.findall(r"\d[\d.]*\d", ratios) if not _rounded(r, joins)] == []
+
+
+def _section(page: str, anchor: str | None) -> str:
+    """Text of a page of docs/, or of its section with an anchor."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    if anchor is None:
+        return text
+    for heading in re.finditer(r"^(#+) (.+)$", text, re.M):
+        if slug(heading[2]) == anchor:
+            rest = text[heading.end() :]
+            return re.split(rf"^#{{1,{len(heading[1])}}} ", rest, maxsplit=1, flags=re.M)[0]
+    raise AssertionError(f"{page} has no section {anchor}")
+
+
+def _rounded(figure: str, text: str) -> bool:
+    """Whether a number of a text is a figure when rounded: to its decimals, or to two digits."""
+    plain = figure.replace(",", "")
+    decimals = len(plain.partition(".")[2])
+    digits = max(len(plain.rstrip("0")), 2)
+    return any(
+        float(plain)
+        == (round(float(one), decimals) if decimals else float(f"{float(one):.{digits}g}"))
+        for one in re.findall(r"\d+(?:\.\d+)?", text.replace(",", ""))
+    )
+
+
 def _stands(figure: str, text: str) -> bool:
     """Whether a figure is in a text, with or without commas between thousands."""
     plain = text.replace(",", "")

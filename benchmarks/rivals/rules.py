@@ -291,8 +291,8 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """CPU seconds by the number of rules."""
-    names = list(next(iter(entry["cpu"].values())))
+    """CPU seconds by the number of rules, and other engines' as multiples of ours."""
+    ours, *others = names = list(next(iter(entry["cpu"].values())))
     rows = tuple(
         (
             f"{int(number):,}",
@@ -302,7 +302,17 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
         for number, costs in entry["cpu"].items()
     )
     title = f"CPU seconds of {entry['settings']['events']:,} events, by the number of rules"
-    return [Grid(title, ("rules", "results", *names), rows)]
+    ratios = tuple(
+        (
+            f"{int(number):,}",
+            *(f"{costs[name]['median'] / costs[ours]['median']:.1f}" for name in others),
+        )
+        for number, costs in entry["cpu"].items()
+    )
+    return [
+        Grid(title, ("rules", "results", *names), rows),
+        Grid("CPU of others, of ours", ("rules", *others), ratios),
+    ]
 
 
 def chart(entry: dict[str, Any]) -> str:

@@ -256,7 +256,7 @@ def query_show(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> Non
     with connect(url) as client:
         found = client.query(name)
         spent = {} if as_json else by_query(client.profile().uses)
-    show(found, partial(query_detail, spent=spent.get(found.run or found.id)), as_json)
+    show(found, partial(query_detail, spent=spent.get(found.id)), as_json)
 
 
 @queries.command("set")

@@ -203,7 +203,7 @@ def queries_table(
     """All queries, a line each, with as much of their SQL as fits.
 
     Args:
-        spent: run of a query -> its CPU seconds; empty if unknown: the column is omitted.
+        spent: query -> CPU seconds of its runs; empty if unknown: the column is omitted.
     """
     cpu = ("CPU s",) if spent else ()
     table = table_of(
@@ -215,7 +215,7 @@ def queries_table(
             escape(q.id),
             _query_status(q),
             *numbers(q.results, q.activated_batch, last_batch(q.expired_batch)),
-            *([number(spent.get(q.run or q.id))] if spent else []),
+            *([number(spent.get(q.id))] if spent else []),
             moment(q.expires_at),
             shortened(q.sql or "(structured)"),
         )
@@ -284,7 +284,7 @@ def query_detail(query: QueryOut, spent: float | None = None) -> RenderableType:
     """One query: its normal form and its progress.
 
     Args:
-        spent: CPU seconds of the query's run since the runtime's start; None: unknown.
+        spent: CPU seconds of the query's runs since the runtime's start; None: unknown.
     """
     before = "; ".join(batches_text(a.activated_batch, a.expired_batch) for a in query.earlier)
     facts: dict[str, object] = {

@@ -8,6 +8,7 @@ that Spark repeats has the same rows.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -48,6 +49,8 @@ _PROFILES = "__python_accumulator__"
 #: Method of Spark Connect's client that reads responses.
 _FETCH = "_execute_and_fetch_as_iterator"
 _URL_VARIABLE = "ANABRANCH_URL"
+#: Environment variable of Spark with the interpreter of Python workers, and Spark's default.
+_PYTHON_VARIABLE, _DEFAULT_PYTHON = "PYSPARK_PYTHON", "python3"
 _OPTIONS = (
     *("url", "query", "path", "tokenFile", "changes", "asOfBatch", "startingBatch"),
     *("maxBatchesPerTrigger", "numPartitions"),
@@ -312,9 +315,19 @@ def default_client() -> Client:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the data source ``anabranch`` known to a Spark session."""
+    """Make the data source ``anabranch`` known to a Spark session.
+
+    With a local master and without ``PYSPARK_PYTHON``, Spark's Python workers are from now on
+    processes of this interpreter: Spark's default, the first ``python3`` in ``PATH``, lacks this
+    package where a virtual environment is used without being activated, as in notebooks.
+    """
+    connect = type(spark).__module__.startswith("pyspark.sql.connect")
+    if not connect and not os.environ.get(_PYTHON_VARIABLE):
+        context = spark.sparkContext
+        if (context.master or "").startswith("local") and context.pythonExec == _DEFAULT_PYTHON:
+            context.pythonExec = sys.executable
     spark.dataSource.register(AnabranchSource)
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    if connect:
         _pass_over_profiles(spark.client)
 
 

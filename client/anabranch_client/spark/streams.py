@@ -18,7 +18,8 @@ from anabranch_client.rest.push import ROWS, json_row
 from anabranch_client.spark.source import default_client
 from anabranch_contract.rest.streams import StreamOut
 
-#: Column by whose text rows are ordered, so that a repeated micro-batch has the same portions.
+#: Column by whose text rows of the same time are ordered: a repeated micro-batch has the same
+#: portions.
 _ORDER = "anabranch_order"
 _TOO_MANY, _PAUSE = 429, 1.0
 
@@ -56,9 +57,10 @@ def stream(
         )
     own = client or default_client()
     columns = [(field.name, field.dataType.simpleString()) for field in df.schema]
-    registered(own, name, columns, {"format": "redis-stream"}, options)
+    known = registered(own, name, columns, {"format": "redis-stream"}, options)
+    pusher = _Pusher(own, name, checkpoint, known.event_time)
     writer = df.writeStream.option("checkpointLocation", checkpoint)
-    writer = writer.queryName(f"anabranch {name}").foreachBatch(_Pusher(own, name, checkpoint).push)
+    writer = writer.queryName(f"anabranch {name}").foreachBatch(pusher.push)
     return (writer if trigger is None else writer.trigger(**trigger)).start()
 
 
@@ -102,15 +104,22 @@ class _Pusher:
     client: Client
     name: str
     checkpoint: str
+    event_time: str | None
     _ident: str = ""
 
     def push(self, rows: DataFrame, batch: int) -> None:
-        """Push the rows of a micro-batch."""
+        """Push the rows of a micro-batch, by event time.
+
+        In another order, rows of a micro-batch that spans more than the stream's lateness, as after
+        an interruption, would be late beside later ones of the same micro-batch.
+        """
         if not self._ident:
             metadata = rows.sparkSession.read.text(f"{self.checkpoint}/metadata").collect()
             self._ident = json.loads("".join(row.value for row in metadata))["id"]
-        columns = [col(f"`{name.replace('`', '``')}`") for name in rows.columns]
-        ordered = rows.withColumn(_ORDER, to_json(struct(*columns))).orderBy(_ORDER)
+        columns = {name: col(f"`{name.replace('`', '``')}`") for name in rows.columns}
+        time_first = [] if self.event_time is None else [columns[self.event_time]]
+        text = to_json(struct(*columns.values()))
+        ordered = rows.withColumn(_ORDER, text).orderBy(*time_first, _ORDER)
         found = ordered.drop(_ORDER).toArrow().combine_chunks()
         for first in range(0, found.num_rows, ROWS):
             portion = found.slice(first, ROWS).to_pylist(maps_as_pydicts="strict")

@@ -45,12 +45,15 @@ export function facts(list, pairs) {
 
 /** Show rows (arrays of JSON values) in a table with the columns `names`. */
 export function showRows(table, names, rows) {
-  const cell = (value) => {
+  const missing = (value) => value === null || value === undefined;
+  // Decimals come as text.
+  const amount = (value) => typeof value === "number" || /^-?\d+\.\d+$/.test(value);
+  const amounts = names.map((_, i) => rows.some((row) => !missing(row[i])) && rows.every((row) => missing(row[i]) || amount(row[i])));
+  const cell = (value, i) => {
     const text = value === null ? "NULL" : typeof value === "object" ? JSON.stringify(value) : String(value);
-    return make("td", { className: typeof value === "number" ? "number" : "", text });
+    return make("td", { className: amounts[i] ? "number" : "", text });
   };
-  const counts = (i) => rows.some((row) => typeof row[i] === "number");
-  const heads = names.map((text, i) => make("th", { scope: "col", text, className: counts(i) ? "number" : "" }));
+  const heads = names.map((text, i) => make("th", { scope: "col", text, className: amounts[i] ? "number" : "" }));
   table.tHead.replaceChildren(...(names.length ? [make("tr", {}, ...heads)] : []));
   table.tBodies[0].replaceChildren(...rows.map((row) => make("tr", {}, ...row.map(cell))));
 }

@@ -398,6 +398,12 @@ def test_the_plan_and_the_cost_of_a_query(url: str, shop: Client, service: Servi
     assert re.search(r"CPU seconds +6.5\n", run("query", "show", "a", url=url).stdout)
     (line,) = (one for one in run("query", "list", url=url).stdout.splitlines() if " 6.5 " in one)
     assert line.split()[0] == "a"
+    # Uses are of queries, so the figure stays when another run takes over.
+    shop.put_query("a", {"sql": f"{JOIN} WHERE o.total > 1"})
+    service.plan(1)
+    assert shop.query("a").run == "a~2"
+    assert re.search(r"CPU seconds +6.5\n", run("query", "show", "a", url=url).stdout)
+    assert " 6.5 " in run("query", "list", url=url).stdout
 
 
 def test_the_table_of_a_view_and_its_price(url: str, shop: Client, service: Service) -> None:

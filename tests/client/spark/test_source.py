@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_client.errors import UsageError
 from anabranch_client.rest.api import DEFAULT_URL
-from anabranch_client.spark.source import SourceOptions, ranges, spark_schema
+from anabranch_client.spark.source import SourceOptions, ranges, register, spark_schema
 from anabranch_contract.rest.normalised import OutputInfo
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize(
@@ -68,3 +73,29 @@ def test_ranges_have_every_batch_once(after: int, upto: int, parts: int) -> None
     batches = [b for r in found if r.after is not None for b in range(r.after + 1, r.upto + 1)]
     assert batches == [*range(after + 1, upto + 1)]
     assert len(found) == max(0, min(parts, upto - after))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("given", "chosen", "expected"),
+    [
+        (None, "python3", sys.executable),
+        ("python3", "python3", "python3"),
+        (None, "/opt/python", "/opt/python"),
+    ],
+)
+def test_local_workers_have_the_packages_of_the_session(
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    given: str | None,
+    chosen: str,
+    expected: str,
+) -> None:
+    """A virtual environment need not be active: Spark would take ``python3`` of ``PATH``."""
+    context = spark.sparkContext
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    if given is not None:
+        monkeypatch.setenv("PYSPARK_PYTHON", given)
+    monkeypatch.setattr(context, "pythonExec", chosen)
+    register(spark)
+    assert context.pythonExec == expected

@@ -126,6 +126,7 @@ def test_what_is_saved_is_a_mean_with_its_time_and_range(
                 f"({100 * saving['lowest']:.1f} % to {100 * saving['highest']:.1f} % by epoch)"
             )
             expect(text).to_contain_text("estimated over")
+            expect(page.locator(".cost-unit")).to_have_text(["CPU seconds per epoch"] * 2)
             # Another epoch than the one that runs has its own estimate.
             page.get_by_role("button", name="Show epoch 2").click()
             expect(text).to_contain_text("estimated for this epoch")
@@ -150,4 +151,5 @@ def test_each_query_has_its_part_of_maintained_tables(browser: Browser, shop: Se
         cell = page.locator("#shares tbody tr", has_text="pair").locator("td").last
         expect(cell).to_have_text("none")
         expect(page.locator("#shares thead th").last).to_have_text("Tables")
+        expect(page.locator(".cost-unit")).to_have_text(["tuples per unit of time"] * 2)
         assert complaints == []

@@ -50,6 +50,13 @@ def test_five_figures_on_two_screens(browser: Browser, shop: Service, many: int)
         expect(page.locator("#changed li").first).to_contain_text("Epoch")
         assert page.evaluate("document.documentElement.scrollHeight") <= MOST * SCREEN
         nothing_is_cut(page)
+        # The state is beside the links to pages, and figures are below both.
+        brand, pulse, facts = (
+            page.locator(name).evaluate("e => [e.getBoundingClientRect().top, e.clientHeight]")
+            for name in (".top .brand", "#pulse", ".top .facts")
+        )
+        assert pulse[0] < sum(brand)
+        assert sum(pulse) <= facts[0]
         page.set_viewport_size({"width": 390, "height": SCREEN})
         nothing_is_cut(page)
     assert not complaints

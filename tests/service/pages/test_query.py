@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from playwright.sync_api import expect
@@ -61,6 +61,21 @@ def test_what_a_query_does_and_takes(
     assert not complaints
 
 
+def aligned(page: Page) -> list[list[str]]:
+    """Find classes of cells by column: integers, texts, decimals, and texts like decimals."""
+    found = page.evaluate(
+        """async () => {
+          const { showRows } = await import("/dashboard/dom.js");
+          const table = document.createElement("table");
+          table.append(document.createElement("thead"), document.createElement("tbody"));
+          showRows(table, ["n", "name", "paid", "code"],
+            [[12, "w3", "12.50", "1.5"], [3, "w4", null, "none"]]);
+          return [0, 1, 2, 3].map((i) => [...table.rows].slice(1).map((r) => r.cells[i].className));
+        }"""
+    )
+    return cast("list[list[str]]", found)
+
+
 @pytest.mark.e2e
 def test_the_table_of_a_view_is_shown_with_its_cost(browser: Browser, shop: Service) -> None:
     run(shop)
@@ -75,6 +90,17 @@ def test_the_table_of_a_view_is_shown_with_its_cost(browser: Browser, shop: Serv
         ):
             expect(figures).to_contain_text(text)
         nothing_is_cut(page)
+        # Texts of several words have lines of their own.
+        for text in ("GROUP BY customers.city", "alone"):
+            line = figures.locator("div", has_text=text)
+            widths = line.evaluate("e => [e.clientWidth, e.parentElement.clientWidth]")
+            assert widths[0] == widths[1]
+        assert aligned(page) == [
+            ["number", "number"],
+            ["", ""],
+            ["number", "number"],
+            ["", ""],
+        ]
     with opened(browser, shop, f"{PAGE}p99-audit") as (page, complaints):
         expect(page.locator("#name")).to_have_text("p99-audit")
         expect(page.locator("#figures")).not_to_contain_text("its table")

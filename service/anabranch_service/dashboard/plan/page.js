@@ -8,7 +8,7 @@ import { PlanMap } from "../map/map.js";
 import { Names } from "../names.js";
 import { knownQueries } from "../query_list/known.js";
 import { changes, shares, showRevisions, tablesOf } from "./comments.js";
-import { showCost } from "./cost.js";
+import { showCost, unit } from "./cost.js";
 
 const POLL_MS = 1000;
 /** Most hot values that are named. */
@@ -124,6 +124,7 @@ function showShares(epoch) {
       : [make("tr", {}, none)]),
   );
   at("shares-note").textContent = note;
+  for (const place of document.querySelectorAll(".cost-unit")) place.textContent = unit(epoch.objective);
 }
 
 function showChanges(epoch) {

@@ -43,7 +43,7 @@ export function cpu(plan) {
   return plan?.measured ? part(plan.cpu, plan.cpu_of_plan, load) : "–";
 }
 
-/** Figures of the query's maintained table, as pairs of name and text; none without a table. */
+/** Figures of the query's maintained table: name, text, and for sentences the class; none without. */
 export function table(plan) {
   const found = plan?.table;
   if (!found) return [];
@@ -53,9 +53,9 @@ export function table(plan) {
     ["table's CPU time", part(found.cpu, found.cpu_of_table, load)],
     ["table shared with", some(found.shared) || "no other query"],
   ];
-  if (estimated) lines.push(["table of", content(estimated)]);
-  if (estimated?.apart) lines.push(["table apart", estimated.apart]);
-  if (share) lines.push(["table as estimated", estimate(estimated, share)]);
+  if (estimated) lines.push(["table of", content(estimated), "long"]);
+  if (estimated?.apart) lines.push(["table apart", estimated.apart, "long"]);
+  if (share) lines.push(["table as estimated", estimate(estimated, share), "long"]);
   return lines;
 }
 
