@@ -1,4 +1,8 @@
-"""CPU time of this process by use (group and name): of tasks, by phase, and of other threads."""
+"""CPU time of this process by use (group and name): of tasks, by phase, and of other threads.
+
+Calls of users' functions run in processes of their own. Their CPU time counts as that of the thread
+that waits for them, so it is part of the use that needs the call.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +25,40 @@ _lock = threading.Lock()
 #: CPU seconds of this process that :func:`attribute_rest` has attributed so far.
 _reported = 0.0
 _threads: CpuUses = defaultdict(float)
+#: CPU seconds of other processes for calls of this process.
+_called = 0.0
+
+
+class _OfThread(threading.local):
+    """CPU seconds of other processes for calls of this thread."""
+
+    called = 0.0
+
+
+_of_thread = _OfThread()
+
+
+def process_seconds() -> float:
+    """CPU seconds of this process, and of users' functions for its calls."""
+    return time.process_time() + _called
+
+
+def thread_seconds() -> float:
+    """CPU seconds of this thread, and of users' functions for its calls."""
+    return time.thread_time() + _of_thread.called
+
+
+def add_called(seconds: float) -> None:
+    """Count CPU seconds of a user's function for a call of this thread."""
+    global _called
+    with _lock:
+        _called += seconds
+    _of_thread.called += seconds
 
 
 def add_time(spent: CpuUses, group: CpuGroup, name: str, began: float) -> float:
     """Add the process's CPU seconds since ``began`` to a use in ``spent``; return these seconds."""
-    seconds = time.process_time() - began
+    seconds = process_seconds() - began
     spent[group, name] = spent.get((group, name), 0.0) + seconds
     return seconds
 
@@ -33,11 +66,11 @@ def add_time(spent: CpuUses, group: CpuGroup, name: str, began: float) -> float:
 @contextmanager
 def metered(group: CpuGroup, name: str) -> Iterator[None]:
     """Count this thread's CPU time in the ``with`` block; for threads that run beside batches."""
-    began = time.thread_time()
+    began = thread_seconds()
     try:
         yield
     finally:
-        add_metered(group, name, time.thread_time() - began)
+        add_metered(group, name, thread_seconds() - began)
 
 
 def add_metered(group: CpuGroup, name: str, seconds: float) -> None:
@@ -79,7 +112,7 @@ def attribute_rest(spent: CpuUses, phases: Mapping[str, float]) -> None:
     for phase, seconds in phases.items():
         common = _COMMON.get(phase)
         rest[(CpuGroup.TASK, phase) if common is None else (common, "")] += seconds
-    now = time.process_time()
+    now = process_seconds()
     metered_here = sum(phases.values()) + sum(beside.values())
     rest[CpuGroup.TASK, "between batches"] += now - _reported - metered_here
     _reported = now

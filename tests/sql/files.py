@@ -1,7 +1,8 @@
 """Statements with their answers as text, in the manner of sqllogictest.
 
 A file has blocks with empty lines between them. ``query`` begins a statement, whose rows follow
-after ``----``, sorted; ``duckdb`` in between gives DuckDB's words for it where they differ;
+after ``----``, sorted; ``parameters {…}`` in between gives values of its parameters as JSON, and
+``duckdb`` DuckDB's words for it where they differ;
 ``query NAME`` registers it under a name, for queries over it. ``stream NAME KIND`` begins the
 columns of a stream, a line each: name, type and values as JSON. ``refused`` begins a statement
 whose refusal follows. ``row`` begins a row of the table of statements in docs/sql.md: the supported
@@ -11,15 +12,19 @@ tests.sql`` fills the answers, ``python -m scripts.reference`` makes the table.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from anabranch_service.registry.sizes import filled
+
 FOLDER = Path(__file__).parent
 #: Files with everyday statements of some domains, over streams that they declare.
 DOMAINS = FOLDER / "domains"
 _ANSWER = "----"
+_PARAMETERS = "parameters "
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,7 @@ class Block:
         sql: the statement; of a row, the supported cell. ``duckdb``: in DuckDB's words.
         answer: lines of its rows, or of its refusal; of a row, the refused cell.
         name: id of the query, if others read it; of a stream, also its kind.
+        parameters: JSON of the values of the statement's parameters; empty: it has none.
     """
 
     kind: str
@@ -39,6 +45,12 @@ class Block:
     duckdb: str = ""
     answer: tuple[str, ...] = ()
     name: str = ""
+    parameters: str = ""
+
+    @property
+    def filled(self) -> str:
+        """The statement with the values of its parameters."""
+        return filled(self.sql, json.loads(self.parameters), "") if self.parameters else self.sql
 
     def text(self) -> str:
         """The block as it stands in a file."""
@@ -46,9 +58,10 @@ class Block:
             return "\n".join(self.answer)
         head = f"{self.kind} {self.name}".rstrip()
         other = ["duckdb", self.duckdb] if self.duckdb != self.sql else []
+        given = [_PARAMETERS + self.parameters] if self.parameters else []
         sql = [self.sql] if self.sql else []
         answer = [] if self.kind == "stream" else [_ANSWER, *self.answer]
-        return "\n".join([head, *sql, *other, *answer])
+        return "\n".join([head, *sql, *given, *other, *answer])
 
     def answered(self, lines: Sequence[str]) -> Block:
         """The block with other lines of its answer."""
@@ -83,8 +96,10 @@ def _blocks(text: str) -> Iterator[Block]:
         at = lines.index(_ANSWER) if _ANSWER in lines else len(lines)
         said, answer = lines[:at], tuple(lines[at + 1 :])
         turn = said.index("duckdb") if "duckdb" in said else len(said)
-        sql = "\n".join(said[:turn])
-        yield Block(kind, sql, "\n".join(said[turn + 1 :]) or sql, answer, name)
+        last = said[turn - 1] if turn else ""
+        given = last.removeprefix(_PARAMETERS) if last.startswith(_PARAMETERS) else ""
+        sql = "\n".join(said[: turn - bool(given)])
+        yield Block(kind, sql, "\n".join(said[turn + 1 :]) or sql, answer, name, given)
 
 
 def examples(path: Path) -> list[tuple[Block, list[Block]]]:

@@ -67,7 +67,7 @@ class Written(Combined):
     def refusal(self, block: Block) -> list[str]:
         """Lines of the refusal of a statement; none if it is accepted."""
         try:
-            self.registry.register("refused", block.sql, past=False)
+            self.registry.register("refused", block.filled, past=False)
         except PlannerError as error:
             return [f"{error.code}: {error.message}", f"remedy: {error.remedy}"]
         self.registry.drop("refused")
@@ -80,8 +80,8 @@ class Written(Combined):
                 text = Text(block.sql, block.duckdb)
                 name = block.name or f"q{number}"
                 self.statements[name] = Statement(text, (), frozenset(), False, {})
-                self.registry.register(name, block.sql, past=False)
-                self.registered[name] = block.sql
+                self.registry.register(name, block.filled, past=False)
+                self.registered[name] = block.filled
         self._changed = True
         self._start()
         for _ in range(2):

@@ -4,13 +4,16 @@ answers after every batch, and the answers in the files at the end.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.sql.files import DOMAINS, Block, examples, files, read
+from tests.sql.rows import PATTERNS, headings, rows_below
 from tests.sql.run import Written
+from tests.support.documents.pages import ROOT
 from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.redis import redis_url
 
@@ -73,6 +76,35 @@ def test_every_row_of_the_documentation_has_examples(path: Path) -> None:
         kinds = {block.kind for block in statements}
         assert kinds >= ({"query"} if row.sql else set()), row
         assert kinds >= ({"refused"} if row.answer else set()), row
+
+
+@pytest.mark.parametrize("heading", PATTERNS)
+def test_every_row_of_other_tables_has_an_example(heading: str) -> None:
+    kind = "refused" if heading == "Errors" else "query"
+    statements = [block.sql for path in _ALL for block in read(path) if block.kind == kind]
+    rows, patterns = rows_below(heading), PATTERNS[heading]
+    assert len(rows) == len(patterns), "add a pattern for each row, and an example"
+    for row, pattern in zip(rows, patterns, strict=True):
+        assert any(re.search(pattern, sql, re.IGNORECASE) for sql in statements), (row, pattern)
+
+
+def test_every_table_of_the_page_has_examples() -> None:
+    tables = headings()
+    assert tables - PATTERNS.keys() == {
+        # Made from the files; beside the dialects' engines; plans, which are not run.
+        "Queries that run", "Other dialects", "Conversion of plans (TSC)",
+    }  # fmt: skip
+    assert PATTERNS.keys() <= tables
+
+
+def test_the_page_names_the_number_of_statements_of_domains() -> None:
+    domains = files(DOMAINS)
+    count = sum(block.kind in ("query", "refused") for path in domains for block in read(path))
+    text = (ROOT / "docs" / "sql.md").read_text("utf-8")
+    found = re.search(r"Tests run (\d+) everyday statements of (\w+) domains", text)
+    assert found is not None
+    names = ("five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+    assert (int(found[1]), names.index(found[2]) + 5) == (count, len(domains))
 
 
 def test_blocks_are_written_as_they_are_read(tmp_path: Path) -> None:

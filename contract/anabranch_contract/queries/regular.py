@@ -103,11 +103,15 @@ class _Scanner:
         self.pattern, self.at = pattern, 0
         self.parts: list[str] = []
         self.groups = 0
+        #: Repetitions of the last element, and the most of an element in each open group.
+        self._last, self._inside = 1, [1]
         self._any = "(?s:.)" if is_single else f"[^{_TERMINATORS}]"
 
     def scan(self) -> None:
         while self.at < len(self.pattern):
             char = self.pattern[self.at]
+            if char not in "*+?{":
+                self._last = self._inside.pop() if char == ")" and len(self._inside) > 1 else 1
             if char == "\\":
                 self.parts.append(self._escaped(within=False))
             elif char == "[":
@@ -171,6 +175,7 @@ class _Scanner:
         self.parts.append(found + "]")
 
     def _open(self) -> None:
+        self._inside.append(1)
         if not self.pattern.startswith("(?", self.at):
             self.parts.append("(")
             self.at += 1
@@ -194,8 +199,12 @@ class _Scanner:
             if counted is None:
                 raise ValueError("{ begins no number of repetitions: write \\{")
             taken = counted[0]
-            if max(int(counted[1]), int(counted[3] or 0)) > MOST_REPEATS:
-                raise ValueError(f"{taken} is more than {MOST_REPEATS} repetitions")
+            own = max(int(counted[1]), int(counted[3] or 0), 1)
+            self._last *= own
+            if self._last > MOST_REPEATS:
+                more = ", with those inside it" if self._last > own else ""
+                raise ValueError(f"{taken} is more than {MOST_REPEATS} repetitions{more}")
+        self._inside[-1] = max(self._inside[-1], self._last)
         self.at += len(taken)
         following = self.pattern[self.at : self.at + 1]
         if following == "+":

@@ -324,7 +324,7 @@ def _ordered(call: AggregateCall, found: _Found, scope: Scope) -> _Found:
         if nulls_first is not None and bool(nulls_first) is descending:
             keys.append((Call("is_null", (key,), BOOLEAN), descending))
         keys.append((key, descending))
-    if found.distinct and any(key != value for key, _ in keys):
+    if found.distinct and any(key != value and not _is_text_of(value, key) for key, _ in keys):
         with at(call.order[0]):
             raise unsupported(
                 f"{call.name}(DISTINCT x) in the order of another expression", "order by x itself"
@@ -333,6 +333,11 @@ def _ordered(call: AggregateCall, found: _Found, scope: Scope) -> _Found:
         return found
     (by, descending), *then = keys
     return replace(found, by=by, descending=descending, then=tuple(then))
+
+
+def _is_text_of(value: Expr | None, key: Expr) -> bool:
+    """Whether ``value`` is the text of ``key``, and equal texts are of equal keys."""
+    return value == Call("cast", (key,), STRING) and key.type.kind in _PLAIN
 
 
 _RULES: dict[AggregateFunction, Callable[[AggregateCall, Scope], _Found]] = {

@@ -229,7 +229,7 @@ def windowed_of(
     if len(arguments) > 1:
         number = _argument(given, arguments[1], int(function is WindowFunction.NTH_VALUE))
     if len(arguments) > 2:
-        default = _default(given, over(arguments[2]), kind)
+        default = _default(given, over(_fitting(arguments[2], kind, constant)), kind)
     return Windowed(name, function, value.name, kind, number, default, frame, ignoring)
 
 
@@ -270,6 +270,16 @@ def _argument(function: str, node: Node, least: int) -> int:
             else "write the number of parts",
         )
     return found
+
+
+def _fitting(node: Node, kind: DataType, constant: Callable[[Node], Expr]) -> Node:
+    """``node`` with a cast to ``kind`` if it is a number that the type can hold."""
+    number = node.this if isinstance(node, exp.Neg) else node
+    if isinstance(number, exp.Literal) and not number.is_string and kind.kind in NUMERIC:
+        found = constant(node)
+        if found.type != kind and isinstance(coerce(found, kind), Literal):
+            return exp.cast(node.copy(), str(kind), dialect="spark")
+    return node
 
 
 def _default(function: str, found: Expr, kind: DataType) -> Expr:

@@ -485,7 +485,8 @@ def _function(node: Node, scope: Scope) -> Expr:
             refused = refusal(name, node.expressions)
             if refused is not None:
                 raise refused
-            raise functions.unknown(name, [*rewritten.REWRITINGS, *BY_MEETING])
+            written = f"{name}({', '.join(map(describe, node.expressions))})"
+            raise functions.unknown(name, [*rewritten.REWRITINGS, *BY_MEETING], written)
         return functions.call(name, [typed(arg, scope) for arg in node.expressions])
     functions.check_arity(name, len(node.expressions), *functions.MEETING[name])
     met = meet_all([typed(arg, scope) for arg in node.expressions])

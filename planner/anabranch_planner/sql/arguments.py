@@ -115,7 +115,7 @@ _NAMES = {
     "cluster": ("CLUSTER BY", "leave it out: the planner chooses partitions"),
     "distribute": ("DISTRIBUTE BY", "leave it out: the planner chooses partitions"),
     "hint": ("a hint", "leave it out: the planner chooses the join order"),
-    "spec": ("a frame of rows", "leave it out: a ranking has none"),
+    "spec": ("a frame of rows", "leave it out: the function reads all of its partition"),
     "hints": ("a hint after a table", "leave it out: the planner chooses how a query runs"),
     "cross_apply": (
         "CROSS APPLY or OUTER APPLY",

@@ -226,8 +226,12 @@ def check_arity(name: str, given: int, least: int, most: int | None) -> None:
         )
 
 
-def unknown(name: str, also: Iterable[str] = ()) -> QueryError:
-    """The error for the unknown function ``name``; ``also``: further names to suggest."""
+def unknown(name: str, also: Iterable[str] = (), written: str = "") -> QueryError:
+    """The error for the unknown function ``name``.
+
+    Args:
+        also: further names to suggest. ``written``: the call as the user wrote it.
+    """
     if name in _AGGREGATES:
         return QueryError(
             "misplaced-aggregate",
@@ -240,9 +244,11 @@ def unknown(name: str, also: Iterable[str] = ()) -> QueryError:
             "keep the first rows with QUALIFY row_number() OVER (...) <= n",
         )
     if name in ("window", "session_window"):
+        grouped = written or f"{name}(ts, '10 minutes')"
         return unsupported(
             f"{name}() without GROUP BY of it",
-            f"write GROUP BY {name}(ts, '10 minutes'), or date_trunc('hour', ts) for single rows",
+            f"write GROUP BY {grouped} in the same SELECT, or date_trunc('hour', ts) for single "
+            "rows",
         )
     if name in _NOT_REPEATABLE:
         return QueryError(

@@ -135,14 +135,15 @@ def parse_statement(sql: str) -> Unresolved:
     Raises:
         QueryError: ``malformed-sql``, or ``unsupported-sql`` naming the construct.
     """
-    if not sql.strip():
-        raise QueryError("malformed-sql", "the statement is empty", remedy=SHAPE)
     statements = [s for s in _parse(sql) if s is not None and not isinstance(s, exp.Semicolon)]
+    if not statements:
+        more = ": there are only comments and semicolons" if sql.strip() else ""
+        raise QueryError("malformed-sql", f"the statement is empty{more}", remedy=SHAPE)
     if len(statements) != 1:
         raise QueryError(
-            "several-statements" if statements else "malformed-sql",
+            "several-statements",
             f"expected one statement, found {len(statements)}",
-            remedy="register each query by itself" if statements else SHAPE,
+            remedy="register each query by itself",
         )
     return read_tree(statements[0])
 

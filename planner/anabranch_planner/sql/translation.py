@@ -19,15 +19,16 @@ from anabranch_contract.queries.types import FLOATING, INTEGRAL, NUMERIC, TIMEST
 from anabranch_planner.sql.arguments import CONSUMED, refuse_others
 from anabranch_planner.sql.calls import functions, times
 from anabranch_planner.sql.calls.functions import FunctionRules, in_sparks_calls
-from anabranch_planner.sql.calls.rules import SPARKS
-from anabranch_planner.sql.calls.times import TimeRules, age_refusal
+from anabranch_planner.sql.calls.rules import SPARKS, not_translated
+from anabranch_planner.sql.calls.times import TimeRules, age_refusal, in_other_calls
 from anabranch_planner.sql.clauses.char_patterns import as_sparks, in_sparks_words
+from anabranch_planner.sql.clauses.generators import check_flattened
 from anabranch_planner.sql.functions import check_zone
 from anabranch_planner.sql.kinds import Types
 from anabranch_planner.sql.meanings import MEANINGS, UNKNOWN, Division, Meanings
 from anabranch_planner.sql.places import SourceText
 from anabranch_planner.sql.translated_aggregates import READ, AggregateRules
-from anabranch_planner.sql.unresolved import Node, as_written, at, conjunction, unsupported
+from anabranch_planner.sql.unresolved import Node, as_written, at, conjunction
 
 _UNARY = frozenset({"this"})
 _BINARY = frozenset({"this", "expression"})
@@ -116,6 +117,8 @@ def translate(tree: Node, dialect: str, streams: Mapping[str, Stream], source: S
             depends on unknown types.
     """
     translator = _Translator(dialect, MEANINGS.get(dialect, UNKNOWN), tree, streams, source)
+    with at(tree):
+        check_flattened(tree, dialect)
     for node in list(tree.walk()):
         with at(tree), at(node):
             translator.check(node)
@@ -199,9 +202,9 @@ class _Translator:
         """Reject a node if its type or one of its arguments has no translation."""
         read = _READ.get(type(node))
         if read is None or (isinstance(node, exp.TimeToStr) and self.dialect != "postgres"):
-            remedy = in_sparks_words(node) or in_sparks_calls(node) or SPARKS
+            remedy = in_sparks_words(node) or in_other_calls(node) or in_sparks_calls(node)
             named = self._source.named(node, self.dialect)
-            raise self._refused(named, remedy).moved(position=self._source.place(node))
+            raise self._refused(named, remedy or SPARKS).moved(position=self._source.place(node))
         refuse_others(node, read)
 
     def translated(self, node: Node) -> Node:
@@ -210,7 +213,7 @@ class _Translator:
         return node if rule is None else rule(node)
 
     def _refused(self, what: str, remedy: str) -> QueryError:
-        return unsupported(f"{what.rstrip(',')} (read as {self.dialect})", remedy)
+        return not_translated(what, self.dialect, remedy)
 
     def _kinds(self, node: Node) -> frozenset[TypeKind]:
         return self.types.of(node)
@@ -354,7 +357,9 @@ class _Translator:
             self._require_intervals(node)
         if not intervals or self.meanings.date_plus_days is True:
             return node
-        moved = [side for side in sides if side not in intervals]
+        moved = [
+            _moved(side) for side in sides if side not in intervals or _moved(side) is not side
+        ]
         if moved and self._are(moved[0], TIMESTAMPS):
             return node
         if _compared(node):
@@ -671,6 +676,14 @@ def _compared(node: Node) -> Node | None:
 def _without_cast(node: Node) -> Node:
     is_text = isinstance(node, exp.Cast) and node.to.this is DType.TEXT
     return node.this if is_text else node
+
+
+def _moved(side: Node) -> Node:
+    """The time that ``side``, a time moved by intervals, begins with; else ``side`` itself."""
+    first = side
+    while isinstance(first, exp.Add | exp.Sub | exp.Paren):
+        first = first.this
+    return side if first.find(exp.Interval) else first
 
 
 def _is_moment(node: Node) -> bool:

@@ -27,6 +27,7 @@ import pyarrow as pa
 from anabranch_contract.connectors.user_functions import VARIABLE, UserFunction, module_files
 from anabranch_contract.queries.expressions import Call
 from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.cpu import add_called
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.expressions import user_process
 from anabranch_runtime.expressions.user_process import DONE, HEADER, LOADING, RESULT
@@ -50,7 +51,7 @@ class _Module:
     connection: socket.socket
 
     def ask(self, message: bytes | pa.Buffer, seconds: float) -> tuple[int, bytearray]:
-        """Send a request and return the process's answer.
+        """Send a request and return the process's answer; its CPU time is added to this thread's.
 
         Raises:
             TimeoutError: there is no answer after ``seconds``.
@@ -58,10 +59,12 @@ class _Module:
         """
         self.connection.settimeout(seconds)
         until = time.monotonic() + seconds
-        self.connection.sendall(HEADER.pack(0, len(message)))
+        self.connection.sendall(HEADER.pack(0, len(message), 0.0))
         self.connection.sendall(message)
         self.connection.settimeout(max(until - time.monotonic(), 0.001))
-        return user_process.receive(self.connection)
+        tag, answer, spent = user_process.receive(self.connection)
+        add_called(spent)
+        return tag, answer
 
     def end(self, patience: float = 0.0) -> int:
         """Kill the process, with its children, unless it ends within ``patience`` seconds; returns

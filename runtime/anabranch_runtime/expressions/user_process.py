@@ -4,10 +4,10 @@ A function may loop, crash or exit without effect on the worker, which ends this
 limit has passed. An alarm signal also ends it, in case the worker has died meanwhile. Standard
 output is sent to standard error, since the worker's standard output has other readers.
 
-A message is a tag, a length and bytes. The first request is a JSON object: the module with its
-files, digest and folders. Each further one is an Arrow stream: a batch of arguments, whose schema
-has the attribute, the kind, the limit and the result's type as metadata. Answers are a batch of one
-column, or a text: the error.
+A message is a tag, a length, the CPU seconds that an answer took, and bytes. The first request is a
+JSON object: the module with its files, digest and folders. Each further one is an Arrow stream: a
+batch of arguments, whose schema has the attribute, the kind, the limit and the result's type as
+metadata. Answers are a batch of one column, or a text: the error.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 import traceback
 import types
 from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ from typing import Any
 
 import pyarrow as pa
 
-HEADER = struct.Struct("<BQ")
+HEADER = struct.Struct("<BQd")
 DONE, FAILED = 0, 1
 #: Name of the result's column, and of the metadata item with the result's type.
 RESULT = "result"
@@ -38,15 +39,15 @@ LOADING = 60.0
 _GRACE = 2.0
 
 
-def receive(connection: socket.socket) -> tuple[int, bytearray]:
-    """Receive a message of the worker, in the process of a user's functions.
+def receive(connection: socket.socket) -> tuple[int, bytearray, float]:
+    """Receive a message: its tag, its bytes, and the CPU seconds of the other side.
 
     Raises:
         EOFError: the other side has closed the connection.
         OSError: the connection's time limit has passed, or it has another error.
     """
-    tag, length = HEADER.unpack(_exactly(connection, HEADER.size))
-    return tag, _exactly(connection, length)
+    tag, length, seconds = HEADER.unpack(_exactly(connection, HEADER.size))
+    return tag, _exactly(connection, length), seconds
 
 
 def _exactly(connection: socket.socket, length: int) -> bytearray:
@@ -178,12 +179,13 @@ def _of_request(module: Any, request: bytearray) -> pa.Buffer:
 
 def _answer(connection: socket.socket, made: Callable[[], Any]) -> bool:
     """Send the value of ``made``, or its error; return whether it succeeded."""
+    began = time.process_time()
     try:
         tag, message = DONE, made()
     except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt, too
         tag, message = FAILED, _described(error).encode()
     signal.setitimer(signal.ITIMER_REAL, 0)
-    connection.sendall(HEADER.pack(tag, len(message)))
+    connection.sendall(HEADER.pack(tag, len(message), time.process_time() - began))
     connection.sendall(message)
     return tag == DONE
 
@@ -206,11 +208,11 @@ def main(connection: socket.socket) -> None:
 
     with connection:
         try:
-            _, request = receive(connection)
+            _, request, _ = receive(connection)
             signal.setitimer(signal.ITIMER_REAL, LOADING + _GRACE)
             going_on = _answer(connection, begin)
             while going_on:
-                _, request = receive(connection)
+                _, request, _ = receive(connection)
                 _answer(connection, partial(_of_request, modules[0], request))
         except (EOFError, OSError):
             return

@@ -9,7 +9,6 @@ once, because the tiles of a rule don't overlap and gaps are disjoint from tiles
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import Label
 from anabranch_runtime.columns.arrays import I32, Ints, joined, plain
+from anabranch_runtime.cpu import process_seconds
 from anabranch_runtime.epochs.layout import Layout, StoreLayout
 from anabranch_runtime.errors import GatherOverflow
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
@@ -123,7 +123,7 @@ class Prober:
     @contextmanager
     def _metered(self, rule: ProbeRule) -> Iterator[EdgeStatistics]:
         """Yield the meter of a probe. If the ``with`` block fails, only its CPU time is counted."""
-        started = time.process_time()
+        started = process_seconds()
         meter = self.meters[rule.out]
         known = replace(meter)
         try:
@@ -137,7 +137,7 @@ class Prober:
             self.reads.keep()
         finally:
             self.reads.forget()
-            meter.seconds += time.process_time() - started
+            meter.seconds += process_seconds() - started
 
     def _probe(
         self, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeStatistics

@@ -12,7 +12,6 @@ call is divided among its edges by their work: tuples sent, segments looked into
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +21,7 @@ from anabranch_contract.plans.ruleset import OutputRule, ProbeRule
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.queries.expressions import Expr
 from anabranch_runtime.columns.arrays import I32, Bools, Ints, ranged
+from anabranch_runtime.cpu import process_seconds
 from anabranch_runtime.errors import AnabranchRuntimeError
 from anabranch_runtime.expressions.failures import EVALUATION
 from anabranch_runtime.index import prefetch
@@ -351,13 +351,13 @@ class Rounds:
         choices = self._program.choices
         if choices is None or not (self.tags.complete or len(front.which) == 1):
             return front
-        began = time.process_time()
+        began = process_seconds()
         positions, edges = self.tags.sent(
             front.edges, front.which, front.rows, choices, self._tables.places
         )
         edges = edges[edges[:, LAST] > edges[:, FIRST]]
         front = Front(edges, front.which.take(positions, 1), front.rows.take(positions, 1))
-        self._seconds += time.process_time() - began
+        self._seconds += process_seconds() - began
         return front
 
     def _sorted_out(self, front: Front) -> Front:
@@ -378,7 +378,7 @@ class Rounds:
     def _match(self, front: Front) -> tuple[int, Front, Ints]:
         """Return the number of finished edges, a front of results, and each edge's end in it."""
         targets, known, batch = self._targets, self._program, self.prober.batch
-        began = time.process_time()
+        began = process_seconds()
         done, positions, tables, rows, ends = match_round(
             front.edges,
             front.which,
@@ -407,7 +407,7 @@ class Rounds:
             np.vstack([front.which.take(positions, axis=1), tables]),
             np.vstack([front.rows.take(positions, axis=1), rows]),
         )
-        self._seconds += time.process_time() - began
+        self._seconds += process_seconds() - began
         return done, made, ends[:done]
 
     def _checked(self, edges: Ints, made: Front, ends: Ints) -> tuple[Front, Ints]:
@@ -415,7 +415,7 @@ class Rounds:
         rules, firsts = edges[:, RULE], np.concatenate([[0], ends[:-1]])
         tested = np.flatnonzero(self._checks[rules] & (ends > firsts)).tolist()
         kept = np.ones(made.rows.shape[1], np.bool_) if tested else None
-        began = time.process_time()
+        began = process_seconds()
         for e in tested:
             first, last, rule = int(firsts[e]), int(ends[e]), int(rules[e])
             partial = self._partial(made, first, last, rule).numbered()
@@ -434,7 +434,7 @@ class Rounds:
             made = Front(made.edges, made.which.take(places, 1), made.rows.take(places, 1))
             ends = np.concatenate([[0], np.cumsum(kept)])[ends]
         if tested:
-            self._seconds += time.process_time() - began
+            self._seconds += process_seconds() - began
         np.add.at(self._totals[:, _MADE], rules, np.diff(ends, prepend=0))
         return made, ends
 
@@ -482,7 +482,7 @@ class Rounds:
         count = np.where(ends > firsts, count - begin, 0)
         if not count.any():
             return
-        began = time.process_time()
+        began = process_seconds()
         self._tables.locate(made.which[-1])
         numbers = ranged(begin, count)
         firsts, ends = np.repeat(firsts, count), np.repeat(ends, count)
@@ -491,7 +491,7 @@ class Rounds:
         positions, edges = self.tags.sent(edges, made.which, made.rows, choices, places)
         exact = not any(index.overflowed for index in choices.indexes)
         front = Front(edges, made.which.take(positions, 1), made.rows.take(positions, 1))
-        self._seconds += time.process_time() - began
+        self._seconds += process_seconds() - began
         for first, last, number, _ in edges[edges[:, LAST] > edges[:, FIRST]].tolist():
             rule, tagged = outputs.rules[number]
             partial = self._partial(front, first, last, rule)

@@ -7,7 +7,6 @@ query has failed, no more of its results are written.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_contract.queries.views import CHANGE
 from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.columns.arrow_types import arrow_type
-from anabranch_runtime.cpu import add_time
+from anabranch_runtime.cpu import add_time, process_seconds
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.exchange.routing import pack, unpack
@@ -127,7 +126,7 @@ class Emission:
             for some, rule in chosen.parts():
                 self.output(wanted.among(some), rule)
             return
-        started = time.process_time()
+        started = process_seconds()
         counted, others = dict[QueryId, int](), list[tuple[Partial, OutputRule]]()
         for choice, rule, count in chosen.timely():
             if self._only_counts(rule):
@@ -135,7 +134,7 @@ class Emission:
             else:
                 part = chosen.part(choice)
                 others.append((part.where(within(part, rule.bounds)), rule))
-        self._count(counted, time.process_time() - started)
+        self._count(counted, process_seconds() - started)
         for part, rule in others:
             self.output(wanted.among(part), rule)
 
@@ -200,7 +199,7 @@ class Emission:
             queries = self._shared[rule.query].queries
         if all(query in self.failures.found for query in queries):
             return
-        started = time.process_time()
+        started = process_seconds()
         try:
             rows = self._emit(partial, rule, due, at, origin)
         except EVALUATION as error:
@@ -220,7 +219,7 @@ class Emission:
         """Close the result files, and the pack of joined rows."""
         measured = self.report.measured
         for query, writer in self._writers.items():
-            started = time.process_time()
+            started = process_seconds()
             writer.close()
             # Closing encodes the last row group, which in small batches has all rows.
             seconds = add_time(measured.cpu, CpuGroup.SINK, query, started)

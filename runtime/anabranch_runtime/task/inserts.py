@@ -7,7 +7,6 @@ is written.
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -24,7 +23,7 @@ from anabranch_contract.plans.ruleset import IndexSpec, StoreId, StoreSpec, arri
 from anabranch_contract.protocol.measurements import Writes
 from anabranch_contract.protocol.profile import CpuGroup
 from anabranch_contract.queries.joins import RelationId
-from anabranch_runtime.cpu import add_time
+from anabranch_runtime.cpu import add_time, process_seconds
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.ownership import ownership
 from anabranch_runtime.epochs.task_report import TaskReport
@@ -245,7 +244,7 @@ class Inserts:
     def _insert(
         self, writer: PackWriter, spec: StoreSpec, rows: pa.RecordBatch, cache: KeyCache
     ) -> None:
-        own, began = self._own(spec), time.process_time()
+        own, began = self._own(spec), process_seconds()
         done = insert(writer, self.layout, spec, rows, cache, self._index_failed, own)
         self.report.measured.inserts += Writes(1, done)
         add_time(self.report.measured.cpu, CpuGroup.INSERT, spec.id, began)
@@ -257,9 +256,9 @@ class Inserts:
     @contextmanager
     def _metered(self) -> Iterator[None]:
         """Count the CPU time of the ``with`` block as time of inserts."""
-        started = time.process_time()
+        started = process_seconds()
         yield
-        self.report.measured.inserts += Writes(seconds=time.process_time() - started)
+        self.report.measured.inserts += Writes(seconds=process_seconds() - started)
 
     def _index_failed(self, store: StoreId, index: IndexSpec, error: AnabranchRuntimeError) -> None:
         self.failures.add(ownership(self.layout.ruleset).of_index(store, index), error)

@@ -31,7 +31,7 @@ from anabranch_contract.plans.needs import Needs
 from anabranch_contract.plans.ruleset import OutputRule, ProbeRule, Ruleset, StoreId, arrival_edge
 from anabranch_contract.protocol.profile import CpuGroup
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
-from anabranch_runtime.cpu import add_time, attribute_rest
+from anabranch_runtime.cpu import add_time, attribute_rest, process_seconds
 from anabranch_runtime.epochs.layout import Layout, base_layout
 from anabranch_runtime.epochs.ownership import ownership, without
 from anabranch_runtime.epochs.task_report import TaskReport
@@ -284,7 +284,7 @@ class _Task:
     def _read(self, blocks: Iterable[Block]) -> Iterator[Block]:
         pieces, spent = iter(blocks), self.report.measured.cpu
         while True:
-            began = time.process_time()
+            began = process_seconds()
             block = next(pieces, None)
             if block is None:
                 return
@@ -297,9 +297,9 @@ class _Task:
         """Add the time of the ``with`` block, without nested phases, to the phase ``name``."""
         self.advanced()
         outer, self.inner = self.inner, (0.0, 0.0)
-        started = time.perf_counter(), time.process_time()
+        started = time.perf_counter(), process_seconds()
         yield
-        spent = time.perf_counter() - started[0], time.process_time() - started[1]
+        spent = time.perf_counter() - started[0], process_seconds() - started[1]
         for n, known in enumerate((self.report.phases, self.cpu)):
             known[name] = known.get(name, 0.0) + spent[n] - self.inner[n]
         self.inner = outer[0] + spent[0], outer[1] + spent[1]

@@ -22,7 +22,7 @@ import structlog
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.protocol.activations import ViewRows
 from anabranch_contract.protocol.profile import CpuGroup
-from anabranch_runtime.cpu import CpuUses, add_metered, divide, take_metered
+from anabranch_runtime.cpu import CpuUses, add_metered, divide, take_metered, thread_seconds
 from anabranch_runtime.errors import SinkError, SinkUnderway, StateError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks.delivery import Delivery, Write, WrittenVersion
@@ -658,11 +658,11 @@ class Keeper:
 @contextmanager
 def _metered(*views: KeptView) -> Iterator[None]:
     """Count this thread's CPU time in the ``with`` block for ``views``, in equal parts."""
-    began = time.thread_time()
+    began = thread_seconds()
     try:
         yield
     finally:
-        spent = (time.thread_time() - began) / max(len(views), 1)
+        spent = (thread_seconds() - began) / max(len(views), 1)
         for view in views:
             add_metered(CpuGroup.VIEW, view.name, spent)
             view.seconds += spent

@@ -26,16 +26,34 @@ APPEND_ONLY = (
         ("CREATE TABLE t AS SELECT k FROM R", "a CREATE", ONLY_SELECT),
         ("CREATE OR REPLACE VIEW v AS SELECT k FROM R", "a CREATE", ONLY_SELECT),
         (
-            "CREATE TABLE t (a INT)",
+            "CREATE TABLE t LIKE R",
             "a CREATE",
-            "register a stream for a table; for a view register its SELECT as a query",
+            "register a stream for a table: anabranch stream add; for a view register its SELECT",
         ),
         ("update R set k = 1", "an UPDATE", APPEND_ONLY),
         ("DELETE FROM R WHERE k = 1", "a DELETE", APPEND_ONLY),
         ("MERGE INTO R USING S ON R.k = S.k WHEN MATCHED THEN DELETE", "a MERGE", APPEND_ONLY),
-        ("DROP TABLE R", "a DROP", "delete the query or the stream by its name, not by SQL"),
-        ("EXPLAIN SELECT k FROM R", "an EXPLAIN", "ask for an explanation of the SELECT after it"),
-        ("SHOW TABLES", "a SHOW", "streams and queries are listed by name, not by SQL"),
+        (
+            "DROP TABLE IF EXISTS shop.R",
+            "a DROP",
+            "delete the query or the stream R: anabranch query rm R, anabranch stream rm R",
+        ),
+        (
+            "EXPLAIN SELECT k FROM R",
+            "an EXPLAIN",
+            "explain the SELECT after it: anabranch query explain 'SELECT ...'",
+        ),
+        (
+            "SHOW TABLES",
+            "a SHOW",
+            "list streams and queries: anabranch stream list, anabranch query list",
+        ),
+        (
+            "DESCRIBE shop.R",
+            "a DESCRIBE",
+            "show the stream and its columns: anabranch stream show R",
+        ),
+        ("USE shop", "a USE", "name registered streams; they belong to no database"),
     ],
 )
 def test_what_is_no_query_says_what_to_do(sql: str, what: str, remedy: str) -> None:
@@ -43,6 +61,87 @@ def test_what_is_no_query_says_what_to_do(sql: str, what: str, remedy: str) -> N
     assert (error.code, error.position) == ("unsupported-sql", (1, 1))
     assert error.message == f"{what} statement is not supported"
     assert error.remedy == remedy
+
+
+@pytest.mark.parametrize(
+    ("sql", "options"),
+    [
+        ("CREATE TABLE t (a INT)", "--column a:int --path FOLDER, or --format for another source"),
+        (
+            "CREATE TABLE t (id BIGINT, price DECIMAL(10, 2) NOT NULL, at TIMESTAMP(3), "
+            "WATERMARK FOR at AS at - INTERVAL '5' SECOND) WITH ('connector' = 'kafka', "
+            "'topic' = 'orders', 'properties.bootstrap.servers' = 'broker:9092')",
+            "--column id:bigint --column 'price:decimal(10,2)' --column at:timestamp "
+            "--event-time at --lateness '5 seconds' --format kafka --option brokers=broker:9092 "
+            "--option topics=orders",
+        ),
+        (
+            "create table if not exists shop.t (id bigint primary key, name text, x jsonb)",
+            "--column id:bigint --column name:string --column x:string --kind upsert --key id "
+            "--path FOLDER, or --format for another source",
+        ),
+        (
+            "CREATE TABLE t (a INT, b ARRAY<STRING>, c ROW<x INT, y BYTES>, PRIMARY KEY (a, b) NOT "
+            "ENFORCED) WITH ('connector' = 'filesystem', 'path' = '/data/my t')",
+            "--column a:int --column 'b:array<string>' --column 'c:struct<x:int,y:binary>' "
+            "--kind upsert --key a --key b --path '/data/my t'",
+        ),
+        (
+            "CREATE EXTERNAL TABLE t (a INT COMMENT 'no, (really)') USING parquet LOCATION '/d'",
+            "--column a:int --path /d",
+        ),
+        (
+            "CREATE TABLE t (a INT) WITH ('connector' = 'postgres-cdc', 'table-name' = 'o')",
+            "--column a:int --format postgres --option table=o --option url=URL",
+        ),
+        ("CREATE TABLE t", "--path FOLDER, or --format for another source"),
+        ("CREATE TABLE t (", "--path FOLDER, or --format for another source"),
+        ("CREATE TABLE t (a", "--path FOLDER, or --format for another source"),
+    ],
+)
+def test_tables_are_streams(sql: str, options: str) -> None:
+    error = refusal(sql)
+    assert (error.code, error.position) == ("unsupported-sql", (1, 1))
+    assert error.message == (
+        "CREATE TABLE t, as streams are registered by commands, is not supported"
+    )
+    assert error.remedy == f"write anabranch stream add t {options}"
+
+
+@pytest.mark.parametrize(
+    ("sql", "what", "remedy"),
+    [
+        (
+            "CREATE TEMPORARY VIEW v AS SELECT k FROM R",
+            "CREATE TEMPORARY VIEW",
+            "write CREATE VIEW v AS SELECT ..., which registers query v, or WITH v AS (SELECT ...) "
+            "for one statement",
+        ),
+        (
+            "CREATE FUNCTION f AS 'x.Y'",
+            "CREATE FUNCTION",
+            "allow its Python module, and register it: anabranch function add "
+            "'f(x DOUBLE) RETURNS DOUBLE' --from MODULE",
+        ),
+        (
+            "CREATE UNIQUE INDEX i ON R (k)",
+            "CREATE INDEX",
+            "leave it out: the planner chooses what is indexed",
+        ),
+    ],
+)
+def test_what_else_is_created(sql: str, what: str, remedy: str) -> None:
+    error = refusal(sql)
+    assert (error.code, error.message) == ("unsupported-sql", f"{what} is not supported")
+    assert error.remedy == remedy
+
+
+@pytest.mark.parametrize("sql", ["", "  ", ";", "-- hello", "/* x */ ;;"])
+def test_an_empty_statement_is_named_so(sql: str) -> None:
+    error = refusal(sql)
+    more = ": there are only comments and semicolons" if sql.strip() else ""
+    assert (error.code, error.message) == ("malformed-sql", f"the statement is empty{more}")
+    assert error.remedy == "write SELECT ... FROM a [JOIN b ON ...] [WHERE ...]"
 
 
 def test_an_insert_after_with_is_one_too() -> None:

@@ -605,6 +605,93 @@ def test_nulls_are_ordered_as_in_the_dialect(dialect: str, order: str) -> None:
     assert f"ORDER BY {' '.join(['o.n', order]).strip()} LIMIT 3" in spark
 
 
+@pytest.mark.parametrize(
+    ("dialect", "sql", "what", "remedy"),
+    [
+        (
+            "postgres",
+            "SELECT o.t + make_interval(months => 1, days => o.v) AS d FROM o",
+            "make_interval()",
+            "write 1 * INTERVAL '1 month' + o.v * INTERVAL '1 day'",
+        ),
+        (
+            "postgres",
+            "SELECT o.t + make_interval(0, 0, 0, 2) AS d FROM o",
+            "make_interval()",
+            "write 2 * INTERVAL '1 day'",
+        ),
+        (
+            "snowflake",
+            "SELECT to_varchar(o.t, 'YYYY-MM-DD HH24:MI') AS d FROM o",
+            "to_varchar()",
+            "write the statement in Spark's dialect: date_format(o.t, 'yyyy-MM-dd HH:mm')",
+        ),
+        (
+            "snowflake",
+            "SELECT to_varchar(o.x, '999.00') AS d FROM o",
+            "to_varchar()",
+            "write the statement in Spark's dialect: to_char(o.x, '999.00')",
+        ),
+        (
+            "snowflake",
+            "SELECT to_varchar(o.v) AS d FROM o",
+            "to_varchar()",
+            "write CAST(o.v AS VARCHAR)",
+        ),
+        (
+            "postgres",
+            "SELECT CAST(o.x AS REAL) AS r FROM o",
+            "CAST to REAL, which has another width",
+            "cast to DOUBLE",
+        ),
+    ],
+)
+def test_functions_of_other_systems_have_a_remedy(
+    dialect: str, sql: str, what: str, remedy: str
+) -> None:
+    with pytest.raises(QueryError) as caught:
+        to_spark(sql, dialect, STREAMS)
+    error = caught.value
+    comma = "," if "which" in what else ""
+    assert error.message == f"{what} (read as {dialect}){comma} is not supported"
+    assert error.remedy == remedy
+
+
+@pytest.mark.parametrize(
+    ("dialect", "sql"),
+    [
+        ("postgres", "SELECT o.t + 1 * INTERVAL '1 month' + o.v * INTERVAL '1 day' AS d"),
+        ("postgres", "SELECT o.t + 2 * INTERVAL '1 day' AS d"),
+        ("snowflake", "SELECT CAST(o.v AS VARCHAR) AS d"),
+        ("spark", "SELECT date_format(o.t, 'yyyy-MM-dd HH:mm') AS d"),
+    ],
+)
+def test_what_remedies_say_runs(dialect: str, sql: str) -> None:
+    spark = to_spark(f"{sql} FROM o", dialect, STREAMS)
+    assert [one.name for one in parse_sql("q", spark, STREAMS).projection] == ["d"]
+
+
+@pytest.mark.parametrize(
+    ("source", "remedy"),
+    [
+        ("LATERAL FLATTEN(input => o.s:items) f", "LATERAL variant_explode(o.s:items) AS f"),
+        (
+            "TABLE(FLATTEN(o.s)) AS g",
+            "LATERAL explode(o.s) AS g(value) of an array, LATERAL variant_explode(o.s) AS g of "
+            "a VARIANT",
+        ),
+    ],
+)
+@pytest.mark.parametrize("dialect", ["snowflake", "spark"])
+def test_flatten_is_named_with_its_counterpart(dialect: str, source: str, remedy: str) -> None:
+    sql = f"SELECT o.id AS id FROM o, {source}"
+    with pytest.raises(QueryError) as caught:
+        parse_sql("q", to_spark(sql, dialect, STREAMS), STREAMS)
+    assert caught.value.message == "FLATTEN is not supported"
+    before = "write the statement in Spark's dialect: " if dialect == "snowflake" else "write "
+    assert caught.value.remedy == before + remedy
+
+
 def test_the_dialects_with_a_table_are_documented() -> None:
     text = Path("docs/sql.md").read_text(encoding="utf-8")
     section = text[text.index("### Other dialects") : text.index("### Explain")]

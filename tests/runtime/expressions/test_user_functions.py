@@ -29,6 +29,7 @@ from anabranch_contract.connectors.user_functions import (
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.cpu import process_seconds, thread_seconds
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 from anabranch_runtime.expressions.user_functions import end_all
@@ -121,6 +122,23 @@ def test_all_kinds_give_the_same(allowed: Path, attribute: str, kind: str) -> No
     assert values(one, many).equals(pc.divide(many, 2))
     assert values(one, many.slice(7, 20)).equals(pc.divide(many.slice(7, 20), 2))
     assert values(one, many.slice(0, 0)).type == pa.float64()
+
+
+def test_a_calls_cpu_time_is_that_of_the_calling_thread(allowed: Path) -> None:
+    values(function(allowed, "half"))
+    beside = threading.Thread(target=time.sleep, args=(0.01,))
+    before = process_seconds(), thread_seconds(), time.process_time()
+    beside.start()
+    values(function(allowed, "row", kind=FunctionKind.ROW), pa.array([1.5] * 300_000))
+    beside.join()
+    here = time.process_time() - before[2]
+    assert process_seconds() - before[0] > here + 0.02
+    assert thread_seconds() - before[1] > here + 0.02
+    other = list[float]()
+    reader = threading.Thread(target=lambda: other.append(thread_seconds()))
+    reader.start()
+    reader.join()
+    assert other[0] < 0.02
 
 
 def test_chunks_are_one_column_and_output_does_no_harm(allowed: Path) -> None:

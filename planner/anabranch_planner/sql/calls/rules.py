@@ -13,6 +13,12 @@ from anabranch_planner.sql.unresolved import Node, unsupported
 SPARKS = "write the statement in Spark's dialect"
 
 
+def not_translated(what: str, dialect: str, remedy: str) -> QueryError:
+    """The error for ``what`` in ``dialect``; ``what`` ends with a comma after a relative clause."""
+    comma = "," if what.endswith(",") else ""
+    return unsupported(f"{what.removesuffix(',')} (read as {dialect}){comma}", remedy)
+
+
 class DialectRules:
     """Translation rules for one statement in ``dialect``, whose expressions have ``types``."""
 
@@ -20,7 +26,7 @@ class DialectRules:
         self._dialect, self._types = dialect, types
 
     def _refused(self, what: str, remedy: str) -> QueryError:
-        return unsupported(f"{what} (read as {self._dialect})", remedy)
+        return not_translated(what, self._dialect, remedy)
 
     def _are(self, node: Node, wanted: frozenset[TypeKind]) -> bool:
         """Whether all possible types of the node are in ``wanted``."""

@@ -9,6 +9,7 @@ from sqlglot.expressions import DType
 
 from anabranch_contract.queries.types import TypeKind
 from anabranch_planner.sql.calls.rules import SPARKS, DialectRules, call_of
+from anabranch_planner.sql.clauses.char_patterns import as_sparks
 from anabranch_planner.sql.kinds import Types
 from anabranch_planner.sql.unresolved import Node, as_written, unsupported
 
@@ -228,3 +229,35 @@ def age_refusal(age: Node, dialect: str) -> Exception:
         f"write EXTRACT(YEAR FROM age({later}, {earlier})) or MONTH for whole ones, "
         f"{later} - {earlier} for days and times",
     )
+
+
+#: Argument of ``make_interval`` -> its unit.
+_LENGTHS = ("year", "month", "week", "day", "hour", "minute", "second")
+
+
+def in_other_calls(node: Node) -> str | None:
+    """The remedy for ``make_interval`` of PostgreSQL and ``to_varchar`` of Snowflake, in words that
+    are read; None for other nodes."""
+    if isinstance(node, exp.MakeInterval):
+        given = [(unit, node.args.get(unit)) for unit in _LENGTHS]
+        lengths = [
+            f"{as_written(value.expression if isinstance(value, exp.Kwarg) else value)} * "
+            f"INTERVAL '1 {unit}'"
+            for unit, value in given
+            if value is not None and value.name != "0"
+        ]
+        return f"write {' + '.join(lengths)}" if lengths else None
+    if not isinstance(node, exp.ToChar):
+        return None
+    value, pattern = as_written(node.this), node.args.get("format")
+    if pattern is None:
+        return f"write CAST({value} AS VARCHAR)"
+    if not isinstance(pattern, exp.Literal):
+        return None
+    try:
+        spelled = as_sparks(pattern.name)
+    except ValueError:
+        spelled = ""
+    if not any(letter.isalpha() for letter in spelled):
+        return f"{SPARKS}: to_char({value}, '{pattern.name}')"
+    return f"{SPARKS}: date_format({value}, '{spelled}')"

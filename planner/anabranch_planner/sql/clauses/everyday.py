@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sqlglot import TokenType, exp
 
 from anabranch_contract.errors import QueryError
+from anabranch_planner.sql.clauses.generators import flattened
 from anabranch_planner.sql.clauses.values import look_up_values
 from anabranch_planner.sql.unresolved import (
     GENERATORS,
@@ -206,7 +207,9 @@ def no_stream(node: Node) -> QueryError:
             f"write LATERAL {called} AS t(item), after the stream that it reads",
         )
     if not isinstance(node, exp.Lateral):
-        return unsupported(f"{describe(node)} in FROM", "name a registered stream")
+        return flattened(node) or unsupported(
+            f"{describe(node)} in FROM", "name a registered stream"
+        )
     remedy = "write the subquery without LATERAL, and its conditions into ON"
     select = node.this.this if isinstance(node.this, exp.Subquery) else None
     limit = select.args.get("limit") if isinstance(select, exp.Select) else None

@@ -8,12 +8,15 @@ from collections.abc import Iterable, Sequence
 
 from sqlglot import exp
 
+from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.aggregates import holds_aggregate, windows_in
+from anabranch_planner.sql.calls.rules import SPARKS
 from anabranch_planner.sql.unresolved import (
     GENERATORS,
     Node,
     RowGenerator,
     SelectItem,
+    as_written,
     at,
     describe,
     unsupported,
@@ -124,6 +127,8 @@ def _of_join(join: exp.Join, number: int) -> RowGenerator:
 
 
 def _generator(call: Node, alias: Node | None, number: int, *, outer: bool) -> RowGenerator:
+    if isinstance(call, exp.Anonymous) and str(call.this).lower() == "flatten":
+        raise _flattened(call.expressions, alias)
     if not isinstance(call, exp.Anonymous) or not is_generator(call):
         raise unsupported(
             f"{describe(call)} in FROM", f"use one of {', '.join(sorted(GENERATORS))} there"
@@ -133,3 +138,45 @@ def _generator(call: Node, alias: Node | None, number: int, *, outer: bool) -> R
     named = "" if alias is None else alias.name
     outer = outer or str(call.this).lower().endswith("_outer")
     return RowGenerator(call, outer, named or f"{_ALIAS}{number + 1}", names)
+
+
+def flattened(node: Node) -> QueryError | None:
+    """The error for ``TABLE(FLATTEN(x))`` in FROM; None for another entry."""
+    table = node.this if isinstance(node, exp.Table) else None
+    call = table.expressions[0] if isinstance(table, exp.Anonymous) and table.expressions else None
+    if not isinstance(call, exp.Anonymous) or str(call.this).lower() != "flatten":
+        return None
+    return _flattened(call.expressions, node.args.get("alias"))
+
+
+def check_flattened(tree: Node, dialect: str) -> None:
+    """Reject ``FLATTEN(...)`` in the FROM of ``tree``, a statement in ``dialect``.
+
+    Raises:
+        QueryError: ``unsupported-sql``, with the function in Spark's dialect that has its rows.
+    """
+    for call in tree.find_all(exp.Lateral, exp.TableFromRows):
+        if dialect == "snowflake" and isinstance(call.this, exp.Explode):
+            with at(call):
+                raise _flattened([call.this.this], call.args.get("alias"), SPARKS + ": ")
+
+
+def _flattened(given: Sequence[Node], alias: Node | None, before: str = "write ") -> QueryError:
+    """The error for Snowflake's ``FLATTEN``, of an array or of a part of a VARIANT."""
+    named = (
+        one for one in given if isinstance(one, exp.Kwarg) and one.this.name.lower() == "input"
+    )
+    first = next(named, given[0] if given else None)
+    value = first.expression if isinstance(first, exp.Kwarg) else first
+    name = "f" if alias is None else alias.name or "f"
+    text, is_part = "x" if value is None else as_written(value), False
+    if isinstance(value, exp.JSONExtract):
+        path = str(value.expression.sql("spark")).strip("'").removeprefix("$.")
+        text, is_part = f"{as_written(value.this)}:{path}", True
+    elif isinstance(value, exp.Anonymous) and str(value.this).lower() == "get_json_object":
+        column, path = value.expressions
+        text, is_part = f"{as_written(column)}:{path.name.removeprefix('$.')}", True
+    remedy = f"LATERAL variant_explode({text}) AS {name}"
+    if not is_part:
+        remedy = f"LATERAL explode({text}) AS {name}(value) of an array, {remedy} of a VARIANT"
+    return unsupported("FLATTEN", before + remedy)

@@ -14,7 +14,14 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
-from anabranch_planner.sql.aggregates import PLACES, function_over, holds_aggregate, windows_in
+from anabranch_contract.queries.views import FRAMED
+from anabranch_planner.sql.aggregates import (
+    PLACES,
+    WINDOWED,
+    function_over,
+    holds_aggregate,
+    windows_in,
+)
 from anabranch_planner.sql.arguments import refuse_others
 from anabranch_planner.sql.clauses.partition_totals import (
     LAST,
@@ -101,7 +108,11 @@ def _name_windows(select: exp.Select) -> None:
                         "leave one of them out",
                     )
             window.set("alias", None)
-            made.set("spec", window.args.get("spec") or made.args.get("spec"))
+            # Functions without a frame have none of the WINDOW that they share with others.
+            if WINDOWED.get(function_over(window)) in FRAMED:
+                made.set("spec", window.args.get("spec") or made.args.get("spec"))
+            else:
+                made.set("spec", window.args.get("spec"))
             for name in ("partition_by", "order", "spec"):
                 window.set(name, made.args.get(name))
     for name, window in unread.items():

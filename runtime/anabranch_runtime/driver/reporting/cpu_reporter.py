@@ -20,6 +20,7 @@ from anabranch_contract.queries.runs import query_of
 from anabranch_runtime.control import Control
 from anabranch_runtime.cpu import CpuUses, take_metered
 from anabranch_runtime.epochs.ownership import ownership
+from anabranch_runtime.expressions import user_process
 
 #: Least seconds between two reports, also as a multiple of the CPU time that a report takes.
 EVERY, REST = 1.0, 100.0
@@ -27,6 +28,8 @@ EVERY, REST = 1.0, 100.0
 MOST = 2000
 #: Module of Spark's daemon, whose forks run tasks.
 _DAEMON = "anabranch_runtime.spark.daemon"
+#: Script of the processes that call users' functions.
+_FUNCTIONS = user_process.__file__
 _Key = tuple[CpuGroup, str, tuple[str, ...]]
 
 
@@ -133,13 +136,18 @@ def _children() -> dict[str, float]:
     # Imported late, since tests limit the memory that driver and task use up to the first report.
     import psutil
 
-    found: dict[str, float] = defaultdict(float)
+    found, kinds = defaultdict[str, float](float), dict[int, str]()
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
+            command = process.cmdline()
             if process.name() == "java":
                 kind = CpuGroup.SPARK.value
+            elif _FUNCTIONS in command:
+                # Their seconds are metered where they are called.
+                kind = kinds.get(process.ppid(), "others")
             else:
-                kind = "tasks" if _DAEMON in process.cmdline() else "others"
+                kind = "tasks" if _DAEMON in command else "others"
+            kinds[process.pid] = kind
             times = process.cpu_times()
             ended = getattr(times, "children_user", 0) + getattr(times, "children_system", 0)
             found[kind] += times.user + times.system + ended

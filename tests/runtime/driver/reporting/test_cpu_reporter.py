@@ -11,12 +11,14 @@ import redis as redis_client
 
 from anabranch_contract.protocol.profile import CpuGroup, CpuReport, CpuUse
 from anabranch_contract.rest.profile import used_between
-from anabranch_runtime.cpu import metered
+from anabranch_runtime.cpu import add_called, metered
 from anabranch_runtime.driver.attempts import Job
 from anabranch_runtime.driver.reporting import cpu_reporter
 from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.expressions import user_functions
 from anabranch_runtime.task.context import BatchContext
 from tests.support.cases.states import RS
+from tests.support.functions.registered import ENVIRONMENT
 from tests.support.worlds.driven import KEYS, driver, job, publish
 
 #: Groups of the seconds of tasks.
@@ -87,6 +89,37 @@ def test_threads_beside_batches_count_for_their_streams_and_views(url: str, tmp_
     assert spent[CpuGroup.SOURCE, "R"].seconds >= 0.02
     assert spent[CpuGroup.VIEW, "q"].seconds >= 0.02
     assert spent[CpuGroup.VIEW, "q"].queries == ("q",)
+
+
+def test_users_functions_count_for_the_queries_that_call_them(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spent = list[float]()
+
+    def add(seconds: float) -> None:
+        spent.append(seconds)
+        add_called(seconds)
+
+    monkeypatch.setattr(user_functions, "add_called", add)
+    for variable, value in ENVIRONMENT.items():
+        monkeypatch.setenv(variable, value)
+    calling = "SELECT R.a, inverse(S.b + 1) AS i FROM R JOIN S ON R.a = S.a"
+    publish(url, 0, {"q": RS, "calls": calling})
+    one, reports = driver(url, tmp_path, every=50), list[TaskReport]()
+    one.run(kept(reports, 0, 1))
+    earlier = reported(url).uses
+    spent.clear()
+    for batch in range(1, 4):
+        one.run(kept(reports, batch, 150))
+    seconds = {
+        u.name: u.seconds
+        for u in used_between(earlier, reported(url).uses, {})
+        if u.queries == ("calls",)
+    }
+    assert sum(spent) > 0.02
+    assert sum(seconds.values()) > sum(spent)
+    assert seconds.keys() >= {"calls"}
+    user_functions.end_all()
 
 
 def test_uses_of_earlier_plans_lose_their_names_but_not_their_seconds(
