@@ -47,6 +47,7 @@ class ExplainIn(Closed):
         window: window of all aliases, or alias -> its window: its tuples join only tuples whose
             event time is at most this much later; null: no window.
         parameters: values of the statement's parameters (``:name``).
+        detail: ``summary`` leaves out the joint plan with all queries, as in dry runs.
     """
 
     model_config = examples(
@@ -57,6 +58,7 @@ class ExplainIn(Closed):
     dialect: Dialect = "spark"
     window: Duration | dict[str, Duration] | None = None
     parameters: Parameters | None = None
+    detail: Detail = "full"
 
 
 class DryRunIn(AssumedSettings):

@@ -151,7 +151,7 @@ function showTable(note, columns, rows) {
 async function explain() {
   const body = statement();
   const others = assumed();
-  const explained = await submit("/v1/queries:explain", "POST", body);
+  const explained = await submit("/v1/queries:explain", "POST", { ...body, detail: "summary" });
   let planned = null;
   let base = null;
   if (!explained.refused) {

@@ -10,6 +10,7 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.rest.planning.plans import (
+    Detail,
     DryRunOut,
     ExplainIn,
     ExplainOut,
@@ -26,7 +27,7 @@ from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.planning.epoch import plan_epoch, plan_jointly, problem_of
 from anabranch_service.planning.request import plan_task, read_registered
-from anabranch_service.planning.task import FULL, PlanTask
+from anabranch_service.planning.task import FULL, SUMMARY, PlanTask
 from anabranch_service.planning.what_if.dry_run import dry_run_out
 from anabranch_service.planning.what_if.explanation import explained
 from anabranch_service.presenters.missed import PartNow, missed_rows
@@ -75,9 +76,9 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
     task = await ctx.work.read(plan_task, found, ctx.store.forms, seconds)
     task = replace(task, streams={**task.streams, **reading.all_streams})
     added_queries = [one for part in reading.parts for one in part.query.planned]
-    planned, added = await ctx.work.plan(_plan_beside, task, [*added_queries, *query.planned])
-    given = {**_own(planned, name), "added_cost": added, "missed": missed}
-    return answer.model_copy(update=given)
+    new = [*added_queries, *query.planned]
+    planned = await ctx.work.plan(_plan_beside, task, new, name, body.detail)
+    return answer.model_copy(update={**planned, "missed": missed})
 
 
 def _parts(query: JoinQuery, reading: Reading) -> list[PartNow]:
@@ -93,12 +94,17 @@ def _parts(query: JoinQuery, reading: Reading) -> list[PartNow]:
     ]
 
 
-def _plan_beside(task: PlanTask, new: Sequence[JoinQuery]) -> tuple[DryRunOut, float]:
-    """Plan the task's queries and ``new`` ones jointly; returns the plan, and the cost it adds."""
-    queries = (*task.queries, *new)
-    planned = explained(plan_epoch(replace(task, queries=queries, limits=FULL)))
+def _plan_beside(
+    task: PlanTask, new: Sequence[JoinQuery], name: str, detail: Detail
+) -> dict[str, Any]:
+    """Plan the task's queries and the ``new`` ones of query ``name`` jointly; returns fields of the
+    answer.
+    """
+    queries, limits = (*task.queries, *new), FULL if detail == "full" else SUMMARY
+    planned = explained(plan_epoch(replace(task, queries=queries, limits=limits)))
     without = plan_jointly(task.queries, planned.task).plan.cost
-    return dry_run_out(planned, "full"), planned.plan.cost - without
+    out = dry_run_out(planned, detail)
+    return {**_own(planned.shown(), out, name), "added_cost": planned.plan.cost - without}
 
 
 def _understand(
@@ -182,11 +188,10 @@ def _joins(root: Node) -> list[MultiJoinOut]:
     ]
 
 
-def _own(planned: DryRunOut, name: str) -> dict[str, Any]:
+def _own(document: Mapping[str, Any], planned: DryRunOut, name: str) -> dict[str, Any]:
     """Return the probe orders of a query with their steps, the stores that it probes, and the other
     queries that use these stores.
     """
-    document: Any = planned.explain
     steps = {step["id"]: step for step in document["steps"]}
     orders = [
         {**order, "steps": [steps[number] for number in order["steps"]]}

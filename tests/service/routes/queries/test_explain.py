@@ -45,6 +45,18 @@ def test_the_same_in_other_words_costs_nothing_more(shop: Service) -> None:
     assert answer["shared_with"] == ["explained"]
 
 
+def test_a_summary_leaves_out_the_plan_of_the_other_queries(shop: Service) -> None:
+    for number in range(8):
+        sql = f"{PAIR} WHERE o.total > {number}"
+        shop.post("/v1/queries", {"id": f"pair-{number}", "sql": sql})
+    full, summary = (shop.post(PATH, {"sql": CHAIN, "detail": d}, 200) for d in ("full", "summary"))
+    assert set(summary["plan"]["explain"]) == {"totals"}
+    assert summary["plan"]["text"].count("\n") == 1 < full["plan"]["text"].count("\n")
+    assert len(summary["orders"]) == len(full["orders"]) > 0
+    assert summary["stores"]
+    assert summary["added_cost"] == pytest.approx(full["added_cost"])
+
+
 def test_a_query_that_does_not_run_is_explained_as_far_as_its_joins(shop: Service) -> None:
     sql = f"SELECT try_avg(c.part) AS n\nFROM ({CHAIN}) AS c"
     answer = shop.post(PATH, {"sql": sql}, 200)
