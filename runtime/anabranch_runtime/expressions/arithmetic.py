@@ -200,7 +200,8 @@ def _integer_mod(left: pa.Array, right: pa.Array, target: pa.DataType) -> pa.Arr
     valid = both(present(left), present(right))
     dtype = target.to_pandas_dtype()
     divisor = fixed(right, dtype)
-    # Divisors -1 (the least integer overflows) and NULLs (may be 0) become 1: also x % 1 = 0.
+    # Divisors that are -1 (the quotient of the least integer overflows) or NULL (their value may be
+    # 0) are replaced by 1: x % 1 is 0 as well.
     divisor = np.where((divisor == 0) | (divisor == -1), 1, divisor).astype(dtype)
     return with_nulls(np.fmod(fixed(left, dtype), divisor), target, valid)
 

@@ -64,9 +64,7 @@ class _Module:
         return user_process.receive(self.connection)
 
     def end(self, patience: float = 0.0) -> int:
-        """Kill the process, with its children, unless it ends within ``patience`` seconds; returns
-        its exit code.
-        """
+        """Kill the process and its children after ``patience`` seconds; return the exit code."""
         self.connection.close()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(patience)

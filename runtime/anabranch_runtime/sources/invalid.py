@@ -39,9 +39,7 @@ _FEW = 8
 def convert_values(
     column: pa.Array, kind: pa.DataType, convert: Convert
 ) -> tuple[pa.Array, NDArray[np.bool_] | None]:
-    """Convert ``column`` to ``kind``, bad values to NULL; also returns the mask of bad values
-    (None: no bad value).
-    """
+    """Convert ``column``, bad values to NULL; also return the mask of bad values (None: none)."""
     try:
         return convert(column), None
     except FAILURES:

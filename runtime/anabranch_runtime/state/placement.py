@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from anabranch_runtime.columns.arrays import Bools, Floats
 
-#: Greatest load assigned to a host, as a multiple of its share; and the multiple of its share above
-#: which, or below whose inverse, a host's load is rebalanced.
+#: Greatest load assigned to a host, as a multiple of its share; and the factor by which a host's
+#: load may exceed its share, or fall below it, before partitions are moved.
 SLACK, MOST = 1.1, 1.25
 #: Least fraction of the difference between two hosts by which a move has to reduce it.
 CLOSER = 1e-6

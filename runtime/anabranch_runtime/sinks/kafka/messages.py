@@ -185,7 +185,8 @@ def _keys(rows: pa.RecordBatch, key: Sequence[str]) -> pa.Array | None:
     kind = column.type
     if any(check(kind) for check in _PLAIN):
         return column
-    # Of these types, only times, decimals and intervals are in quotes, and they contain none.
+    # Of these types, only times, decimals and intervals are in quotes, and their texts contain no
+    # quotes.
     return pc.utf8_trim(json_values(column, rows.schema.field(key[0])), '"')
 
 
