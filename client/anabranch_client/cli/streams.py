@@ -153,7 +153,7 @@ def stream_add(
             if test:
                 return
             if found.registration is None:
-                raise UsageError("no columns", field="--column", remedy="give them by --column")
+                raise UsageError("no columns", field="--column", remedy="give --column")
             confirm(yes=yes or as_json)
             stream = client.create_stream(**_arguments(found.registration))
         else:
@@ -199,7 +199,9 @@ def source_try(
     origin = _origin(properties)
     if origin is None:
         if path is None and format is None:
-            raise UsageError("no source", field="--path", remedy="give it, --format or --from-...")
+            raise UsageError(
+                "no source", field="--path", remedy="give --path, --format, --from-..."
+            )
         origin = SourceOrigin(format or "files", str(path or format), path, {})
     source, columns = _source(origin, column, path, rows_per_batch, format, option, properties)
     options = _options_of(source, properties)
@@ -408,9 +410,9 @@ def stream_set(
 def stream_add_column(
     name: Name,
     column: Annotated[str, typer.Argument(help="Name of the column.")],
-    type: Annotated[str, typer.Argument(help="Its type, such as bigint or 'decimal(10,2)'.")],
+    type: Annotated[str, typer.Argument(help="Column type, such as bigint or 'decimal(10,2)'.")],
     default: Annotated[
-        str | None, typer.Option(help="Its value in rows read before; NULL without it.")
+        str | None, typer.Option(help="Value of the column in rows read earlier; default: NULL.")
     ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
@@ -425,7 +427,7 @@ def stream_add_column(
 def stream_widen_column(
     name: Name,
     column: Annotated[str, typer.Argument(help="Name of the column.")],
-    type: Annotated[str, typer.Argument(help="Its wider type, such as bigint after int.")],
+    type: Annotated[str, typer.Argument(help="Wider column type, such as bigint for an int.")],
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -450,7 +452,7 @@ def stream_drop_column(
 def stream_reread(
     name: Name,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Return when queries look up the new rows.")
+        bool, typer.Option("--wait", help="Wait until queries look up the new rows.")
     ] = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,

@@ -445,7 +445,7 @@ def _columns(schema: pa.Schema, field: str) -> tuple[tuple[str, str], ...]:
             raise ScenarioError(
                 f"column {column.name!r} has type {column.type}, which no stream can have",
                 field=field,
-                remedy="cast it, or leave it out of the file",
+                remedy="cast the column, or leave it out of the file",
             )
         if column.name.lower() in seen:
             raise ScenarioError(

@@ -84,7 +84,7 @@ def _nested(arrow: pa.DataType) -> str | None:
     try:
         return str(parse_type(f"{kind}<{','.join(f'{name}{of}' for name, of in inner)}>"))
     except PlannerError:
-        # This is the name of a field, or the type is nested too deeply.
+        # The text is the name of a field, or the type is nested too deeply.
         return None
 
 

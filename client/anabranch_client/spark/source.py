@@ -129,7 +129,9 @@ def _number(found: Mapping[str, str], name: str, least: int) -> int | None:
         return None
     if not text.lstrip("-").isdecimal() or int(text) < least:
         raise UsageError(
-            f"{text!r} is no whole number", field=name, remedy=f"give one of at least {least}"
+            f"{text!r} is no whole number",
+            field=name,
+            remedy=f"give a number of at least {least}",
         )
     return int(text)
 

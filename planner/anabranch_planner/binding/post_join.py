@@ -480,7 +480,7 @@ class _Splitter:
             raise QueryError(
                 "unsupported-output",
                 f"{found.type} can't be grouped by",
-                remedy="cast it to the type that you want",
+                remedy="cast the value to the type that you want",
             )
         if self._clauses.copies is None:
             require_comparable("GROUP BY or DISTINCT of", found)
@@ -533,7 +533,7 @@ class _Splitter:
             raise QueryError(
                 "type-mismatch",
                 f"the condition is of type {found.type}",
-                remedy="write a comparison",
+                remedy="write a comparison, such as x > 0",
             )
         return found
 

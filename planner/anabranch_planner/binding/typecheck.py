@@ -197,7 +197,7 @@ def _require_boolean(expr: Expr, node: Node) -> Expr:
         raise QueryError(
             "type-mismatch",
             f"{describe(node)} is used as a condition, but is of type {expr.type}",
-            remedy="compare it with something",
+            remedy="compare the value with another one, such as x <> 0",
         )
     return expr
 
@@ -409,7 +409,7 @@ def _cast(node: Node, scope: Scope) -> Expr:
             f"{inner} of type {inner.type} can't be cast to {target}",
             remedy=f"write parse_json({f'to_json({inner})' if nested else inner})"
             if target.kind is TypeKind.VARIANT
-            else "cast it by way of another type",
+            else "cast the value by way of another type",
         )
     if isinstance(inner, Literal):
         folded = cast_literal(inner, target)

@@ -106,10 +106,15 @@ def plan(
     ] = None,
     substreams: Annotated[
         int,
-        typer.Option(min=1, max=16, help="Maximum probe orders per stream, by key value; 1: one."),
+        typer.Option(
+            min=1,
+            max=16,
+            help="Maximum number of probe orders per stream (by key value).",
+        ),
     ] = 1,
     look_ahead: Annotated[
-        bool, typer.Option(help="Drop tuples without a later match early, where that pays.")
+        bool,
+        typer.Option(help="Drop tuples that no later probe can match, if it pays."),
     ] = False,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the solver.")] = 1,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Random seed.")] = 0,

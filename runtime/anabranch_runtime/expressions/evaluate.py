@@ -226,7 +226,7 @@ def _overflow(field: str) -> ColumnOverflow:
         "too-long",
         "its values are longer than 2 GiB",
         field=field,
-        remedy="shorten them: left(x, 100)",
+        remedy="shorten the values: left(x, 100)",
     )
 
 

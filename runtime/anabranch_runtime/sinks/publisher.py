@@ -170,7 +170,7 @@ class Publisher:
                 "sink-failed",
                 message,
                 field=f"queries.{query}.sink",
-                remedy="correct it and start the pipeline again: nothing is lost",
+                remedy="correct the cause and start the pipeline again: nothing is lost",
             )
 
     def parked(self) -> dict[str, int]:
@@ -221,9 +221,7 @@ class Publisher:
                 self._drain(query)
 
     def _keep_up(self, query: str) -> None:
-        """Wait for a query's deliveries to a Kafka topic, unless they fail: so batches are at most
-        one ahead of the brokers.
-        """
+        """Wait for a query's deliveries to Kafka, so that batches are at most one ahead of them."""
         while self._is_sending(query):
             time.sleep(LOOK)
             self._drain(query)
@@ -288,7 +286,8 @@ class Publisher:
                 "sink-blocked",
                 f"{MOST_WAITING} deliveries of results wait for the sink: {self.problems()[query]}",
                 field=f"queries.{query}.sink",
-                remedy="make it available and start the pipeline again, or withdraw the query",
+                remedy="make the sink available and start the pipeline again, or withdraw "
+                "the query",
             )
 
     def _drain_earlier(self, query: str) -> bool:
@@ -345,9 +344,7 @@ class Publisher:
 def local_writers(
     *, url: str, namespace: str, state: Path, access: AccessPolicy, role: str
 ) -> dict[SinkKind, Write]:
-    """Return the writers that do not need Spark; ``role`` distinguishes the processes of a
-    pipeline that write to sinks.
-    """
+    """Return the writers that do not need Spark; ``role``: process of the pipeline."""
     topics = KafkaWriter(namespace, role)
     hooks = WebhookWriter(namespace, access)
 

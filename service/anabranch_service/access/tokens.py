@@ -236,5 +236,5 @@ def _read(ident: str, text: str) -> TokenRecord:
         raise CorruptRecord(
             "corrupt-record",
             f"the record of token {ident!r} in Redis can't be read",
-            remedy="something else wrote to this namespace, or a newer version did",
+            remedy="another program, or a newer service, wrote to this namespace",
         ) from None

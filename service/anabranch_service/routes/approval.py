@@ -91,5 +91,5 @@ def _changed() -> Outdated:
         "changed-meanwhile",
         "another plan waits by now, or none",
         field="If-Match",
-        remedy="GET /v1/plan/held again, and send the ETag of that answer",
+        remedy="send GET /v1/plan/held again, and use the ETag of its answer",
     )

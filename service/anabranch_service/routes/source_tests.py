@@ -59,7 +59,7 @@ async def try_source(
     rows: Annotated[int, Query(ge=1, le=MOST_ROWS, description="Rows to show.")] = ROWS,
     propose: Annotated[
         bool,
-        Query(description="Complete the registration by the source's rows; `columns` may be {}."),
+        Query(description="Propose missing fields of the registration; `columns` may be {}."),
     ] = False,
 ) -> SourceTestOut:
     """Read a few rows of a source and check them against the stream's columns. Stores nothing.

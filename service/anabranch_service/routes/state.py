@@ -40,7 +40,9 @@ async def get_store(
     ctx: Ctx,
     response: Response,
     store: Annotated[str, Path(description="Name of the store in GET /v1/state.", min_length=1)],
-    epochs: Annotated[int, Query(ge=0, le=KEPT, description="Newest epochs of its history.")] = 30,
+    epochs: Annotated[
+        int, Query(ge=0, le=KEPT, description="Number of epochs in the history.")
+    ] = 30,
 ) -> StoreDetailOut:
     """One store with its segments, the probes that read it, and its last epochs."""
     report = await _report(ctx)

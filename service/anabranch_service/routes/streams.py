@@ -83,7 +83,7 @@ async def add_stream(
     response: Response,
     wait: Annotated[
         float,
-        Query(ge=0, le=30, description="Seconds to wait for the first read of its source."),
+        Query(ge=0, le=30, description="Seconds to wait for the first read of the source."),
     ] = TRIAL_SECONDS,
 ) -> StreamOut:
     """Register a stream. If the name is taken, the answer is 200 if the definitions are equal, else
@@ -145,9 +145,11 @@ async def _add(ctx: Context, record: StreamRecord) -> StreamRecord | None:
 async def list_streams(
     ctx: Ctx,
     limit: Annotated[int | None, Query(ge=1, le=1000, description="Streams per page.")] = None,
-    cursor: Annotated[QueryName | None, Query(description="Begin after this stream.")] = None,
+    cursor: Annotated[
+        QueryName | None, Query(description="Stream after which the page begins.")
+    ] = None,
     parts: Annotated[
-        bool, Query(description="With the rows of subqueries that are queries of their own.")
+        bool, Query(description="Include the streams of subqueries that run as separate queries.")
     ] = False,
 ) -> StreamList:
     """All streams in order of names; with ``limit`` or ``cursor``, a page of them."""
@@ -434,7 +436,7 @@ def _changes(body: StreamIn) -> ChangeFormat | None:
             "changes-without-kind",
             f"{name} is of kind {body.kind}, whose rows neither insert nor delete",
             field="changes",
-            remedy="give kind changes or upsert, or leave it out",
+            remedy="give kind changes or upsert, or leave changes out",
         )
     given = given or ChangesIn()
     operation = given.operation
@@ -463,7 +465,7 @@ def _changes(body: StreamIn) -> ChangeFormat | None:
             "null-deletes-without-values",
             f"{name} has no rows whose values beside a key are NULL",
             field="changes.null_deletes",
-            remedy="leave it out; it is for kind upsert, with columns beside the key",
+            remedy="leave null_deletes out: it is for kind upsert, with columns beside the key",
         )
     # The form of rows in a table of a lake is fixed, so these sources are left out.
     parts = [p for p in (source, source.then) if p and not (source.then and p.format in LAKE)]
@@ -589,7 +591,7 @@ def _kept(body: StreamIn) -> dict[str, Any]:
             f"{kind} {body.name!r} can't have a retention: all of its rows are kept, or the last "
             "of each key",
             field="retention",
-            remedy="leave it out; key names the columns of its key",
+            remedy="leave retention out; key names the columns of its key",
         )
     latest = tuple(body.key or ()) if kind is StreamKind.TABLE else ()
     return {"latest": latest, "retain": _retain(body.retain or "all")}
@@ -619,7 +621,8 @@ def _check_kept(record: StreamRecord, changes: Mapping[str, Any]) -> None:
                 f"{record.name!r} is of kind {record.kind}, which keeps all of its rows, or the "
                 "last of each key",
                 field="retain" if field == "retain" else f"retention.{field}",
-                remedy="leave it out; delete and register the table again to give it another key",
+                remedy="leave retention out; to change the key, delete the table and "
+                "register it again",
             )
 
 

@@ -33,7 +33,7 @@ def _run(kernel: Callable[..., pa.Array], text: pa.Array, **options: Any) -> pa.
         raise ExpressionError(
             "bad-pattern",
             f"the regular expression {options['pattern']!r} is not supported: {error}",
-            remedy="write a shorter one",
+            remedy="write a shorter regular expression",
         ) from error
 
 

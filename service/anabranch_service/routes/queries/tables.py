@@ -60,16 +60,18 @@ async def table_rows(
     name: RunPath,
     ctx: Ctx,
     batch: Annotated[
-        int | None, Query(ge=-1, description="Read as of this batch; default: the newest.")
+        int | None,
+        Query(ge=-1, description="Read the table as of this batch; default: the newest batch."),
     ] = None,
     changes: Annotated[
-        bool, Query(description="Results as the sink has them, instead of the table.")
+        bool, Query(description="Return the results as the sink has them, instead of the table.")
     ] = False,
     after: Annotated[
         int | None, Query(ge=-2, description="Only results of batches after this one.")
     ] = None,
     limit: Annotated[
-        int | None, Query(ge=0, description="Most rows; 0: only the columns. Default: all.")
+        int | None,
+        Query(ge=0, description="Maximum number of rows; 0: only the columns. Default: all rows."),
     ] = None,
 ) -> StreamingResponse:
     """The rows of a query's table or, with `changes` or `after`, its results, as an Arrow IPC
