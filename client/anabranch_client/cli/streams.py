@@ -140,7 +140,7 @@ def stream_add(
     origin = _origin(properties)
     source, columns = _source(origin, column, path, rows_per_batch, format, option, properties)
     if then:
-        source = {**(source or {}), "then": {"format": "kafka", "options": _options(then)}}
+        source = {**(source or {}), "then": {"format": "kafka", "options": _source_options(then)}}
     name = _name(name, origin)
     if not columns and not origin and format != "postgres":
         raise UsageError("no columns", field="--column", remedy="give --column or --path")
@@ -274,7 +274,7 @@ def _source(
     """The source that options name, and its columns (of Parquet files, from their schema); options
     of the source are removed from ``properties``."""
     columns = [_column(text) for text in column or ()]
-    options = _options(option or [])
+    options = _source_options(option or [])
     if origin is not None and format is None and path is None:
         format, path, options = origin.format, origin.path, {**origin.options, **options}
     where = None if path is None else str(path.resolve())
@@ -324,7 +324,7 @@ def _arguments(registration: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "columns": columns, **registration.get("retention", {})}
 
 
-def _options(texts: list[str]) -> dict[str, str]:
+def _source_options(texts: list[str]) -> dict[str, str]:
     for text in texts:
         if "=" not in text:
             raise UsageError(

@@ -104,10 +104,10 @@ class SourceOptions:
             found.get("url") or os.environ.get(_URL_VARIABLE) or DEFAULT_URL,
             found.get("tokenFile"),
             _flag(found, "changes"),
-            _number(found, "asOfBatch", -1),
-            _number(found, "startingBatch", 0),
-            _number(found, "maxBatchesPerTrigger", 1),
-            _number(found, "numPartitions", 1) or 1,
+            _number_option(found, "asOfBatch", -1),
+            _number_option(found, "startingBatch", 0),
+            _number_option(found, "maxBatchesPerTrigger", 1),
+            _number_option(found, "numPartitions", 1) or 1,
         )
 
     def client(self) -> Client:
@@ -123,7 +123,7 @@ def _flag(found: Mapping[str, str], name: str) -> bool:
     return text == "true"
 
 
-def _number(found: Mapping[str, str], name: str, least: int) -> int | None:
+def _number_option(found: Mapping[str, str], name: str, least: int) -> int | None:
     text = found.get(name)
     if text is None:
         return None
@@ -167,11 +167,11 @@ def spark_schema(columns: Sequence[OutputInfo]) -> str:
 
 
 def _type(text: str) -> str:
-    return "void" if text == "void" else _known(parse_type(text))
+    return "void" if text == "void" else _known_ddl(parse_type(text))
 
 
-def _known(kind: DataType) -> str:
-    inner = [_known(of) for _, of in kind.fields]
+def _known_ddl(kind: DataType) -> str:
+    inner = [_known_ddl(of) for _, of in kind.fields]
     if kind.kind is TypeKind.STRUCT:
         names = [name.replace("`", "``") for name, _ in kind.fields]
         pairs = zip(names, inner, strict=True)

@@ -397,11 +397,11 @@ class _Splitter:
                     raise unsupported("OFFSET without LIMIT", "give a LIMIT")
             return None
         with at(clauses.limit):
-            return _count(clauses.limit, "LIMIT")
+            return _row_count(clauses.limit, "LIMIT")
 
     def _offset(self) -> int:
         offset = self._clauses.offset
-        return 0 if offset is None else _count(offset, "OFFSET")
+        return 0 if offset is None else _row_count(offset, "OFFSET")
 
     # --- names -------------------------------------------------------------------------------
 
@@ -663,7 +663,7 @@ def _ordinal(node: Node, count: int) -> int:
     return int(text) - 1
 
 
-def _count(node: Node, what: str) -> int:
+def _row_count(node: Node, what: str) -> int:
     text = str(node.this) if isinstance(node, exp.Literal) and not node.is_string else ""
     if not text.isdecimal() or int(text) > 10**9:
         raise QueryError(

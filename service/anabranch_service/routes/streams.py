@@ -194,7 +194,7 @@ async def patch_stream(
         changes["idle_timeout"] = _idle_timeout(body.idle_timeout)
     for field in AHEAD:
         if getattr(body, field) is not None:
-            changes[field] = _ahead(getattr(body, field), field)
+            changes[field] = _ahead_bound(getattr(body, field), field)
     if "retention" in body.model_fields_set:
         changes |= _retention(body.retention)
     if body.retain is not None:
@@ -409,7 +409,7 @@ def read_stream(body: StreamIn, settings: ServiceSettings) -> StreamRecord:
         name=body.name,
         columns=tuple(columns),
         event_time=body.event_time,
-        lateness=_lateness(body),
+        lateness=_stream_lateness(body),
         idle_timeout=_idle_timeout(body.idle_timeout),
         **body.model_dump(include=PROPERTIES),
         **_bounds_ahead(body),
@@ -503,7 +503,7 @@ def _with_operation(columns: list[ColumnRecord], name: str) -> list[ColumnRecord
     return columns
 
 
-def _lateness(body: StreamIn) -> int | None:
+def _stream_lateness(body: StreamIn) -> int | None:
     text = body.lateness
     if text is not None and text.strip().lower() == "unbounded":
         return None
@@ -525,16 +525,16 @@ def _bounds_ahead(body: StreamIn) -> dict[str, int | None]:
     """Return the bounds on event times in the future for a new stream. With a watermark there are
     defaults: a single tuple of the far future would move the watermark past all others.
     """
-    bounded = body.event_time is not None and _lateness(body) is not None
+    bounded = body.event_time is not None and _stream_lateness(body) is not None
     given = {field: getattr(body, field) for field in AHEAD}
     return {
-        field: _ahead(default if given[field] is None else given[field], field)
+        field: _ahead_bound(default if given[field] is None else given[field], field)
         for field, default in AHEAD.items()
         if bounded or given[field] is not None
     }
 
 
-def _ahead(text: str, field: str) -> int | None:
+def _ahead_bound(text: str, field: str) -> int | None:
     if text.strip().lower() == "unbounded":
         return None
     return read_positive(
