@@ -7,7 +7,7 @@ worker, one task, results counted. R has ten times the others' rate. After ``--b
 without intermediate results the optimiser's plan for these rates takes over, in which R's tuples
 probe S-T-U. Then either its past is left to coverage, or it is computed in slices, in the same
 batches. The plan without intermediate results goes on in a third run, for comparison. The runs
-take turns; they are compared by CPU time per batch, so that other programs don't count, and always
+alternate; they are compared by CPU time per batch, so that other programs don't count, and always
 in the same batch, because batches find more and more.
 
 ``during`` and ``after`` are the batches in which the past is computed and the batches that follow,
@@ -184,7 +184,7 @@ def plans(size: Size) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
 
 
 def measure(size: Size, folder: Path, url: str, rounds: int) -> dict[str, Any]:
-    """The figures over ``rounds`` rounds, in which the runs take turns."""
+    """The figures over ``rounds`` rounds, in which the runs alternate."""
     rules, decided = plans(size)
     found: dict[str, list[float]] = {name: [] for name in (*_RATIOS, "coverage")}
     slices: list[int] = []

@@ -3,7 +3,7 @@
 ``python -m benchmarks.statistics_cost [--json] [--scale 0.1] [--batches 16] [--rounds 7]``
 
 The real driver and worker, one task, no Spark: its cost would only make the share smaller. Both
-sides run by the same rulesets, so they do the same joins; they take turns. They are compared by CPU
+sides run by the same rulesets, so they do the same joins; they alternate. They are compared by CPU
 time around every batch: reading, storing, probing, writing, folding, the manifest, and the report
 at each epoch's end. ``tpch`` is the five joins of ``benchmarks.throughput``: no event time, 33 key
 sketches. ``events`` is a windowed join of three streams out of order: delays too.
@@ -261,7 +261,7 @@ def _blocks(workload: Workload, batch: int, batches: int) -> list[Block]:
 
 
 def measure(workload: Workload, home: Path, url: str, batches: int, rounds: int) -> dict[str, Any]:
-    """The cost of collecting over ``rounds`` rounds, in which both sides take turns."""
+    """The cost of collecting over ``rounds`` rounds, in which both sides alternate."""
     run(workload, home, url, batches, collect=True)
     shares, within, later, plain, sizes = [], [], [], [], (0, 0)
     half = batches // 2

@@ -7,7 +7,7 @@ Hosts are executors with a core and a directory each, on one machine (Spark's
 benchmark measures the cost of more hosts: CPU time of all processes, the time of a batch, bytes
 sent between hosts, and bytes stored by each. Six queries join three of ten streams each
 (``benchmarks.runtime.workload``). Small batches have ten rows of each stream, large ones ``--rows``
-of all streams together. Numbers of hosts take turns. All results are compared with DuckDB's.
+of all streams together. Numbers of hosts alternate. All results are compared with DuckDB's.
 """
 
 from __future__ import annotations

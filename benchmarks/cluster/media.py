@@ -6,7 +6,7 @@ In a round each task sends `--sizes` bytes to each of the others and reads what 
 Flight, all rounds are within one barrier stage, and a round ends with an all-gather at the driver
 (`anabranch_runtime.exchange`). With the shuffle, a round is a stage: rows go through the JVM of
 their executor into files, and from there to the next stage's task. Spark's ``local-cluster`` runs
-the executors, on one machine, so bytes go through the loopback interface. Both take turns. CPU
+the executors, on one machine, so bytes go through the loopback interface. Both alternate. CPU
 time is that of all processes. A round of Flight without data is only the all-gather.
 
 *Compression* would cost CPU time of sender and receiver and save bytes. It is measured with 20,000

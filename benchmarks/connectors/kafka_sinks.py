@@ -1,7 +1,7 @@
 """A join of TPC-H with 100,000 results a batch, written to Parquet files and to a Kafka topic,
 whose messages have headers or none.
 
-Runs take turns, have the same batches, and their results are compared with DuckDB's; a reader of
+Runs alternate, have the same batches, and their results are compared with DuckDB's; a reader of
 committed messages reads the topic. A broker of one node runs on the same machine.
 """
 

@@ -7,7 +7,7 @@ The real planner, driver and worker run in one process, without Spark. *One key*
 joins of `benchmarks.throughput`. *TPC-DS* has three joins of sales, returns, customers and items,
 by item and by customer; rows are shuffled, and a row's position in its stream is its event time.
 Each workload has eight batches of equal size, and every epoch of two batches is planned with the
-statistics of the one before; the first two epochs are left out. Runs take turns: one substream
+statistics of the one before; the first two epochs are left out. Runs alternate: one substream
 (*kind*) or at most four, one partition per store or four, one task or two (threads of one process).
 DuckDB counts the expected results.
 

@@ -9,7 +9,7 @@ ever reads its rows with that value.
 
 *none*: no intermediate result may be kept. *whole*: the planner knows neither frequent values nor
 measured steps, so it keeps one as a whole. *partial*: the service's normal plan. First come two
-epochs of two batches, then eight batches are measured. The three take turns; all must have DuckDB's
+epochs of two batches, then eight batches are measured. The three alternate; all must have DuckDB's
 number of results. *rows* are rows of intermediate results at the end, *work* is the number of
 probes and matches of all steps, including maintenance of intermediate results.
 """
@@ -47,7 +47,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Figures by rows and side; sides take turns."""
+    """Figures by rows and side; sides alternate."""
     found = []
     for rows in options.rows:
         workload = _workload(rows)

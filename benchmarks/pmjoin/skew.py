@@ -12,7 +12,7 @@ frequent values move with every epoch. `equal`: each value has the same frequenc
 `different`. First come two epochs of two batches, planned with no or few statistics; their batches
 have 100,000 tuples, or as many as the measured ones if these are larger. Then four batches are
 measured (two where batches have a million tuples or results are most). Runs with different numbers
-of substreams (*kinds*) take turns; all must have DuckDB's number of results.
+of substreams (*kinds*) alternate; all must have DuckDB's number of results.
 
 *work* is the number of probes and matches of all steps, *time* the run time of the measured
 batches, and *CPU* their CPU time plus that of planning: all as ratios to one order for all tuples.
@@ -161,7 +161,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Figures by workload and number of kinds, which take turns."""
+    """Figures by workload and number of kinds, which alternate."""
     rows = []
     for skew in SKEWS:
         if skew.heavy in options.heavy and skew.size in options.sizes:

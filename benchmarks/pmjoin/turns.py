@@ -1,4 +1,4 @@
-"""Runs of a workload by several settings, which take turns: what slows a machine down slows all."""
+"""Runs of a workload by several settings, which alternate: what slows a machine down slows all."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ from benchmarks.report.grids import Grid
 #: Queries that stay where none comes or goes.
 STEADY = 5
 WINDOW, LATENESS = "10 seconds", "5 seconds"
-#: Seconds between two files, the parts of streams that take turns, and seconds whose rows
+#: Seconds between two files, the parts of streams that alternate, and seconds whose rows
 #: :data:`~.batches.VALUES` are meant for.
 TICK, TURNS, SPAN = 1.0, 4, 2.0
 #: Seconds between two samples, and the part of the time that is left out.
@@ -160,7 +160,7 @@ def _epoch(pipeline: Pipeline) -> int:
 
 
 class _Feeder(threading.Thread):
-    """Writes files with rows of now; streams take turns."""
+    """Writes files with rows of now; streams alternate."""
 
     def __init__(self, home: Path, names: Sequence[str], rate: float) -> None:
         super().__init__(name="feeder", daemon=True)

@@ -5,7 +5,7 @@
 The real planner, driver and tasks in this process, without Spark and the service. All pipelines of
 a level run the same queries over the same rows, and differ in their sinks: results are counted
 (``count``), written to result files, or appended to a Redis Stream; each batch by itself, or
-gathered into groups of ``every`` batches. They take turns batch by batch. CPU of the driver
+gathered into groups of ``every`` batches. They alternate batch by batch. CPU of the driver
 includes the groups.
 """
 

@@ -69,7 +69,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """All experiments; in each, the two systems take turns."""
+    """All experiments; in each, the two systems alternate."""
     found = []
     for experiment in options.experiments:
         streams = generate(made(home / experiment), experiment, options)

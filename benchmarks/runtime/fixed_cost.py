@@ -2,7 +2,7 @@
 
 Two pipelines exist at once, with the same Spark settings, over the same ten recorded streams (one
 multiplexed source) with one row per batch each: the system with its queries, and a ``foreachBatch``
-with one trivial ``mapInArrow`` (``trivial``). They take turns, a block of batches each; the waiting
+with one trivial ``mapInArrow`` (``trivial``). They alternate in blocks of batches; the waiting
 one is stopped (SIGSTOP), so that it costs the other nothing. A cycle is the time from one commit to
 the next within a block, without the first of each block.
 """

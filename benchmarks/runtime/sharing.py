@@ -5,7 +5,7 @@ stores, so a tuple is stored once per query that reads its stream, and queries s
 the input is read once for all (the paper's independent queries read it once each), and all run in
 one system, so the comparison favours ``individual``. ``shared`` has the same plans, but equal
 stores are kept once and equal steps are executed once. ``clash`` chooses plans for all queries
-together. The three take turns in every round. A batch's time is from the commit before to its own,
+together. The three alternate in every round. A batch's time is from the commit before to its own,
 without the time at the beginning of an epoch (the wait for the planner, in step mode).
 
 The ten queries join by foreign keys, over the relations of the paper's Figure 7a. *Random* sets are

@@ -1,12 +1,12 @@
 """Cost of updates, in the runtime without Spark (:mod:`benchmarks.engine`); CPU of all processes.
 
 ``others``: one row with one result is updated while other rows have a million results, which a view
-has as groups. An upsert (whose delete the engine makes) and the delete and insert that say the same
-take turns. ``own``: one row with a million results is updated, so that twice as many changes are
-written, between two updates of another row; ``memory`` is what the process allocates meanwhile,
-looked at every 2 ms, with ``--memory`` as limit of a host. ``state``: rows of many keys are updated
-at random, and rows and bytes of the store, and bytes of a view's table, are taken after every
-batch. All results are compared with the drawn rows.
+has as groups. An upsert (whose delete the engine makes) alternates with an equivalent delete and
+insert. ``own``: one row with a million results is updated, so that twice as many changes are
+written, between two updates of another row; ``memory`` is the memory that the process allocates
+meanwhile, sampled every 2 ms, with ``--memory`` as limit of a host. ``state``: rows of many keys
+are updated at random; rows and bytes of the store, and bytes of a view's table, are measured after
+every batch. All results are compared with the drawn rows.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def _seconds(work: Callable[[], Any]) -> float:
 
 
 def _nanoseconds(works: dict[str, Callable[[], Any]], per: int, rounds: int) -> dict[str, float]:
-    """Median nanoseconds of each work over ``per`` items; they take turns."""
+    """Median nanoseconds of each work over ``per`` items; they alternate."""
     for work in works.values():
         work()
     spent = {name: [] for name in works}

@@ -3,7 +3,7 @@
 ``python -m benchmarks.state.operations [--json]``
 
 Each backend stores the same rows of 48 bytes (an int64 key that few rows share, five numbers),
-inserted in batches, each of them committed. Then batches of probes take turns among the backends; a
+inserted in batches, each of them committed. Then batches of probes alternate among the backends; a
 probe's rows are found and all their columns gathered. ``miss`` probes with keys that no row has; in
 ``rocksdb`` this is one call that Bloom filters answer, so mostly the cost of calls from Python.
 ``expire`` expires a tenth of the rows and commits, once. Backends really remove rows at different

@@ -49,7 +49,7 @@ Reasons for missed targets:
 - *Hits against RocksDB.* Half of a hit's time is spent on matching, half on gathering six columns
   of rows that are scattered over their segments; RocksDB has each row in one place. In larger
   batches matching is cheaper per probe.
-- *Misses where state does not fit.* Batches of hits and of misses take turns. Gathering all columns
+- *Misses where state does not fit.* Batches of hits and of misses alternate. Gathering all columns
   of ten thousand rows reads most pages of the state, so the filters have been evicted when the next
   misses need them; in a series of misses alone they stay in memory.
 - *Space amplification at its peak.* Merged segments stay until the commit that names the result of

@@ -71,7 +71,9 @@ def parse_duration(text: str) -> int:
     total = _parse_iso(stripped) if re.match(r"[+-]?P", stripped, re.I) else _parse_pairs(stripped)
     if abs(total) > _LIMIT:
         raise QueryError(
-            "bad-duration", f"duration {text!r} is too long", remedy="leave it out: no bound"
+            "bad-duration",
+            f"duration {text!r} is too long",
+            remedy="leave the duration out for no bound",
         )
     return total
 

@@ -57,14 +57,15 @@ def main(arguments: list[str] | None = None) -> int:
         type=_seconds_of_period,
         default=environ.get("ANABRANCH_INTERIM_SECONDS", "3"),
         metavar="SECONDS",
-        help="length of a period of interim measurements, 0.1 to 3600",
+        help="length of a period of interim measurements in seconds, 0.1 to 3600",
     )
     parser.add_argument(
         "--revise-batches",
         type=_batches,
         default=None,
         metavar="BATCHES",
-        help="in step mode, number of batches after which the driver waits for revised rules",
+        help="in step mode, number of batches after which the driver waits for a revision "
+        "of the rules",
     )
     parser.add_argument("--mode", type=Mode, choices=list(Mode), default=Mode.LIVE)
     parser.add_argument(

@@ -80,9 +80,7 @@ def add_metered(group: CpuGroup, name: str, seconds: float) -> None:
 
 
 def divide(group: CpuGroup, name: str, among: Sequence[str], seconds: float) -> None:
-    """Divide ``seconds``, which :func:`metered` has counted for ``name``, equally ``among`` names
-    of the group.
-    """
+    """Divide ``seconds``, counted by :func:`metered`, equally ``among`` names of the group."""
     with _lock:
         _threads[group, name] -= seconds
         for one in among:

@@ -257,9 +257,9 @@ class ServiceSettings:
         for name in OPTIONS:
             text = environ.get(ENV_PREFIX + name.upper())
             if text is not None:
-                values[name] = _convert(name, text)
+                values[name] = _convert_option(name, text)
             if given.get(name) is not None:
-                values[name] = _convert(name, given[name])
+                values[name] = _convert_option(name, given[name])
         access = AccessPolicy.read(environ, given, os.path.realpath)
         return ServiceSettings().changed(**values, access=access)
 
@@ -313,7 +313,7 @@ def own_address(settings: ServiceSettings) -> str:
     return f"{socket.gethostname()}/{settings.host}:{settings.port}"
 
 
-def _convert(name: str, value: Any) -> Any:
+def _convert_option(name: str, value: Any) -> Any:
     kind = type(OPTIONS[name].default)
     try:
         return kind(value)

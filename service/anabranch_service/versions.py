@@ -66,5 +66,5 @@ def check_tag(newest: str, wanted: str | None) -> None:
             "changed-meanwhile",
             "it is no longer the version that If-Match names",
             field="If-Match",
-            remedy="GET it again, and send the ETag of that answer",
+            remedy="send GET again, and use the ETag of its answer",
         )

@@ -139,7 +139,7 @@ def common(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", is_eager=True, callback=_version, help="Show the versions, and end."
+            "--version", is_eager=True, callback=_version, help="Show the versions, and exit."
         ),
     ] = False,
 ) -> None:

@@ -68,7 +68,7 @@ def apply(
     if as_json:
         print_json({"dry_run": dry_run, "actions": actions})
     else:
-        typer.echo(_summary(list(actions.values()), dry_run=dry_run))
+        typer.echo(_apply_summary(list(actions.values()), dry_run=dry_run))
 
 
 def _bodies(declared: Declaration) -> dict[str, dict[str, Any]]:
@@ -129,7 +129,7 @@ def _not_declared(client: Client, owner: str, bodies: dict[str, dict[str, Any]])
     return list(others())
 
 
-def _summary(actions: list[str], *, dry_run: bool) -> str:
+def _apply_summary(actions: list[str], *, dry_run: bool) -> str:
     would = "would be " if dry_run else ""
     parts = [
         f"{actions.count(action)} {would}{action}"

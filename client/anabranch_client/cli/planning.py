@@ -94,7 +94,11 @@ def epoch_show(
 def epoch_diff(
     first: Annotated[
         int | None,
-        typer.Argument(min=0, help="The earlier epoch; alone: the later one.", show_default=False),
+        typer.Argument(
+            min=0,
+            help="The earlier epoch; without SECOND, the later one.",
+            show_default=False,
+        ),
     ] = None,
     second: Annotated[
         int | None, typer.Argument(min=0, help="The later epoch.", show_default=False)
@@ -119,7 +123,7 @@ def epoch_diff(
 
 @epochs.command("statistics")
 def epoch_statistics(
-    number: Annotated[int, typer.Argument(min=0, help="An epoch that has ended.")],
+    number: Annotated[int, typer.Argument(min=0, help="Number of an epoch that has ended.")],
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -257,7 +261,7 @@ def plan_dry_run(
         list[str] | None, typer.Option(help="stream=duration, or stream=none (repeatable).")
     ] = None,
     summary: Annotated[
-        bool, typer.Option("--summary", help="Leave out the plan, and cut long lists.")
+        bool, typer.Option("--summary", help="Omit the plan, and shorten long lists.")
     ] = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,

@@ -72,7 +72,7 @@ _Freshness = Annotated[
 ]
 CommitInterval = Annotated[
     str | None,
-    typer.Option(help="Time for which results are gathered into one file or delivery."),
+    typer.Option(help="Interval whose results are gathered into one file or delivery."),
 ]
 _Completeness = Annotated[
     str | None,
@@ -132,7 +132,7 @@ def query_add(
             raise UsageError(
                 f"{file} has queries with names of their own",
                 field="--name" if name is not None else "--structured",
-                remedy="leave it out: the file defines the queries to register",
+                remedy="leave this option out: the file defines the queries to register",
             )
         from anabranch_client.declared.declaration import read_declaration
 
@@ -206,17 +206,20 @@ def query_preview(
 def query_list(
     find: Annotated[
         str | None,
-        typer.Option(help="A text in the name, title, owner, a tag or the statement."),
+        typer.Option(help="Only queries with this text in name, title, owner, tag or SQL."),
     ] = None,
     stream: Annotated[
-        list[str] | None, typer.Option(help="Only queries that read this stream (repeatable: all).")
+        list[str] | None,
+        typer.Option(help="Only queries that read this stream; repeated: all of the streams."),
     ] = None,
     status: Annotated[
-        list[str] | None, typer.Option(help="Only queries in this state (repeatable: any).")
+        list[str] | None,
+        typer.Option(help="Only queries in this state; repeated: in any of the states."),
     ] = None,
     owner: Annotated[str | None, typer.Option(help="Only queries of this owner.")] = None,
     tag: Annotated[
-        list[str] | None, typer.Option(help="Only queries with this tag (repeatable: all).")
+        list[str] | None,
+        typer.Option(help="Only queries with this tag; repeated: with all of the tags."),
     ] = None,
     limit: Annotated[
         int | None,
@@ -343,7 +346,7 @@ def sink_document(
     if form is None:
         if options or path:
             raise UsageError(
-                "options without a sink", field="--sink-format", remedy="say what writes the sink"
+                "options without a sink", field="--sink-format", remedy="give --sink-format"
             )
         return gathered or None
     given: dict[str, str] = {}

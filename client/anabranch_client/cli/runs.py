@@ -89,7 +89,7 @@ def _effect(client: Client, name: str, body: Mapping[str, Any]) -> str:
 def query_rm(
     name: Name,
     cascade: Annotated[
-        bool, typer.Option("--cascade", help="Withdraw the queries that read it, too.")
+        bool, typer.Option("--cascade", help="Also withdraw the queries that read this query.")
     ] = False,
     yes: Yes = False,
     url: Url = DEFAULT_URL,
@@ -123,7 +123,7 @@ def query_history(
     last: Annotated[
         int, typer.Option(min=1, max=1440, help="Number of minutes to show, at most a day.")
     ] = 1440,
-    minutes: Annotated[int, typer.Option(min=1, max=240, help="Minutes of a row.")] = 60,
+    minutes: Annotated[int, typer.Option(min=1, max=240, help="Minutes per row.")] = 60,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:

@@ -128,7 +128,7 @@ def read_document(path: Path | None) -> dict[str, Any] | None:
         document = json.loads(read_utf8(path, "--structured"))
     except ValueError as cause:
         raise UsageError(
-            f"{path} is not JSON: {cause}", field="--structured", remedy="correct it there"
+            f"{path} is not JSON: {cause}", field="--structured", remedy="correct the file there"
         ) from cause
     if not isinstance(document, dict):
         raise UsageError(f"{path} is not a JSON object", field="--structured", remedy="correct it")

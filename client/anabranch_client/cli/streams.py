@@ -140,7 +140,7 @@ def stream_add(
     origin = _origin(properties)
     source, columns = _source(origin, column, path, rows_per_batch, format, option, properties)
     if then:
-        source = {**(source or {}), "then": {"format": "kafka", "options": _options(then)}}
+        source = {**(source or {}), "then": {"format": "kafka", "options": _source_options(then)}}
     name = _name(name, origin)
     if not columns and not origin and format != "postgres":
         raise UsageError("no columns", field="--column", remedy="give --column or --path")
@@ -153,7 +153,7 @@ def stream_add(
             if test:
                 return
             if found.registration is None:
-                raise UsageError("no columns", field="--column", remedy="give them by --column")
+                raise UsageError("no columns", field="--column", remedy="give --column")
             confirm(yes=yes or as_json)
             stream = client.create_stream(**_arguments(found.registration))
         else:
@@ -199,7 +199,9 @@ def source_try(
     origin = _origin(properties)
     if origin is None:
         if path is None and format is None:
-            raise UsageError("no source", field="--path", remedy="give it, --format or --from-...")
+            raise UsageError(
+                "no source", field="--path", remedy="give --path, --format, --from-..."
+            )
         origin = SourceOrigin(format or "files", str(path or format), path, {})
     source, columns = _source(origin, column, path, rows_per_batch, format, option, properties)
     options = _options_of(source, properties)
@@ -272,7 +274,7 @@ def _source(
     """The source that options name, and its columns (of Parquet files, from their schema); options
     of the source are removed from ``properties``."""
     columns = [_column(text) for text in column or ()]
-    options = _options(option or [])
+    options = _source_options(option or [])
     if origin is not None and format is None and path is None:
         format, path, options = origin.format, origin.path, {**origin.options, **options}
     where = None if path is None else str(path.resolve())
@@ -322,7 +324,7 @@ def _arguments(registration: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "columns": columns, **registration.get("retention", {})}
 
 
-def _options(texts: list[str]) -> dict[str, str]:
+def _source_options(texts: list[str]) -> dict[str, str]:
     for text in texts:
         if "=" not in text:
             raise UsageError(
@@ -408,9 +410,9 @@ def stream_set(
 def stream_add_column(
     name: Name,
     column: Annotated[str, typer.Argument(help="Name of the column.")],
-    type: Annotated[str, typer.Argument(help="Its type, such as bigint or 'decimal(10,2)'.")],
+    type: Annotated[str, typer.Argument(help="Column type, such as bigint or 'decimal(10,2)'.")],
     default: Annotated[
-        str | None, typer.Option(help="Its value in rows read before; NULL without it.")
+        str | None, typer.Option(help="Value of the column in rows read earlier; default: NULL.")
     ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
@@ -425,7 +427,7 @@ def stream_add_column(
 def stream_widen_column(
     name: Name,
     column: Annotated[str, typer.Argument(help="Name of the column.")],
-    type: Annotated[str, typer.Argument(help="Its wider type, such as bigint after int.")],
+    type: Annotated[str, typer.Argument(help="Wider column type, such as bigint for an int.")],
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -450,7 +452,7 @@ def stream_drop_column(
 def stream_reread(
     name: Name,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Return when queries look up the new rows.")
+        bool, typer.Option("--wait", help="Wait until queries look up the new rows.")
     ] = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,

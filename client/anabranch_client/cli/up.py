@@ -94,7 +94,8 @@ def up(
         ),
     ] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Start it in the background; return when it is ready.")
+        bool,
+        typer.Option("--wait", help="Start in the background; return when all is ready."),
     ] = False,
     timeout: Annotated[
         float, typer.Option(min=1, help="Seconds that --wait waits.", show_default=True)

@@ -106,7 +106,7 @@ def read_declaration(path: Path, common: Mapping[str, Any] | None = None) -> Dec
         read = _of_json_lines if suffix == ".jsonl" else _of_sql
         found = Declaration(path, text, tuple(read(path, text, common)))
     if not found.queries:
-        raise UsageError(f"{path} declares no queries", remedy="write one at least")
+        raise UsageError(f"{path} declares no queries", remedy="write at least one query")
     _check_names(found)
     return found
 

@@ -24,10 +24,10 @@ _SECONDS = 5.0
 
 def check_redis(url: str | None) -> Finding:
     """Check that the server at ``url`` answers; if None, that the embedded server starts."""
-    return _embedded() if url is None else _given(url)
+    return _check_embedded() if url is None else _check_given(url)
 
 
-def _embedded() -> Finding:
+def _check_embedded() -> Finding:
     with tempfile.TemporaryDirectory(prefix="anabranch-doctor-") as folder:
         home = Path(folder)
         try:
@@ -45,7 +45,7 @@ def _embedded() -> Finding:
     return Finding(_CHECK, Verdict.OK, f"embedded {name} {version} starts", facts=facts)
 
 
-def _given(url: str) -> Finding:
+def _check_given(url: str) -> Finding:
     where = masked(url)
     try:
         name, version, info = _asked(url)

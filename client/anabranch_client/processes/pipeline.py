@@ -251,7 +251,7 @@ class Pipeline:
 
     def wait_for_runtime(self) -> None:
         """Wait until the runtime has reported that it works."""
-        wait_for("starting the runtime", self._alive, self._runtime(), _RUNTIME_SECONDS)
+        wait_for("starting the runtime", self._alive, self._runtime_process(), _RUNTIME_SECONDS)
 
     def finish_runtime(self) -> None:
         """Request the runtime to exit, and wait until it has.
@@ -259,7 +259,7 @@ class Pipeline:
         Raises:
             ProcessError: the runtime exited with an error, or did not exit.
         """
-        child = self._runtime()
+        child = self._runtime_process()
         self.channel.stop()
         code = child.wait(_LEAVE_SECONDS)
         if code is None:
@@ -280,7 +280,7 @@ class Pipeline:
             child.stop()
         self.children.clear()
 
-    def _runtime(self) -> Child:
+    def _runtime_process(self) -> Child:
         return next(child for child in self.children if child.name == "runtime")
 
     def _alive(self) -> bool:

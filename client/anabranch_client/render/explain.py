@@ -34,7 +34,7 @@ def explain_detail(found: ExplainOut) -> Group:
         refused = found.refused
         section("does not run continuously", "\n".join([
             f"{refused.message} ({refused.remedy})",
-            *_excerpt(found.sql, refused),
+            *_refusal_excerpt(found.sql, refused),
         ]))  # fmt: skip
     if found.normalised is not None and found.normalised.view is not None:
         facts = view_facts(found.normalised.view)
@@ -59,7 +59,7 @@ def explain_detail(found: ExplainOut) -> Group:
     return Group(*parts, *missed_notes(found.missed))
 
 
-def _excerpt(sql: str, refused: ProblemRecord) -> list[str]:
+def _refusal_excerpt(sql: str, refused: ProblemRecord) -> list[str]:
     if refused.line is None or refused.column is None:
         return []
     return [excerpt(sql, refused.line, refused.column, excerpt_width(Console()))]

@@ -20,12 +20,12 @@ def stores_table(found: Mapping[str, Any]) -> RenderableType:
     """All stores of a state directory, a line each, and their total size on disk."""
     spare = size(found["spare_bytes"])
     facts = {"state": found["state"], **_standing(found), "kept for going back": spare}
-    return Group(facts_table(facts), _stores(found), *_tables(found))
+    return Group(facts_table(facts), _stores_table(found), *_tables(found))
 
 
 def live_table(found: Mapping[str, Any]) -> RenderableType:
     """All stores of a running pipeline, one per line, with their reads."""
-    return Group(facts_table(_standing(found)), _stores(found, _ASKED), *_tables(found))
+    return Group(facts_table(_standing(found)), _stores_table(found, _ASKED), *_tables(found))
 
 
 #: Columns with a store's reads in the last epoch.
@@ -38,7 +38,7 @@ _ASKED: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 }
 
 
-def _stores(
+def _stores_table(
     found: Mapping[str, Any],
     asked: Mapping[str, Callable[[Mapping[str, Any]], str]] = MappingProxyType({}),
 ) -> RenderableType:
@@ -79,7 +79,7 @@ def store_detail(store: Mapping[str, Any]) -> RenderableType:
         indexes = (f"{i['key']}{' unique' if i['unique'] else ''}" for i in part["indexes"])
         pack = escape(part["pack"].removeprefix("segments/"))
         table.add_row(pack, *_part(part), escape(", ".join(indexes)))
-    return Group(facts_table(_facts(store)), table)
+    return Group(facts_table(_store_facts(store)), table)
 
 
 def live_detail(store: Mapping[str, Any]) -> RenderableType:
@@ -103,10 +103,10 @@ def live_detail(store: Mapping[str, Any]) -> RenderableType:
     readers = table_of("read by", "for")
     for reader in store["readers"]:
         readers.add_row(escape(reader["edge"]), escape(", ".join(reader["queries"])))
-    return Group(facts_table({**_facts(store), **asked}), segments, indexes, readers)
+    return Group(facts_table({**_store_facts(store), **asked}), segments, indexes, readers)
 
 
-def _facts(store: Mapping[str, Any]) -> dict[str, Any]:
+def _store_facts(store: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "store": store["store"],
         "of": _of(store),

@@ -68,7 +68,7 @@ def _changes(stream: StreamOut) -> dict[str, str]:
     return {"kind": f"{stream.kind}{column}{enveloped}"}
 
 
-def _waiting(stream: StreamOut) -> dict[str, str]:
+def _waiting_rows(stream: StreamOut) -> dict[str, str]:
     if stream.waiting_tuples is None:
         return {}
     oldest, behind = stream.waiting_seconds, stream.source_status.behind_bytes
@@ -136,7 +136,7 @@ def stream_detail(stream: StreamOut) -> RenderableType:
         **_changes(stream),
         **({"key": ", ".join(stream.key)} if stream.key else {}),
         "source": json.dumps({k: v for k, v in stream.source.document().items() if v}),
-        **_waiting(stream),
+        **_waiting_rows(stream),
         **({"lost entries": number(stream.lost_entries)} if stream.lost_entries else {}),
         "status": _source(stream),
     }

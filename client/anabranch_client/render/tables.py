@@ -232,7 +232,7 @@ def _query_status(query: QueryOut) -> Text:
     return Text(f"{query.status}, {', '.join(query.input_problems)} not read", style="bold red")
 
 
-def _needs(slo: Slo) -> dict[str, object]:
+def _objectives(slo: Slo) -> dict[str, object]:
     found: dict[str, object] = {}
     if slo.latency is not None:
         found["latency goal"] = slo.latency
@@ -307,7 +307,7 @@ def query_detail(query: QueryOut, spent: float | None = None) -> RenderableType:
         **_past_results(query),
         "expires": moment(query.expires_at),
         "window": query.window,
-        **_needs(query.slo),
+        **_objectives(query.slo),
         **({"reads": ", ".join(query.reads)} if query.reads else {}),
         **({"read by": ", ".join(query.read_by)} if query.read_by else {}),
         "sql": query.sql,

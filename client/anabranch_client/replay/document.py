@@ -75,7 +75,7 @@ def read_yaml(path: Path, kind: str = "scenario") -> YamlFile:
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise ScenarioError(
             f"{path} is not a valid YAML{where}: {cause.problem or cause}",
-            remedy="correct it there",
+            remedy="correct the file there",
         ) from cause
     except yaml.YAMLError as cause:
         raise ScenarioError(f"{path} is not valid YAML: {cause}", remedy="correct it") from cause

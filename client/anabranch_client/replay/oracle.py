@@ -71,7 +71,7 @@ def compare(
     """
     with recorded_tables(streams) as connection:
         return {
-            query.name: _compare(connection, query, active, results / query.name)
+            query.name: _compare_query(connection, query, active, results / query.name)
             for query, active in runs
         }
 
@@ -91,7 +91,7 @@ def recorded_tables(streams: Sequence[RecordedStream]) -> Iterator[duckdb.DuckDB
         yield connection
 
 
-def _compare(
+def _compare_query(
     connection: duckdb.DuckDBPyConnection,
     query: DemoQuery,
     active: Active | None,

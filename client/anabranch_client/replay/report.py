@@ -59,8 +59,8 @@ def make_report(scenario: Scenario, played: Played, results: dict[str, int]) -> 
         "late_tuples": {s.name: _count(played, s.name, "late") for s in scenario.streams},
         "ahead_tuples": {s.name: _count(played, s.name, "ahead") for s in scenario.streams},
         "invalid_tuples": {s.name: _count(played, s.name, "invalid") for s in scenario.streams},
-        "queries": {q.name: _query(played, q.name, results) for q in scenario.queries},
-        "epochs": [_epoch(played, epoch) for epoch in played.epochs],
+        "queries": {q.name: _query_report(played, q.name, results) for q in scenario.queries},
+        "epochs": [_epoch_report(played, epoch) for epoch in played.epochs],
     }
 
 
@@ -68,7 +68,7 @@ def _count(played: Played, stream: str, what: str) -> int:
     return played.progress.streams.get(stream, {}).get(what, 0)
 
 
-def _query(played: Played, name: str, results: dict[str, int]) -> dict[str, Any]:
+def _query_report(played: Played, name: str, results: dict[str, int]) -> dict[str, Any]:
     end = played.progress.committed
     activation = played.activations.get(name)
     if activation is not None and activation.activated_batch >= end:
@@ -152,7 +152,7 @@ def _revision(found: RevisionRecord) -> dict[str, Any]:
     return found.model_dump(mode="json", exclude={"epoch", "published_at", "plan_ms"})
 
 
-def _epoch(played: Played, epoch: EpochOut) -> dict[str, Any]:
+def _epoch_report(played: Played, epoch: EpochOut) -> dict[str, Any]:
     return {
         "epoch": epoch.epoch,
         "first_batch": played.progress.epoch_starts.get(str(epoch.epoch)),

@@ -155,7 +155,7 @@ _STREAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _QUERY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
-def _duration(text: object) -> str:
+def _duration_text(text: object) -> str:
     if not isinstance(text, str):
         raise ValueError(
             f"{text!r} is not a duration; write '10 minutes' or ISO 8601 such as PT10M"
@@ -170,11 +170,11 @@ def _duration(text: object) -> str:
 
 
 def _lateness(text: str) -> str:
-    return UNBOUNDED if text.strip() == UNBOUNDED else _duration(text)
+    return UNBOUNDED if text.strip() == UNBOUNDED else _duration_text(text)
 
 
 def _retain(text: str) -> str:
-    return text.strip() if text.strip() in ("all", "none") else _duration(text)
+    return text.strip() if text.strip() in ("all", "none") else _duration_text(text)
 
 
 def _text(text: str) -> str:
@@ -190,7 +190,7 @@ Count = Annotated[int, Field(ge=1, strict=True)]
 class RetentionEntry(Closed):
     """Keys of ``streams.<name>.retention`` in a scenario file."""
 
-    ttl: Annotated[str, AfterValidator(_duration)] | None = None
+    ttl: Annotated[str, AfterValidator(_duration_text)] | None = None
     latest: tuple[Annotated[str, AfterValidator(_text)], ...] | None = None
 
     @model_validator(mode="after")
@@ -207,7 +207,7 @@ class StreamEntry(Closed, StreamProperties):
     rows_per_batch: Count
     event_time: str | None = None
     lateness: Annotated[str, AfterValidator(_lateness)] = UNBOUNDED
-    idle_timeout: Annotated[str, AfterValidator(_duration)] | None = None
+    idle_timeout: Annotated[str, AfterValidator(_duration_text)] | None = None
     ahead_of_stream: Annotated[str, AfterValidator(_lateness)] | None = None
     retention: dict[BatchNumber, RetentionEntry | None] = Field(default_factory=dict)
     retain: Annotated[str, AfterValidator(_retain)] | None = None
@@ -251,8 +251,8 @@ class QueryEntry(Closed):
     @classmethod
     def _window(cls, value: Any) -> Any:
         if isinstance(value, dict):
-            return {str(alias): _duration(text) for alias, text in value.items()}
-        return None if value is None else _duration(value)
+            return {str(alias): _duration_text(text) for alias, text in value.items()}
+        return None if value is None else _duration_text(value)
 
     @model_validator(mode="after")
     def _in_order(self) -> QueryEntry:
@@ -403,7 +403,7 @@ def parquet_columns(path: Path, field: str) -> tuple[tuple[tuple[str, str], ...]
         raise ScenarioError(
             f"{path} is not a readable Parquet file: {cause}", field=field, remedy="check the file"
         ) from cause
-    return _columns(schema, field), rows
+    return _parquet_columns(schema, field), rows
 
 
 def _recorded_streams(entries: ScenarioEntries, folder: Path) -> tuple[RecordedStream, ...]:
@@ -436,7 +436,7 @@ def _recorded(name: str, entry: StreamEntry, folder: Path) -> RecordedStream:
     )
 
 
-def _columns(schema: pa.Schema, field: str) -> tuple[tuple[str, str], ...]:
+def _parquet_columns(schema: pa.Schema, field: str) -> tuple[tuple[str, str], ...]:
     columns: list[tuple[str, str]] = []
     seen: set[str] = set()
     for column in schema:
@@ -445,7 +445,7 @@ def _columns(schema: pa.Schema, field: str) -> tuple[tuple[str, str], ...]:
             raise ScenarioError(
                 f"column {column.name!r} has type {column.type}, which no stream can have",
                 field=field,
-                remedy="cast it, or leave it out of the file",
+                remedy="cast the column, or leave it out of the file",
             )
         if column.name.lower() in seen:
             raise ScenarioError(

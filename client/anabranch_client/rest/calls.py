@@ -55,7 +55,7 @@ class RestCall(Generic[T]):
             ApiError: the service refused the request, or its answer is unreadable.
         """
         if not response.is_success:
-            raise ApiError(response.status_code, _problem(response))
+            raise ApiError(response.status_code, _problem_document(response))
         try:
             if self.binary:
                 return self.read(response.content)
@@ -76,7 +76,7 @@ class RestCall(Generic[T]):
             ) from cause
 
 
-def _problem(response: httpx.Response) -> JsonObject:
+def _problem_document(response: httpx.Response) -> JsonObject:
     try:
         document = response.json()
     except ValueError:

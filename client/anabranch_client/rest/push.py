@@ -27,10 +27,10 @@ def json_row(row: Mapping[str, Any]) -> dict[str, Any]:
     >>> json_row({"d": Decimal("1.50"), "b": bytes([1, 2]), "n": None, "day": date(2024, 5, 1)})
     {'d': '1.50', 'b': 'AQI=', 'n': None, 'day': '2024-05-01'}
     """
-    return {name: _value(value) for name, value in row.items()}
+    return {name: _json_value(value) for name, value in row.items()}
 
 
-def _value(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, Decimal):
@@ -42,7 +42,7 @@ def _value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return json_row(value)
     if isinstance(value, list):
-        return [_value(one) for one in value]
+        return [_json_value(one) for one in value]
     return value
 
 
@@ -53,7 +53,7 @@ def rows_of(file: str, standard_input: TextIO) -> Iterator[list[dict[str, Any]]]
         UsageError: the file can't be read.
     """
     if file == "-":
-        yield from _lines(standard_input, "standard input")
+        yield from _json_lines(standard_input, "standard input")
         return
     path = Path(file)
     try:
@@ -61,7 +61,7 @@ def rows_of(file: str, standard_input: TextIO) -> Iterator[list[dict[str, Any]]]
             yield from _parquet_rows(path)
         else:
             with path.open(encoding="utf-8") as lines:
-                yield from _lines(lines, file)
+                yield from _json_lines(lines, file)
     except (OSError, UnicodeDecodeError) as cause:
         raise _unreadable(file, cause) from cause
 
@@ -87,7 +87,7 @@ def _unreadable(file: str, cause: Exception) -> UsageError:
     )
 
 
-def _lines(lines: TextIO, name: str) -> Iterator[list[dict[str, Any]]]:
+def _json_lines(lines: TextIO, name: str) -> Iterator[list[dict[str, Any]]]:
     numbered = enumerate(lines, 1)
     while chunk := list(islice(numbered, ROWS)):
         rows = []

@@ -67,11 +67,11 @@ def spark_type(arrow: pa.DataType) -> str | None:
     if pa.types.is_dictionary(arrow):
         return spark_type(arrow.value_type)
     if pa.types.is_nested(arrow) and arrow.num_fields and not pa.types.is_union(arrow):
-        return _nested(arrow)
+        return _nested_type(arrow)
     return None
 
 
-def _nested(arrow: pa.DataType) -> str | None:
+def _nested_type(arrow: pa.DataType) -> str | None:
     if pa.types.is_struct(arrow):
         inner = [(f"`{f.name}`:", spark_type(f.type)) for f in arrow]
     elif pa.types.is_map(arrow):
@@ -84,7 +84,7 @@ def _nested(arrow: pa.DataType) -> str | None:
     try:
         return str(parse_type(f"{kind}<{','.join(f'{name}{of}' for name, of in inner)}>"))
     except PlannerError:
-        # This is the name of a field, or the type is nested too deeply.
+        # The text is the name of a field, or the type is nested too deeply.
         return None
 
 
@@ -94,15 +94,15 @@ def arrow_type(spark: str) -> pa.DataType:
     Used only for the empty result of a query that never became active, which the runtime does not
     write.
     """
-    return _arrow(parse_type(spark)) if spark != "void" else pa.null()
+    return _plain_arrow_type(parse_type(spark)) if spark != "void" else pa.null()
 
 
-def _arrow(kind: DataType) -> pa.DataType:
+def _plain_arrow_type(kind: DataType) -> pa.DataType:
     if kind.kind in INTERVALS:
         return pa.int32() if kind.kind is TypeKind.MONTHS else pa.duration("us")
     if kind.kind is TypeKind.DECIMAL:
         return pa.decimal128(kind.precision, kind.scale)
-    inner = [(name, _arrow(of)) for name, of in kind.fields]
+    inner = [(name, _plain_arrow_type(of)) for name, of in kind.fields]
     if kind.kind is TypeKind.STRUCT:
         return pa.struct(inner)
     if kind.kind is TypeKind.MAP:

@@ -107,10 +107,10 @@ class SourceOptions:
             found.get("url") or os.environ.get(_URL_VARIABLE) or DEFAULT_URL,
             found.get("tokenFile"),
             _flag(found, "changes"),
-            _number(found, "asOfBatch", -1),
-            _number(found, "startingBatch", 0),
-            _number(found, "maxBatchesPerTrigger", 1),
-            _number(found, "numPartitions", 1) or 1,
+            _number_option(found, "asOfBatch", -1),
+            _number_option(found, "startingBatch", 0),
+            _number_option(found, "maxBatchesPerTrigger", 1),
+            _number_option(found, "numPartitions", 1) or 1,
         )
 
     def client(self) -> Client:
@@ -126,13 +126,15 @@ def _flag(found: Mapping[str, str], name: str) -> bool:
     return text == "true"
 
 
-def _number(found: Mapping[str, str], name: str, least: int) -> int | None:
+def _number_option(found: Mapping[str, str], name: str, least: int) -> int | None:
     text = found.get(name)
     if text is None:
         return None
     if not text.lstrip("-").isdecimal() or int(text) < least:
         raise UsageError(
-            f"{text!r} is no whole number", field=name, remedy=f"give one of at least {least}"
+            f"{text!r} is no whole number",
+            field=name,
+            remedy=f"give a number of at least {least}",
         )
     return int(text)
 
@@ -168,11 +170,11 @@ def spark_schema(columns: Sequence[OutputInfo]) -> str:
 
 
 def _type(text: str) -> str:
-    return "void" if text == "void" else _known(parse_type(text))
+    return "void" if text == "void" else _known_ddl(parse_type(text))
 
 
-def _known(kind: DataType) -> str:
-    inner = [_known(of) for _, of in kind.fields]
+def _known_ddl(kind: DataType) -> str:
+    inner = [_known_ddl(of) for _, of in kind.fields]
     if kind.kind is TypeKind.STRUCT:
         names = [name.replace("`", "``") for name, _ in kind.fields]
         pairs = zip(names, inner, strict=True)

@@ -101,7 +101,7 @@ def held(folder: Path) -> Iterator[Home]:
             remedy="name a folder that can be written",
         ) from cause
     with lock:
-        _lock(lock.fileno(), folder)
+        _lock_folder(lock.fileno(), folder)
         reap(folder)
         me = psutil.Process()
         since = datetime.now(UTC).astimezone().isoformat(sep=" ", timespec="seconds")
@@ -124,7 +124,7 @@ def refuse_held(folder: Path) -> None:
     except OSError:
         return
     with lock:
-        _lock(lock.fileno(), folder)
+        _lock_folder(lock.fileno(), folder)
 
 
 def holder_of(folder: Path) -> Holder | None:
@@ -158,7 +158,7 @@ def _token(process: psutil.Process) -> str | None:
         return None
 
 
-def _lock(file: int, folder: Path) -> None:
+def _lock_folder(file: int, folder: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as cause:

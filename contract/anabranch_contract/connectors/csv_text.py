@@ -358,5 +358,5 @@ def _bad(option: str, message: str) -> StreamError:
         "bad-option",
         message,
         field=f"source.options.{option}",
-        remedy="correct it, or leave it out",
+        remedy="correct the option, or leave it out",
     )

@@ -19,7 +19,7 @@ def check_source_keys(keys: Iterable[str], namespace: str) -> None:
     >>> check_source_keys(["orders", "anabranch:stream:s", "anabranch:results:q"], "anabranch")
     """
     for key in keys:
-        _check(key, namespace, ("stream:", "results:"), "source.options.keys")
+        _check_key(key, namespace, ("stream:", "results:"), "source.options.keys")
 
 
 def check_push_key(key: str, namespace: str) -> None:
@@ -28,7 +28,7 @@ def check_push_key(key: str, namespace: str) -> None:
     Raises:
         AccessError: ``reserved-key``.
     """
-    _check(key, namespace, ("stream:",), "source.options.keys", write=True)
+    _check_key(key, namespace, ("stream:",), "source.options.keys", write=True)
 
 
 def check_sink_key(key: str, namespace: str) -> None:
@@ -37,10 +37,10 @@ def check_sink_key(key: str, namespace: str) -> None:
     Raises:
         AccessError: ``reserved-key``.
     """
-    _check(key, namespace, ("stream:",), "sink.options.stream", write=True)
+    _check_key(key, namespace, ("stream:",), "sink.options.stream", write=True)
 
 
-def _check(
+def _check_key(
     key: str, namespace: str, open_: tuple[str, ...], field: str, *, write: bool = False
 ) -> None:
     prefix = f"{namespace}:"

@@ -215,9 +215,7 @@ def _replaced(name: str, text: str, value: object) -> str:
 
 
 def without_secrets(message: str, environ: Mapping[str, str]) -> str:
-    """Return ``message`` with the values of all secret variables masked, as well as apparent
-    passwords in addresses.
-    """
+    """Return ``message`` with secret variables' values and apparent passwords masked."""
     for name, secret in environ.items():
         if name.startswith(PREFIXES) and secret:
             for shown in {secret, quote(secret), quote(secret, safe="")}:

@@ -170,7 +170,7 @@ has no option 'colour' (it has none)
             "bad-sink",
             f"a sink can't be written in mode {sink.mode!r}: each batch would undo the one before",
             field="sink.mode",
-            remedy="leave it out, or say append",
+            remedy="leave the mode out, or give append",
         )
     if not 0 <= sink.commit_interval <= LONGEST_INTERVAL:
         raise SinkDefinitionError(
@@ -268,7 +268,7 @@ def _check_options(sink: SinkSpec) -> None:
                 "unknown-sink-option",
                 f"Spark, which writes sinks with options of kafka…, has no option {name!r}",
                 field=f"sink.options.{name}",
-                remedy="leave it out, or all options that begin with kafka.",
+                remedy="leave this option out, or all options that begin with kafka.",
             )
     for name in _required(sink):
         if sink.option(name) is None:
@@ -307,7 +307,7 @@ def _check_redis(sink: SinkSpec) -> None:
             "bad-sink",
             "rows per entry can be chosen for payload arrow only",
             field="sink.options.rows",
-            remedy="leave it out: an entry with payload json is one row",
+            remedy="leave the option out: an entry with payload json is one row",
         )
     if sink.option("stream") == "":
         raise SinkDefinitionError(
@@ -375,7 +375,7 @@ def _check_columns(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
             "text files hold one string column, the query's results have "
             + ", ".join(f"{n} {t}" for n, t in columns),
             field="sink.format",
-            remedy="select one string, or choose csv or json",
+            remedy="select a single string column, or choose the format csv or json",
         )
     if sink.format == "kafka" and sink.option("topic") is None and "topic" not in names:
         raise SinkDefinitionError(
@@ -430,7 +430,7 @@ def _check_lake(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
                 "bad-sink",
                 f"{sink.format} tables have no type for the column {name}, {kind}",
                 field="sql",
-                remedy="cast it to another type in the SELECT list, to string for example",
+                remedy="cast the column to another type in the SELECT list, such as string",
             )
     kinds = {name.lower(): kind for name, kind in columns}
     for name in partition_columns(sink):
@@ -497,7 +497,7 @@ def _check_current(sink: SinkSpec, columns: dict[str, str], identity: Sequence[s
                 "bad-sink",
                 f"rows of a current table are compared, which the nested values of {name} can't be",
                 field="sql",
-                remedy="leave them out, or select to_json of them",
+                remedy="leave these columns out, or select to_json() of them",
             )
     for name in partition_columns(sink):
         if name == CHANGE:

@@ -44,7 +44,8 @@ def askable(ruleset: Ruleset) -> dict[Edge, tuple[Presence, ...]]:
     known: dict[Edge, frozenset[Label]] = {}
     for rule in ruleset.paths:
         known[rule.out] = known.get(rule.edge, frozenset([rule.start])).union(rule.members)
-    #: Edge -> per probe rule on it, the (store, key) tests implied by every path through the rule.
+    #: Edge -> for each probe rule on the edge, the tests (store, key) that all paths through the
+    #: rule make later.
     wanted: dict[Edge, list[set[Presence]]] = defaultdict(list)
     found: dict[Edge, tuple[Presence, ...]] = {}
     for rule in reversed(ruleset.paths):
@@ -99,7 +100,8 @@ def _known_before(
 def _names(
     rule: ProbeRule, before: frozenset[Label], own: Mapping[Label, Label]
 ) -> dict[_Typed, AttrRef]:
-    """Map attributes to attributes of labels in ``before`` that equal them by the key of ``rule``.
+    """Map each attribute to the attributes of labels in ``before`` that the key of ``rule`` equates
+    with it.
 
     Of several equal attributes the first in sorted order is taken. Only equalities of one key type
     count: values equal in one type need not be equal in another.

@@ -1,4 +1,4 @@
-"""Columns of partial results that later steps read, and that must be sent with them.
+"""Columns that partial results must carry from probe to probe, because later steps read them.
 
 A partial result is sent to another host by value. It carries only the columns of its members that a
 later probe, condition, projection or store reads. Event times, and arrival numbers (``#sigma``) of
@@ -42,7 +42,8 @@ class Needed:
     def columns_of(
         self, start: Label, stream: Callable[[Label], StreamName]
     ) -> frozenset[tuple[Label, str]]:
-        """Return the columns to send with partial results whose last-arrived tuple is ``start``'s.
+        """Return the columns to send with partial results that are completed by tuples of
+        ``start``.
 
         Args:
             stream: function from a label to its stream.

@@ -100,8 +100,8 @@ def covers(kept: KeptValues | None, wanted: KeptValues | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """Substreams whose tuples travel over each edge of a ruleset, and attributes equal to their
-    key.
+    """Substreams whose tuples travel over each edge of a ruleset, and attributes equal to the key
+    that splits tuples into substreams.
 
     Attributes:
         functions: label of the arriving tuples (the *start*) -> their split into substreams.
@@ -128,8 +128,9 @@ class Ways:
         return Ways(functions, ruleset.takers if functions else {}, equal)
 
     def found(self, rule: ProbeRule) -> tuple[KeptValues, ...]:
-        """Return the key values that tuples probing by ``rule`` may have, one set per key attribute
-        equal to the splitting attribute; the store must keep one of the sets. Empty: all values.
+        """Return the key values that tuples probing by ``rule`` may have: one set for each key
+        attribute that equals the splitting attribute. The store must keep all values of one of the
+        sets. Empty: any value may be probed.
         """
         function, numbers = self.functions.get(rule.start), self.takers.get(rule.out)
         if function is None or not numbers or not rule.fill:
@@ -165,7 +166,7 @@ class Ways:
 
 
 def _alone(function: Substreams) -> frozenset[_Typed]:
-    """Return the attribute by which ``function`` splits tuples, and its key type, in a set."""
+    """Return a set with the attribute by which ``function`` splits tuples, and its key type."""
     return frozenset([(AttrRef(function.start, function.attribute), function.type)])
 
 

@@ -499,7 +499,7 @@ class Ruleset:
 
 
 def substream_counts(functions: Iterable[Substreams]) -> dict[Label, int]:
-    """Map each label whose arriving tuples are split to its number of substreams."""
+    """Map each label whose arriving tuples a ruleset splits to its number of substreams."""
     return {one.start: one.count for one in functions}
 
 

@@ -144,7 +144,7 @@ def function_digest(function: Substreams) -> str:
 
 
 def _asked(ruleset: Ruleset) -> dict[Edge, tuple[Edge, int] | None]:
-    """Map each probe's outgoing edge to ``CountedStep.asked``."""
+    """Map each probe's outgoing edge to the look-ahead filter on it (:attr:`CountedStep.asked`)."""
     pending: dict[Edge, dict[_Question, tuple[Edge, int]]] = {}
     found: dict[Edge, tuple[Edge, int] | None] = {}
     for rule in ruleset.paths:
@@ -155,7 +155,7 @@ def _asked(ruleset: Ruleset) -> dict[Edge, tuple[Edge, int] | None]:
     return found
 
 
-#: A store, and the key attributes of a look-up in it, with their key types.
+#: The test of a probe or look-ahead filter: a store, and the key attributes with their types.
 _Question = tuple["StoreId", frozenset[tuple[str, str]]]
 
 

@@ -43,9 +43,7 @@ def difference(before: Mapping[str, int], now: Mapping[str, int]) -> AgeCounts:
 
 
 def percentile(counts: Mapping[str, int], percent: float) -> float | None:
-    """Return an upper bound, in seconds, of the age that ``percent`` of all ages do not exceed;
-    None if there are no ages.
-    """
+    """Return an upper bound in seconds of ``percent`` of the ages; None if there are no ages."""
     left = ceil(sum(counts.values()) * percent / 100)
     for bin in sorted(counts, key=int):
         left -= counts[bin]

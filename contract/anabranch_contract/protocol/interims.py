@@ -16,7 +16,8 @@ from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 
-#: Maximum number of drifts (sudden changes) displayed per period; of joins with their results.
+#: Maximum number of drifts (sudden changes) displayed per period; maximum number of joins whose
+#: results are counted one by one.
 SHOWN, NAMED = 10, 200
 
 

@@ -184,16 +184,12 @@ class Keys:
 
     @property
     def interims(self) -> str:
-        """List: the newest :data:`INTERIMS_KEPT` JSON :class:`~.interims.Interim`, oldest first,
-        packed (runtime).
-        """
+        """List: the newest :data:`INTERIMS_KEPT` :class:`~.interims.Interim`, packed (runtime)."""
         return self._key("interims")
 
     @property
     def batches(self) -> str:
-        """List: the newest :data:`~.batches.BATCHES_KEPT` JSON :class:`~.batches.BatchReport`,
-        oldest first (runtime).
-        """
+        """List: the newest :data:`~.batches.BATCHES_KEPT` JSON batch reports (runtime)."""
         return self._key("batches")
 
     @property

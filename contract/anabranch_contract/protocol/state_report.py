@@ -117,9 +117,7 @@ class StoreReport(Body):
 
     @property
     def write_amplification(self) -> float | None:
-        """Mean number of writes per stored byte: one by its batch, and one per level of merges;
-        None if nothing is stored.
-        """
+        """Mean number of writes per stored byte: by its batch and by merges; None if empty."""
         written = sum((1 + level.level) * level.bytes for level in self.levels)
         return written / self.bytes if self.bytes else None
 

@@ -43,7 +43,7 @@ def number_of(run: str) -> int:
 
 
 def exact_name(run: str) -> str:
-    """Return the name of a run that denotes no later run of its query.
+    """Return the name of a run with its number, so that it never means a later run of the query.
 
     >>> exact_name("unpaid"), exact_name("unpaid~2")
     ('unpaid~1', 'unpaid~2')

@@ -152,9 +152,7 @@ class ViewAggregate(Row, frozen=True):
 
     @property
     def is_linear(self) -> bool:
-        """Whether the aggregate can be computed from sums over rows. Rows that leave are subtracted
-        from these sums.
-        """
+        """Whether sums over rows suffice; rows that leave are subtracted from these sums."""
         return self.function in _LINEAR and not self.distinct
 
 
@@ -583,9 +581,7 @@ def renamed(aggregate: ViewAggregate, names: Mapping[str, str]) -> ViewAggregate
 
 
 def numbers_of(view: View) -> tuple[tuple[str, DataType], ...]:
-    """Return (name, type) of the columns that number rows: ranks of ranked rows, copies of groups
-    with several rows.
-    """
+    """Return (name, type) of the columns that number rows: ranks, or copies of a group."""
     name = COPY if view.copies is not None else None if view.grouped else RANK
     return () if name is None else ((name, _BIGINT),)
 

@@ -192,9 +192,7 @@ class RegistrationIn(Closed, QueryTerms):
     @field_validator("query")
     @classmethod
     def _encodable(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Reject text with lone surrogates, which UTF-8 can't encode, and text longer than an SQL
-        statement may be.
-        """
+        """Reject lone surrogates, which UTF-8 can't encode, and text longer than a statement."""
         try:
             text = json.dumps(value, ensure_ascii=False)
             text.encode()

@@ -1,12 +1,12 @@
 """Maximum results for every CPU budget, with no query below its floor (minimum completeness).
 
-The sets of :mod:`.results` do not apply with floors, with tied queries (all goals have the same
-ration), or if a goal has several paths. The maximum of results is still a concave, piecewise linear
-function of the budget, and for a given price of CPU time a linear program finds the best rations
-(:func:`.fair.least_cost`). The corners are found from their chords (Eisner and Severance, J. ACM
-23(4), 1976): between two known corners the program is solved with the price at which both have the
-same value. A better solution is a corner between them; if there is none, a straight piece connects
-them. So each program finds a corner or proves a piece.
+The increments of :mod:`.results` do not apply with floors, with tied queries (all goals have the
+same ration), or if a goal has several paths. The maximum of results is still a concave, piecewise
+linear function of the budget, and for a given price of CPU time a linear program finds the best
+rations (:func:`.fair.least_cost`). The corners are found from their chords (Eisner and Severance,
+J. ACM 23(4), 1976): between two known corners the program is solved with the price at which both
+have the same value. A better solution is a corner between them; if there is none, a straight piece
+connects them. So each program finds a corner or proves a piece.
 
 Between corners within :data:`NEAR` of each other the search stops, which bounds the number of
 programs. Rations in between are interpolated; they satisfy all floors as well, because completeness

@@ -1,4 +1,5 @@
-"""JAQPOT's allocation over probe forests: cover of the floors, then paths by productivity.
+"""JAQPOT's allocation over probe forests: first rations that satisfy the floors, then input paths
+by descending productivity.
 
 The paper's Algorithm 1 has two phases. The *cover* finds the least CPU time that meets every
 requirement (a weighted multiple set cover, section 4.2); *GrePP* spends the rest on the input paths

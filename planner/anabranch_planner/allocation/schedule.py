@@ -81,7 +81,7 @@ def schedule(
         elif any(least.values()) or group_tied or not forest.is_tree:
             found += most_results_above(forest, least, shares, tied=group_tied)
         else:
-            found += _results(forest, shares, frozenset(least))
+            found += _rations_for_results(forest, shares, frozenset(least))
         shares = found[-1]
     unit = forest.full or 1.0
     needs = {q: min(forest.used(found[at]) / unit, 1.0) for at in held for q in held[at]}
@@ -96,7 +96,7 @@ def _filled(
         yield least_cost(forest, shares, paid, tied=tied)
 
 
-def _results(forest: Forest, paid: Shares, queries: frozenset[str]) -> Iterator[Shares]:
+def _rations_for_results(forest: Forest, paid: Shares, queries: frozenset[str]) -> Iterator[Shares]:
     shares = list(paid)
     goals = [at for at, goal in enumerate(forest.goals) if goal.query in queries]
     for one in increments(forest, goals, paid):

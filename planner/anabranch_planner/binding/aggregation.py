@@ -83,7 +83,8 @@ class _Found:
             assert self.by is not None
             return replace(self, by=_if(condition, self.by))
         value = _if(condition, _ONE if self.value is None else self.value)
-        # Keep a sort key equal to the argument if it was: listagg(x) ordered by x.
+        # If the argument itself is a sort key (listagg(x) ordered by x), it must be the conditional
+        # one, too.
         then = tuple((value if key == self.value else key, down) for key, down in self.then)
         own = self.by is not None and self.by == self.value
         return replace(self, value=value, by=value if own else self.by, then=then)
@@ -177,7 +178,7 @@ def _plain(call: AggregateCall, scope: Scope) -> _Found:
         raise QueryError(
             "type-mismatch",
             f"{call.name}() takes a condition, its argument is of type {value.type}",
-            remedy="write a comparison",
+            remedy="write a comparison, such as x > 0",
         )
     summed = NUMERIC | INTERVALS if function in (_F.SUM, _F.AVG) else NUMERIC
     if function in _OF_NUMBERS and value.type.kind not in summed:
@@ -407,7 +408,7 @@ def _storable(node: Node, scope: Scope) -> Expr:
             raise QueryError(
                 "type-mismatch",
                 f"{describe(node)} is of type {value.type}, which this function can't take",
-                remedy="cast it to the type that you want",
+                remedy="cast the value to the type that you want",
             )
     require_comparable("the aggregate of", value)
     return value

@@ -105,7 +105,9 @@ def constant(value: int, kind: DataType) -> Literal:
     limit = 1 << (INTERVAL_BITS[kind.kind] - 1)
     if not -limit <= value < limit:
         raise QueryError(
-            "bad-literal", f"a constant of type {kind} is out of range", remedy="use a shorter one"
+            "bad-literal",
+            f"a constant of type {kind} is out of range",
+            remedy="use a shorter interval",
         )
     return Literal(value, kind)
 

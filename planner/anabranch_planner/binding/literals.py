@@ -262,7 +262,7 @@ def _checked_interval(value: int, names: Sequence[str]) -> Literal:
     kind = interval_of(units[0], units[-1])
     limit = 1 << (INTERVAL_BITS[kind.kind] - 1)
     if not -limit <= value < limit:
-        raise QueryError("bad-interval", "an interval is too long", remedy="use a shorter one")
+        raise QueryError("bad-interval", "an interval is too long", remedy="use a shorter interval")
     return Literal(value, kind)
 
 

@@ -397,11 +397,11 @@ class _Splitter:
                     raise unsupported("OFFSET without LIMIT", "give a LIMIT")
             return None
         with at(clauses.limit):
-            return _count(clauses.limit, "LIMIT")
+            return _row_count(clauses.limit, "LIMIT")
 
     def _offset(self) -> int:
         offset = self._clauses.offset
-        return 0 if offset is None else _count(offset, "OFFSET")
+        return 0 if offset is None else _row_count(offset, "OFFSET")
 
     # --- names -------------------------------------------------------------------------------
 
@@ -480,7 +480,7 @@ class _Splitter:
             raise QueryError(
                 "unsupported-output",
                 f"{found.type} can't be grouped by",
-                remedy="cast it to the type that you want",
+                remedy="cast the value to the type that you want",
             )
         if self._clauses.copies is None:
             require_comparable("GROUP BY or DISTINCT of", found)
@@ -533,7 +533,7 @@ class _Splitter:
             raise QueryError(
                 "type-mismatch",
                 f"the condition is of type {found.type}",
-                remedy="write a comparison",
+                remedy="write a comparison, such as x > 0",
             )
         return found
 
@@ -663,7 +663,7 @@ def _ordinal(node: Node, count: int) -> int:
     return int(text) - 1
 
 
-def _count(node: Node, what: str) -> int:
+def _row_count(node: Node, what: str) -> int:
     text = str(node.this) if isinstance(node, exp.Literal) and not node.is_string else ""
     if not text.isdecimal() or int(text) > 10**9:
         raise QueryError(

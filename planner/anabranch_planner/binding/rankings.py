@@ -287,7 +287,7 @@ def _default(function: str, found: Expr, kind: DataType) -> Expr:
         raise QueryError(
             "type-mismatch",
             f"the default of {function}() is of type {found.type}, and its argument of type {kind}",
-            remedy="cast one of them",
+            remedy="cast the default or the argument",
         )
     return coerce(found, kind)
 

@@ -38,14 +38,14 @@ def expanded(node: Node) -> Node:
     if isinstance(node, exp.In):
         if _row(node.this) is None or not node.expressions:
             return node
-        alternatives = [_equal(node.this, item) for item in node.expressions]
+        alternatives = [_equal_rows(node.this, item) for item in node.expressions]
         return reduce(lambda a, b: exp.Or(this=a, expression=b), alternatives)
     if not isinstance(node, exp.Binary) or not (_row(node.this) or _row(node.expression)):
         return node
     if isinstance(node, exp.NEQ):
-        return exp.Not(this=exp.Paren(this=_equal(node.this, node.expression)))
+        return exp.Not(this=exp.Paren(this=_equal_rows(node.this, node.expression)))
     if isinstance(node, _EQUAL):
-        return _equal(node.this, node.expression)
+        return _equal_rows(node.this, node.expression)
     raise unsupported(
         "a comparison of rows by order", "compare their columns one by one, with OR and AND"
     )
@@ -68,7 +68,7 @@ def _row(node: Node) -> Sequence[Node] | None:
     return list(node.expressions) if isinstance(node, exp.Tuple) else None
 
 
-def _equal(left: Node, right: Node) -> Node:
+def _equal_rows(left: Node, right: Node) -> Node:
     one, other = _row(left), _row(right)
     if one is None or other is None or len(one) != len(other):
         counts = [1 if row is None else len(row) for row in (one, other)]

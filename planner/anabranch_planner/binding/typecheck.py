@@ -197,7 +197,7 @@ def _require_boolean(expr: Expr, node: Node) -> Expr:
         raise QueryError(
             "type-mismatch",
             f"{describe(node)} is used as a condition, but is of type {expr.type}",
-            remedy="compare it with something",
+            remedy="compare the value with another one, such as x <> 0",
         )
     return expr
 
@@ -409,7 +409,7 @@ def _cast(node: Node, scope: Scope) -> Expr:
             f"{inner} of type {inner.type} can't be cast to {target}",
             remedy=f"write parse_json({f'to_json({inner})' if nested else inner})"
             if target.kind is TypeKind.VARIANT
-            else "cast it by way of another type",
+            else "cast the value by way of another type",
         )
     if isinstance(inner, Literal):
         folded = cast_literal(inner, target)
@@ -443,15 +443,15 @@ def _case(node: Node, scope: Scope) -> Expr:
     default = node.args.get("default")
     if default is not None:
         values.append(typed(default, scope))
-    return _chosen(conditions, values)
+    return _typed_case(conditions, values)
 
 
 def _if(node: Node, scope: Scope) -> Expr:
     values = [node.args["true"], *([node.args["false"]] if node.args.get("false") else [])]
-    return _chosen([boolean(node.this, scope)], [typed(v, scope) for v in values])
+    return _typed_case([boolean(node.this, scope)], [typed(v, scope) for v in values])
 
 
-def _chosen(conditions: Sequence[Expr], values: Sequence[Expr]) -> Expr:
+def _typed_case(conditions: Sequence[Expr], values: Sequence[Expr]) -> Expr:
     met = meet_all(values)
     args: list[Expr] = []
     for condition, value in zip(conditions, met, strict=False):
@@ -468,7 +468,7 @@ def _trim(node: Node, scope: Scope) -> Expr:
     return trimmed(side, text, None if characters is None else typed(characters, scope))
 
 
-def _function(node: Node, scope: Scope) -> Expr:
+def _typed_function(node: Node, scope: Scope) -> Expr:
     name = str(node.this).lower()
     if functions.FUNCTION in node.meta:
         return call_of(node.meta[functions.FUNCTION], [typed(a, scope) for a in node.expressions])
@@ -502,7 +502,7 @@ def _nullif(node: Node, scope: Scope) -> Expr:
 def _nvl2(node: Node, scope: Scope) -> Expr:
     functions.check_arity("nvl2", len(node.expressions), 3, 3)
     tested, *values = (typed(arg, scope) for arg in node.expressions)
-    return _chosen([Call("is_not_null", (tested,), BOOLEAN)], values)
+    return _typed_case([Call("is_not_null", (tested,), BOOLEAN)], values)
 
 
 def _mod(node: Node, scope: Scope) -> Expr:
@@ -590,14 +590,14 @@ def _decode(node: Node, scope: Scope) -> Expr:
     conditions = [
         compare("eq_null_safe", typed(tested, scope), typed(one, scope)) for one in pairs[::2]
     ]
-    return _chosen(conditions, [typed(one, scope) for one in [*pairs[1::2], *default]])
+    return _typed_case(conditions, [typed(one, scope) for one in [*pairs[1::2], *default]])
 
 
 def _iff(node: Node, scope: Scope) -> Expr:
     """The typed expression of iff(condition, value, other), as ``if``."""
     functions.check_arity("iff", len(node.expressions), 3, 3)
     condition, *values = node.expressions
-    return _chosen([boolean(condition, scope)], [typed(value, scope) for value in values])
+    return _typed_case([boolean(condition, scope)], [typed(value, scope) for value in values])
 
 
 def _typeof(node: Node, scope: Scope) -> Expr:
@@ -694,7 +694,7 @@ _RULES: dict[type[Node], Callable[[Node, Scope], Expr]] = {
     exp.Case: _case,
     exp.If: _if,
     exp.Trim: _trim,
-    exp.Anonymous: _function,
+    exp.Anonymous: _typed_function,
     exp.DPipe: lambda node, scope: rewritten.call(
         "concat", [typed(node.this, scope), typed(node.expression, scope)]
     ),

@@ -106,10 +106,15 @@ def plan(
     ] = None,
     substreams: Annotated[
         int,
-        typer.Option(min=1, max=16, help="Maximum probe orders per stream, by key value; 1: one."),
+        typer.Option(
+            min=1,
+            max=16,
+            help="Maximum number of probe orders per stream (by key value).",
+        ),
     ] = 1,
     look_ahead: Annotated[
-        bool, typer.Option(help="Drop tuples without a later match early, where that pays.")
+        bool,
+        typer.Option(help="Drop tuples that no later probe can match, if it pays."),
     ] = False,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the solver.")] = 1,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Random seed.")] = 0,
@@ -121,7 +126,7 @@ def plan(
             "bad-deadline", f"{deadline} is not a deadline", field="--deadline", remedy="0 or more"
         )
     limit = None if deadline is None or math.isinf(deadline) else deadline
-    problem = parse_problem(load_yaml(_read(problem_file)))
+    problem = parse_problem(load_yaml(_read_problem(problem_file)))
     charged = objective or problem.objective or Objective.TUPLES
     limits = replace(
         problem.limits,
@@ -168,7 +173,7 @@ def plan(
     if as_json:
         typer.echo(json.dumps(document(planned), ensure_ascii=False))
     else:
-        _show(planned, problem)
+        _show_plan(planned, problem)
 
 
 def _options(problem: ProblemFile, objective: Objective, limits: Limits) -> Options:
@@ -183,7 +188,7 @@ def _options(problem: ProblemFile, objective: Objective, limits: Limits) -> Opti
     )
 
 
-def _read(name: str) -> str:
+def _read_problem(name: str) -> str:
     try:
         if name == "-":
             return sys.stdin.buffer.read().decode("utf-8-sig")
@@ -212,7 +217,7 @@ def _warm_up(solver: Solver) -> None:
         solve(Solver.HIGHS, Request(program))
 
 
-def _show(planned: Planned, problem: ProblemFile) -> None:
+def _show_plan(planned: Planned, problem: ProblemFile) -> None:
     console = Console(highlight=False, soft_wrap=True, emoji=False)
     found = facts(planned)
     width = max(map(len, found)) + 2

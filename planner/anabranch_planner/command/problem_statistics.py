@@ -70,7 +70,7 @@ def make_statistics(
         for alias, member in zip(aliases, query.members, strict=True):
             stream_of[member.relation] = alias.stream
             if alias.rate is not None:
-                _state(member.relation, alias, streams[alias.stream].rate, stated)
+                _state_cardinality(member.relation, alias, streams[alias.stream].rate, stated)
     cardinalities: dict[RelationId, float] = {}
     distincts: dict[tuple[RelationId, str], float] = {}
     every_distinct: dict[RelationId, float] = {}
@@ -120,7 +120,7 @@ def frequent_values(
     return found
 
 
-def _state(
+def _state_cardinality(
     relation: RelationId,
     alias: Alias,
     whole: float | None,
@@ -176,7 +176,7 @@ def _selectivities(
                 )
                 if sides in table:
                     used.add(sides)
-                    _take(predicate, table[sides], found)
+                    _take_selectivity(predicate, table[sides], found)
     for sides, (text, _) in table.items():
         if sides not in used:
             raise refused(
@@ -185,7 +185,7 @@ def _selectivities(
     return {p: number for p, (_, number) in (by_stream | by_alias).items()}
 
 
-def _take(
+def _take_selectivity(
     predicate: Equality, entry: tuple[str, float], found: dict[Equality, tuple[str, float]]
 ) -> None:
     text, number = entry

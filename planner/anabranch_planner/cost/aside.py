@@ -74,7 +74,7 @@ class SetAside:
         return self._known[mir.id]
 
     def _common(self, mir: Mir, inside: KeyClass, users: Sequence[JoinQuery]) -> frozenset[int]:
-        """Values of the key ``inside`` with which no relation joined with ``mir`` probes it."""
+        """Values of the key ``inside`` that no relation joined with ``mir`` looks up in it."""
         found: frozenset[int] | None = None
         for query in users:
             (whole,) = (c for c in query.classes if set(inside.members) <= set(c.members))

@@ -24,7 +24,7 @@ from anabranch_planner.cost.values import Column, ValueShares
 
 
 class _Smaller(NamedTuple):
-    """A smaller step, and per key by which omitted relations also join, its columns of this key."""
+    """A step over fewer relations, and its columns of each key that joins omitted ones, too."""
 
     step: SubJoinStep
     shared: tuple[tuple[Column, ...], ...]
@@ -93,8 +93,9 @@ class Inference:
 def _shared(
     query: JoinQuery, head: frozenset[Label], target: frozenset[Label], kept: frozenset[Label]
 ) -> tuple[tuple[Column, ...], ...]:
-    """For each key between ``head`` and ``target`` by which aliases not ``kept`` also join, its
-    columns in ``kept`` aliases."""
+    """For each join key of ``head`` and ``target`` by which aliases outside ``kept`` join as well:
+    the key's columns in ``kept`` aliases.
+    """
     found = []
     for key_class in query.classes:
         columns: dict[Label, Column] = {}

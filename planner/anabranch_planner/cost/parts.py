@@ -29,7 +29,8 @@ from anabranch_planner.cost.steps import PlanError, Prefix, SubJoins, Trails, tr
 from anabranch_planner.cost.validate import validate_plan
 
 _T = TypeVar("_T")
-#: A goal, a probed store, or an order's first probe; goals with a common one form a part.
+#: A thing that goals may have in common: a goal, a probed store, or the first probe of an order.
+#: Goals with a common thing are in one part.
 _Tie = tuple[object, ...]
 _Identity = tuple[object, ...]
 #: Name -> cached value, with the inputs from which it was computed.
@@ -94,7 +95,8 @@ class PlanPart:
         if "valid" not in self._before:
             validate_plan(self.plan, self.queries, self.trails)
             return
-        # A new query's orders have the same prefixes as the orders of the query that it is like.
+        # A new query's orders have the same prefixes as the orders of the earlier query with the
+        # same joins.
         pieces = _Pieces(self.plan)
         for one in self.grown:
             both = (one.query, one.like)

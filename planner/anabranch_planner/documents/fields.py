@@ -153,7 +153,7 @@ def refusal(
     return PydanticCustomError("refused", "{message}", about)
 
 
-def _duration(value: Any) -> int:
+def _duration_field(value: Any) -> int:
     if not isinstance(value, str):
         raise refusal(f"{shown(value)} is not a duration", "write '10m' or '10 minutes'")
     try:
@@ -179,7 +179,7 @@ Whole = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
 Count = Annotated[Whole, Field(ge=1)]
 Flag = Annotated[bool, Field(strict=True)]
 #: A duration as text, in microseconds, not negative.
-Duration = Annotated[int, PlainValidator(_duration)]
+Duration = Annotated[int, PlainValidator(_duration_field)]
 
 _TAGS = ("(one)", "(each)")
 #: Names of the alternatives of a union in error paths: a single value, or a mapping of values.

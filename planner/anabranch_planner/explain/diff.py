@@ -342,7 +342,7 @@ def diff_document(found: PlanDiff, *, at_most: int | None = None) -> dict[str, A
         "dropped": found.dropped,
         "retained": found.retained,
     }
-    lists = {name: _entries(part, at_most) for name, part in parts.items()}
+    lists = {name: _diff_entries(part, at_most) for name, part in parts.items()}
     return {
         "unchanged": found.unchanged,
         "cost_before": found.cost_before,
@@ -355,7 +355,7 @@ def diff_document(found: PlanDiff, *, at_most: int | None = None) -> dict[str, A
     }
 
 
-def _entries(part: Sequence[Change], at_most: int | None) -> list[dict[str, Any]]:
+def _diff_entries(part: Sequence[Change], at_most: int | None) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = []
     ranked = sorted(part, key=lambda e: (-(e.cost or 0.0), -(e.tuples or 0.0), e.label))
     for entry in ranked[:at_most]:

@@ -37,10 +37,10 @@ def explain_substreams(
     """
     alike = _costs(_as_first(plan), queries, model)
     apart = _costs(plan, queries, model)
-    return [_explained(one, plan, queries, model, apart, alike) for one in plan.substreams]
+    return [_explained_split(one, plan, queries, model, apart, alike) for one in plan.substreams]
 
 
-def _explained(
+def _explained_split(
     function: Substreams,
     plan: Plan,
     queries: Sequence[JoinQuery],

@@ -42,7 +42,7 @@ def text_of(expr: Expr) -> str:
     symbol, level = OPERATIONS[expr.op], _BINDING.get(expr.op)
     args = [text_of(arg) for arg in expr.args]
     if level is None:
-        return _function(expr, symbol, args)
+        return _function_text(expr, symbol, args)
     # AND and OR are associative; comparisons can't be chained; other chains are left-associative.
     chained = expr.op in ("and", "or")
     bound = [
@@ -76,7 +76,7 @@ def _level(expr: Expr) -> int:
     return _BINDING.get(expr.op, len(_BINDING)) if isinstance(expr, Call) else len(_BINDING)
 
 
-def _function(expr: Call, symbol: str, args: list[str]) -> str:
+def _function_text(expr: Call, symbol: str, args: list[str]) -> str:
     if expr.op == "cast":
         return f"CAST({args[0]} AS {expr.type.upper()})"
     if expr.op == "case":

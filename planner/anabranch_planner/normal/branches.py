@@ -157,7 +157,7 @@ def _common_types(
                         "type-mismatch",
                         f"column {first[place].name!r} of the set operation is of type "
                         f"{types[place]}, and {column.expr.type} in the {_ordinal(number)} SELECT",
-                        remedy="cast one of them",
+                        remedy="cast one of the two columns",
                     )
             types[place] = found
     return tuple(types)

@@ -409,7 +409,7 @@ def _windows(scope: Scope, window: int | Mapping[str, int] | None) -> dict[str, 
                 f"the window names {alias!r}, whose rows have no event time: its kind is "
                 f"{stream.kind}",
                 field=place,
-                remedy="leave it out: its current rows join, whenever they came",
+                remedy="leave the window out: current rows join whenever they arrived",
             )
         streams = scope.streams.items()
         timeless = [a for a, s in streams if s.event_time is None and not s.has_no_times]

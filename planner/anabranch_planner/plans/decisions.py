@@ -90,5 +90,5 @@ def from_document(document: Mapping[str, Any]) -> Decisions:
         raise DecisionsError(
             "malformed-decisions",
             f"the decisions can't be read: {cause}",
-            remedy="something else wrote them; the next epoch plans without them",
+            remedy="another program wrote the decisions; the next epoch plans without them",
         ) from None

@@ -203,7 +203,7 @@ class _RulesetReader:
         return [replace(order, substream=number) for number in numbers]
 
     def _path(self, edge: Edge) -> list[ProbeRule]:
-        """The probe rules on the path of an arriving tuple to ``edge``, in order."""
+        """The running ruleset's probe rules on an arriving tuple's path to ``edge``, in order."""
         found = []
         while edge in self._probes:
             found.append(self._probes[edge])

@@ -72,7 +72,8 @@ from anabranch_planner.solvers.deadline import Deadline
 PART = 0.25
 #: Growth of the gap (relative distance of cost and bound) beyond which all are replanned.
 LOOSER = 0.01
-#: Gap up to which a plan without dropped queries goes on, for a while, although it is looser.
+#: Gap (relative distance of cost and bound) up to which the last plan without the dropped queries
+#: is kept for a while, although its gap has grown.
 LOOSEST = 0.05
 #: Relative difference that is attributed to floating-point rounding.
 ROUNDING = 1e-9
@@ -218,7 +219,7 @@ class Session:
             last, change, queries, statistics, options, weight
         )
         if found is not None and found.plan.gap > last.gap + LOOSER:
-            # Without a query the plan is hardly worse than before, but its bound is.
+            # Dropping a query hardly makes the plan worse, but it lowers the bound.
             only_less = not change.names and found.plan.gap <= max(LOOSEST, last.gap)
             found = _loosened(found) if only_less else None
         if found is None:
@@ -231,8 +232,8 @@ class Session:
         return self._last is not None and self._last.settled and self.may_rest(queries)
 
     def may_rest(self, queries: Sequence[JoinQuery]) -> bool:
-        """Whether the last plan has exactly ``queries``, and can go on for a while: it has been
-        searched to the end, if maybe for more queries.
+        """Whether the last plan has exactly ``queries`` and can be kept for a while: its search was
+        complete, though possibly for more queries.
         """
         last = self._last
         if last is None or not (last.settled or last.loosened):
@@ -470,7 +471,8 @@ def _enter(
     pairs = [(query, like) for query, like in zip(change.added, likes, strict=True) if like]
     goals = [goal for _, like in pairs for goal in builder.query_goals(like.id)]
     probed = {graph.target[e] for goal in goals for e in routes[goal.key]}
-    # An intermediate result may have to keep more for a new query, so that is planned.
+    # New queries may need rows or columns that a stored intermediate result lacks, so queries that
+    # probe one are planned by a search.
     if len(pairs) < len(likes) or not probed <= graph.bases:
         return None
     builder.add(change.added)
@@ -509,7 +511,7 @@ def _leave(last: _LastPlan, change: _QueryChange, statistics: Statistics) -> _La
         for goal in builder.query_goals(name):
             goals.append(goal)
             path = routes[goal.key]
-            # A store of an intermediate result may have to keep less without the query.
+            # Without the query, a stored intermediate result might keep fewer rows or columns.
             if path != routes[others[goal.origin].key] or not graph.bases.issuperset(
                 graph.target[e] for e in path
             ):
@@ -583,8 +585,8 @@ def _spent(last: _LastPlan, names: Collection[QueryId]) -> float:
     for store in stores:
         price = builder.insert_price(store) * len(last.copies[store])
         if store in needed:
-            # Each plan has a copy of it: the same one if there is no other, and in any case one
-            # whose partitions can all be probed.
+            # Each plan has a copy of the store: if only one partition is possible, the same copy;
+            # else a copy whose partitions can all be probed.
             alike = len(builder.partitions.get(store, ())) <= 1
             price = 0.0 if alike else min(price, spread[store])
         maintenance += price

@@ -119,7 +119,7 @@ def demand(problem: PlanProblem, limits: Limits, switching: Switching | None) ->
         return problem
     return replace(
         problem,
-        extra_steps=_new_steps(problem, switching),
+        extra_steps=_new_step_charges(problem, switching),
         extra_copies=_new_copies(problem, switching),
     )
 
@@ -130,7 +130,7 @@ def _bytes(problem: PlanProblem, store: Sub, widths: Mapping[str, float]) -> flo
     return problem.model.cardinality(mir) * width
 
 
-def _new_steps(problem: PlanProblem, switching: Switching) -> dict[EdgeId, float]:
+def _new_step_charges(problem: PlanProblem, switching: Switching) -> dict[EdgeId, float]:
     graph, running = problem.graph, switching.running.steps
     charged = {}
     for e in dict.fromkeys(e for goal in problem.goals for e in goal.edges):

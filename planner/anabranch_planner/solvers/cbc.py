@@ -29,7 +29,7 @@ def solve(request: Request) -> Solution:
     """
     program = request.program
     scale = 1e4 / max(max(program.costs, default=0.0), 1e-9)
-    problem, variables = _load(request, scale)
+    problem, variables = _load_program(request, scale)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report")
         solver = COIN_CMD(
@@ -63,7 +63,7 @@ def solve(request: Request) -> Solution:
     return Solution(status, values, program.offset + bound / scale, seconds)
 
 
-def _load(request: Request, scale: float) -> tuple[Any, list[Any]]:
+def _load_program(request: Request, scale: float) -> tuple[Any, list[Any]]:
     program = request.program
     problem = pulp.LpProblem("program", pulp.LpMinimize)
     variables = [

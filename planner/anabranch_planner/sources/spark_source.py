@@ -233,7 +233,7 @@ def _plain(name: str, kind: DataType, scope: Scope, *, payload: bool) -> Expr:
 
 def _column(name: str, kind: DataType, text: str, scope: Scope) -> Expr:
     with located(f"source.options.{COLUMN}{name}"):
-        return _coerced(name, kind, _read(text, scope))
+        return _coerced(name, kind, _read_expression(text, scope))
 
 
 def _coerced(name: str, kind: DataType, expr: Expr) -> Expr:
@@ -290,7 +290,7 @@ def _tried(value: str, kinds: Sequence[DataType]) -> _Selected:
     return _Selected(text, f"({value} IS NOT NULL AND {text} IS NULL)")
 
 
-def _read(text: str, scope: Scope) -> Expr:
+def _read_expression(text: str, scope: Scope) -> Expr:
     if len(text) > MOST_TEXT:
         raise QueryError(
             "too-large", f"the text has more than {MOST_TEXT} characters", remedy="shorten it"

@@ -134,8 +134,9 @@ def _too_deep() -> QueryError:
 
 @contextmanager
 def spoken_of(spark: str, dialect: str, written: str = "") -> Iterator[None]:
-    """Give errors about ``spark``, the translation from ``dialect``, their places in ``written``,
-    the statement as its author wrote it; without one, the translated text in place of them."""
+    """Move errors about ``spark``, a translation from ``dialect``, to their places in ``written``,
+    the statement as its author wrote it. An error without such a place shows the translated text.
+    """
     try:
         yield
     except QueryError as error:

@@ -200,7 +200,8 @@ def check_zone(zone: str) -> None:
     )
 
 
-#: Function -> what its absent arguments would say in other systems.
+#: Function -> addition to the remedy for calls with too many arguments: the defaults that further
+#: arguments would change.
 _FURTHER = {"regexp_replace": ": it replaces all matches, and (?i) in the pattern ignores case"}
 
 

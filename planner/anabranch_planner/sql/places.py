@@ -42,8 +42,9 @@ def closing(tokens: Sequence[Token], opening: int) -> int | None:
 def corresponding(
     place: tuple[int, int], tokens: Sequence[Token], others: Sequence[Token]
 ) -> tuple[int, int] | None:
-    """The place in ``others``, another spelling of the statement ``tokens``, of the word at
-    ``place`` in it: of as many equal words the one with the same number. None if there is none.
+    """Return the place in ``others``, another spelling of the statement ``tokens``, of the word at
+    ``place``: the same occurrence of the word, if both spellings have it equally often. None if
+    there is none.
     """
     words = [token.text.lower() for token in tokens]
     index = next((i for i, token in enumerate(tokens) if place_of(token) == place), None)

@@ -35,7 +35,8 @@ STRICT = (
     exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Not, exp.Paren, exp.Neg, exp.Add,
     exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Cast,
 )  # fmt: skip
-#: Nodes that may be operands of :data:`STRICT` nodes without changing that.
+#: Nodes that may occur in an expression of :data:`STRICT` nodes: they do not turn NULL into another
+#: value.
 PARTS = (exp.Column, exp.Literal, exp.Null, exp.Boolean, exp.Identifier, exp.DataType,
           exp.DataTypeParam, exp.Interval, exp.Var)  # fmt: skip
 

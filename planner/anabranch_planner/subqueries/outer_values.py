@@ -50,7 +50,7 @@ def by_equalities(joins: Joins, inner: Inner) -> Inner:
         known = known and all(column in keys for column in read)
         listed = [replaced(value, lambda part: keys.get(part, part)) for value in values]
     if not known:
-        # This raises an error that names the condition.
+        # The call raises an error that names the condition.
         inner.pairs()
     taken = {entry.alias for entry in inner.query.entries} | set(inner.tables.columns)
     alias = next(name for n in count(1) if (name := f"outer{n}") not in taken)

@@ -56,7 +56,8 @@ def scalar(joins: Joins, inner: Inner, *, strict: bool) -> Node:
         QueryError: the subquery may return several rows or columns.
     """
     given = inner.query, inner.correlated, strict
-    # A join that drops rows without a value can't be used where they must be kept, but conversely.
+    # A join that keeps rows without a value can serve where such rows may be dropped, but not the
+    # reverse.
     either = given, (*given[:2], True)
     value = next((value for known, value in joins.values if known in either), None)
     if value is None:

@@ -53,7 +53,9 @@ def lists(limits: Ints, values: pa.Array, valid: Bools | None, kind: pa.DataType
     """
     if limits[-1] >= 2**31:
         raise ExpressionError(
-            "too-long", f"arrays of a batch have {limits[-1]} elements", remedy="make them shorter"
+            "too-long",
+            f"arrays of a batch have {limits[-1]} elements",
+            remedy="make the arrays shorter",
         )
     mask = None if valid is None else pa.array(~valid)
     made = pa.ListArray.from_arrays(pa.array(limits.astype(np.int32)), values, mask=mask)

@@ -64,7 +64,9 @@ class BatchLoop:
     _leaving: threading.Event = field(init=False, default_factory=threading.Event)
 
     def start(self) -> None:
-        """Start the thread that runs batches."""
+        """Keep the loop from starting a batch during the ``with`` block. Yields False if a batch is
+        being planned or run already; the block must not disturb that batch.
+        """
         sources = self.driver.progress.sources
         waking = (one.waking for one in sources.planned.values()) if sources is not None else ()
         self._bell = KeyBell(self.driver.control.url, frozenset().union(*waking))
@@ -112,8 +114,8 @@ class BatchLoop:
 
     @property
     def _may_pause(self) -> bool:
-        """Whether a pause leads to a larger batch; not while a snapshot is read, and recordings
-        have equal batches.
+        """Whether a pause can lead to a larger batch. It can't while a snapshot is read, or with
+        recordings, whose batches have a fixed size.
         """
         sources, live = self.driver.progress.sources, self.driver.settings.mode is Mode.LIVE
         feeds = live and sources is not None and bool(sources.feeds)

@@ -91,7 +91,7 @@ class Beside:
 
 def _serve(calls: Connection, settings: DriverSettings, namespace: str) -> None:
     """Main loop: write one delivery after the other, until the driver closes the connection."""
-    # If spark-submit has started the driver, these point to its JVM.
+    # If spark-submit has started the driver, these variables lead to its JVM.
     for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         os.environ.pop(name, None)
     session = spark_session("local[1]", of_any_session(settings.spark))

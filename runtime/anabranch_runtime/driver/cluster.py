@@ -81,7 +81,7 @@ def take_staged(
             raise StateError(
                 "missing-result",
                 f"{name} is not in the object store",
-                remedy="see who deletes objects there; the batch is tried again",
+                remedy="find out who deletes objects there; the batch is tried again",
             )
 
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="staged") as pool:

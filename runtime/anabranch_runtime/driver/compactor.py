@@ -78,7 +78,8 @@ class Compactor:
     beside: bool = False
     queue: Callable[[Compaction], str | None] = lambda _: None
     leaving: threading.Event = field(default_factory=threading.Event)
-    #: Whether segments of batches are merged -> their thread, bytes of its largest merge.
+    #: Running merges by input: True for segments that batches wrote, False for merged segments ->
+    #: thread of the merges, and bytes of its largest merge.
     _threads: dict[bool, tuple[threading.Thread, int]] = field(default_factory=dict)
     _ended: list[_Ended] = field(default_factory=list)
     #: Number of merges in ``_ended`` that :meth:`settle` has seen; threads may add more.

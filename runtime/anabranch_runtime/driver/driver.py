@@ -368,7 +368,7 @@ class Driver:
             stopping=self.control.stop_requested,
             discard=self.durability.storage.discard,
         )
-        # No attempt makes up for an entry that could not be written.
+        # If the journal entry could not be written, no further attempt is made: it would not help.
         self.reporting.cpu.add("begin", choices.settle())
         if read is not None:
             self._note_left_out(number, choice, read)

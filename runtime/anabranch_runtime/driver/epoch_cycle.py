@@ -18,7 +18,7 @@ from anabranch_runtime.state.manifest import State
 
 #: Multiple of ``DriverSettings.epoch_seconds`` that an epoch without changes and arrivals lasts.
 IDLE_EPOCHS = 12
-#: Number of epochs by which a plan is ahead of the epoch whose end it is made at.
+#: Number of epochs from the epoch at whose end a plan is made to the epoch that runs the plan.
 AHEAD = 2
 #: Least seconds without another change before an epoch ends early, so that changes that belong
 #: together are planned together.

@@ -49,7 +49,7 @@ def fold(
         next_batch=context.batch + 1,
         streams=pass_time(state.streams, streams, clock),
         clock=clock,
-        stores=_stores(state, fresh),
+        stores=_stores_after(state, fresh),
         queries=_queries(state, reports),
     )
     size = sum(s.bytes for s in fresh)
@@ -153,7 +153,7 @@ def _queries(state: State, reports: Sequence[TaskReport]) -> dict[str, Activatio
     )
 
 
-def _stores(state: State, fresh: Sequence[Segment]) -> dict[str, StoreState]:
+def _stores_after(state: State, fresh: Sequence[Segment]) -> dict[str, StoreState]:
     written: dict[str, list[Segment]] = {}
     for segment in fresh:
         written.setdefault(segment.store, []).append(segment)

@@ -345,7 +345,7 @@ class SparkPipeline:
             self._watch(loop, driver, tasks, records, health, heart, look)
         finally:
             while not loop.leave(LOOK):
-                # This calls the JVM: if the JVM hangs, the heartbeat expires.
+                # The call enters the JVM: if the JVM hangs, the heartbeat expires.
                 look()
                 heart.well()
             heart.well(LONG)

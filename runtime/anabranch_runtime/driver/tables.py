@@ -185,7 +185,7 @@ class MaintainedTables:
                 "view-failed",
                 problem,
                 field=f"queries.{name}",
-                remedy="correct it and start the pipeline again: nothing is lost",
+                remedy="correct the cause and start the pipeline again: nothing is lost",
             )
 
     def close(self) -> None:

@@ -109,7 +109,7 @@ def base_layout(relation: RelationId) -> StoreLayout:
 
 
 @lru_cache(maxsize=256)
-def _changed(store: StoreLayout, streams: tuple[Stream | None, ...]) -> ChangedColumns:
+def _changed_columns(store: StoreLayout, streams: tuple[Stream | None, ...]) -> ChangedColumns:
     members = zip(store.members, streams, strict=True)
     types = {
         store.column(member, name): arrow_type(dict(stream.columns)[name])
@@ -180,7 +180,7 @@ class Layout:
         streams = tuple(self.streams.get(StreamName(name)) for name in known.streams)
         if not any(s is not None and (s.added or s.widened or s.dropped) for s in streams):
             return UNCHANGED
-        return _changed(known, streams)
+        return _changed_columns(known, streams)
 
     def stored(self, store: StoreLayout, table: Columns, rows: int, ref: AttrRef) -> pa.Array:
         """Return the key attribute ``ref`` for all ``rows`` rows of a table like ``store``."""

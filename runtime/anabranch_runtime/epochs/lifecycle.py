@@ -80,7 +80,7 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
         else:
             queries[query.id] = _anew(known, _activate(state, query, relations, since))
         fresh.append(query)
-    stores = _stores(state, ruleset)
+    stores = _stores_of_epoch(state, ruleset)
     stores = {name: _cut(store, fresh, batch) for name, store in stores.items()}
     starts = (*state.epoch_starts, (epoch, batch))[-REMEMBERED_EPOCHS:]
     return replace(
@@ -222,7 +222,7 @@ def _definition(spec: Stream) -> tuple[object, ...]:
     return spec.name, columns, spec.event_time, spec.lateness, spec.registration, kind
 
 
-def _stores(state: State, ruleset: Ruleset) -> dict[str, StoreState]:
+def _stores_of_epoch(state: State, ruleset: Ruleset) -> dict[str, StoreState]:
     batch, specs = state.next_batch, {str(s.id): s for s in ruleset.stores}
     relations = {r.id: r for r in ruleset.relations}
     stores: dict[str, StoreState] = {}

@@ -57,7 +57,7 @@ def binary(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Array
     if op in ("div", "mod"):
         _refuse_zero(left, right)
     if kind.kind is TypeKind.DECIMAL:
-        return _decimal(op, left, right, kind)
+        return _decimal_arithmetic(op, left, right, kind)
     if kind.kind in INTERVALS and op in ("mul", "div"):
         return _scaled(op, left, right, kind)
     if kind.kind in _TIMES:
@@ -118,7 +118,7 @@ def _scaled(op: str, value: pa.Array, by: pa.Array, kind: DataType) -> pa.Array:
     numbers = interval_numbers(value)
     if pa.types.is_decimal(by.type):
         exact = pa.array(numbers, mask=None if valid is None else ~valid)
-        whole = _decimal(op, exact.cast(pa.decimal128(19, 0)), by, _WHOLE)
+        whole = _decimal_arithmetic(op, exact.cast(pa.decimal128(19, 0)), by, _WHOLE)
         try:
             return intervals(whole.cast(pa.int64()), kind)
         except pa.ArrowInvalid as error:
@@ -200,12 +200,13 @@ def _integer_mod(left: pa.Array, right: pa.Array, target: pa.DataType) -> pa.Arr
     valid = both(present(left), present(right))
     dtype = target.to_pandas_dtype()
     divisor = fixed(right, dtype)
-    # Divisors -1 (the least integer overflows) and NULLs (may be 0) become 1: also x % 1 = 0.
+    # Divisors that are -1 (the quotient of the least integer overflows) or NULL (their value may be
+    # 0) are replaced by 1: x % 1 is 0 as well.
     divisor = np.where((divisor == 0) | (divisor == -1), 1, divisor).astype(dtype)
     return with_nulls(np.fmod(fixed(left, dtype), divisor), target, valid)
 
 
-def _decimal(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Array:
+def _decimal_arithmetic(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Array:
     a, b = left.type, right.type
     if op in ("add", "sub"):
         whole = max(a.precision - a.scale, b.precision - b.scale)

@@ -100,7 +100,7 @@ def cast(column: pa.Array, source: DataType, target: DataType) -> pa.Array:
     raise ExpressionError(
         "bad-cast",
         f"{source} can't be cast to {target}",
-        remedy="cast it by way of another type",
+        remedy="cast the value by way of another type",
     )
 
 
@@ -257,9 +257,7 @@ def _quantized(value: Decimal, target: DataType) -> Decimal:
 
 
 def _from_interval(column: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Convert intervals to intervals of other units, or to the number of their last (only) unit;
-    smaller units are cut off.
-    """
+    """Convert intervals to other units, or to a number of their only unit; the rest is cut off."""
     last = source if target.kind in INTEGRAL else target
     size = UNIT_SIZES[source.kind][last.scale]
     numbers = interval_numbers(column)

@@ -226,7 +226,7 @@ def _overflow(field: str) -> ColumnOverflow:
         "too-long",
         "its values are longer than 2 GiB",
         field=field,
-        remedy="shorten them: left(x, 100)",
+        remedy="shorten the values: left(x, 100)",
     )
 
 
@@ -234,7 +234,7 @@ def _strict(expr: Call, args: list[pa.Array]) -> pa.Array:
     op, target = expr.op, arrow_type(expr.type)
     kinds = [a.type for a in expr.args]
     if op in _COMPARE:
-        return _compare(op, *_met(args, kinds))
+        return _compare_columns(op, *_met(args, kinds))
     if op in _BINARY:
         return _arithmetic(expr, args, kinds)
     if op in _UNARY:
@@ -379,7 +379,7 @@ def _null_test(expr: Call, frame: _Frame) -> pa.Array:
 def _null_safe(expr: Call, frame: _Frame) -> pa.Array:
     args = [_evaluate(a, frame) for a in expr.args]
     a, b, _ = _met(args, [a.type for a in expr.args])
-    same = pc.fill_null(_compare("eq", *_met(args, [x.type for x in expr.args])), False)
+    same = pc.fill_null(_compare_columns("eq", *_met(args, [x.type for x in expr.args])), False)
     return pc.or_(same, pc.and_(a.is_null(), b.is_null()))
 
 
@@ -492,7 +492,7 @@ def _met(args: list[pa.Array], kinds: list[DataType]) -> tuple[pa.Array, pa.Arra
     return cast(args[0], kinds[0], kind), cast(args[1], kinds[1], kind), kind
 
 
-def _compare(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Array:
+def _compare_columns(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Array:
     if kind.kind is TypeKind.NULL:
         return pa.nulls(len(left), pa.bool_())
     if kind.kind is TypeKind.BOOLEAN:

@@ -67,9 +67,7 @@ class _Module:
         return tag, answer
 
     def end(self, patience: float = 0.0) -> int:
-        """Kill the process, with its children, unless it ends within ``patience`` seconds; returns
-        its exit code.
-        """
+        """Kill the process and its children after ``patience`` seconds; return the exit code."""
         self.connection.close()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(patience)

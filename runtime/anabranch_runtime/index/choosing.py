@@ -35,7 +35,7 @@ _FOLD, _SHIFT = np.uint64(0xD6E8FEB86659FD93), np.uint64(32)
 
 @njit(cache=True, nogil=True)
 def has_all(predicates, first, width, labels, begin, at, sets):
-    """Whether a tuple satisfies the choice at ``first``; predicate -1 is in every set."""
+    """Whether a tuple satisfies the choice that begins at ``first``; predicate -1 always holds."""
     for j in range(width):
         predicate = np.int64(predicates[first + j])
         if predicate >= 0 and not is_member(

@@ -214,7 +214,7 @@ def _overflow(rows: I32) -> GatherOverflow:
     return GatherOverflow(
         "too-long",
         f"the values of {len(rows)} rows are longer than 2 GiB",
-        remedy="shorten them in a column of the source",
+        remedy="shorten the values in the source's column",
     )
 
 

@@ -119,7 +119,7 @@ class PredicateSets:
     def bits(self, numbers: Ints | I32, words: int) -> U64:
         """Return bits of sets' first 64 ``words`` members: (sets, words); :data:`ALL` has all."""
         wanted = np.asarray(numbers, np.int64)
-        found: U64 = _unpacked(self._places, self._data, wanted, words)
+        found: U64 = _sets_as_bits(self._places, self._data, wanted, words)
         return found
 
 
@@ -256,7 +256,7 @@ def _packed(row, data, used):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _unpacked(places, data, numbers, words):  # type: ignore[no-untyped-def]
+def _sets_as_bits(places, data, numbers, words):  # type: ignore[no-untyped-def]
     found = np.zeros((len(numbers), words), np.uint64)
     for i in range(len(numbers)):
         first, size = places[numbers[i], 0], places[numbers[i], 1]

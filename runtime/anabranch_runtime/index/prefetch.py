@@ -24,11 +24,11 @@ from anabranch_runtime.index.words import load64
 
 _PAGE = mmap.PAGESIZE
 _WILL_NEED: int | None = getattr(mmap, "MADV_WILLNEED", None)
-#: Maximum number of pages of a range per place that will be read in it, for prefetching.
+#: A memory range is prefetched if it has at most this many pages per place that will be read in it.
 _RUN = 8
 #: Number of probes tested by a filter to estimate how many pass it.
 _TRIED = 512
-#: One in this number of probes passes a filter without a match, and reads hashes only.
+#: Of this many probes without a match, one passes the filter; it reads hashes only.
 _WRONG = 40
 
 _asking = False

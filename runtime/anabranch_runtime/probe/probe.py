@@ -429,8 +429,8 @@ class Lookup:
         return (positions, joined) if len(positions) else None
 
     def _arrival(self, store: StoreLayout, tile: Tile, group: SegmentGroup) -> list[Constraint]:
-        """Return constraints: each member arrived before the start tuple, and a base store's row in
-        the tile's batches (for rows of an MIR :meth:`_afterwards` checks this).
+        """Return two constraints: each member arrived before the start tuple; and a base store's
+        row arrived in the tile's batches (for rows of an MIR :meth:`_afterwards` checks this).
         """
         found: list[Constraint] = []
         if group.any_current and not self.target.whenever:

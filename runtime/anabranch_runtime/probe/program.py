@@ -121,7 +121,7 @@ class ProbeProgram:
 
 
 def program(ruleset: Ruleset, tags: TagProgram) -> ProbeProgram:
-    """Return the program of ``ruleset`` with its tag program."""
+    """Return the probe program of ``ruleset``, given its tag program."""
     known = _known(ruleset)
     if not known or known[0][0] is not tags:
         compiler = _Compiler(Layout(ruleset, {}), tags)
@@ -133,7 +133,7 @@ def program(ruleset: Ruleset, tags: TagProgram) -> ProbeProgram:
 
 @per_ruleset
 def _known(ruleset: Ruleset) -> list[tuple[TagProgram, ProbeProgram]]:
-    """Cache of the newest program of a ruleset, with its tag program."""
+    """Cache of the newest probe program of a ruleset, with its tag program."""
     return []
 
 

@@ -35,8 +35,8 @@ class LookupCounts:
     looked: int = 0
 
     def kept(self, marks: Marks, positions: I32, mask: Bools | None) -> None:
-        """Mark the tuples that have a match: the tuples in ``marks`` if ``mask`` rejects no pair
-        (None), else the tuples at ``positions``, which are in accepted pairs.
+        """Mark the tuples that have a match. If ``mask`` is None, no pair was rejected, and these
+        are the tuples in ``marks``; else the tuples at ``positions``, which are in accepted pairs.
         """
         if mask is None or mask.all():
             self.marks |= marks

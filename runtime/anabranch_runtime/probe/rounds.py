@@ -52,11 +52,12 @@ from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, SegmentReader
 from anabranch_runtime.tags.tags import Tags
 
-#: Takes a rule's results, the rule, and the next rules that the rounds have not run.
+#: Callback that takes a rule's results, the rule, and the next rules that the rounds have not run.
 Deliver = Callable[[Partial, ProbeRule, Sequence[ProbeRule]], None]
-#: Probes an edge outside of rounds, given tuples, a rule, and for how many tuples to count pairs.
+#: Callback that probes an edge outside of rounds: it takes tuples, a rule, and the number of tuples
+#: for which pairs are counted.
 Alone = Callable[[Partial, ProbeRule, int], None]
-#: Takes a rule on whose results an expression has failed, and the error.
+#: Callback that takes a rule on whose results an expression has failed, and the error.
 Failed = Callable[[ProbeRule, AnabranchRuntimeError], None]
 
 #: Number of waiting tuples above which a round starts before the level is complete.
@@ -194,9 +195,7 @@ def _longer(values: Ints, length: int) -> Ints:
 
 
 def _described(reader: SegmentReader, lookup: StoreLookup) -> bytes:
-    """Return a segment's row in the kernel's table, with 0 in columns that depend on the batch;
-    cached in ``reader``.
-    """
+    """Return a segment's row of the kernel's table, 0 where it depends on the batch (cached)."""
     one = reader.segment
     index = reader.index(lookup.index, lambda: [reader.column(c) for c in lookup.index.columns])
     line = (*index.words, 0, one.rows, one.last_batch, 0, 0, 0)

@@ -406,7 +406,7 @@ def _forgiven(
 
 
 def _written_off(known: Activation, part: float, blind: int) -> Activation:
-    """Count the fraction ``part`` of the query's owed results as permanently withheld."""
+    """Give up a fraction of a query's owed results: without a catch-up they stay withheld."""
     lost, gap = part * known.owed, LeftOut()
     return replace(
         known,

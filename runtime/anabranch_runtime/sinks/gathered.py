@@ -211,9 +211,7 @@ class Gathered:
         return log is not None and (log.size >= MOST_BYTES or len(log.parts) >= MOST_FILES)
 
     def begin(self, batch: int) -> None:
-        """Begin ``batch``: all batches before it are committed, and results of an earlier attempt
-        at it are deleted.
-        """
+        """Begin ``batch``: earlier ones are committed; an earlier attempt's results are deleted."""
         self.committed = batch
         for query in list(self._logs):
             self._logs[query].cut(batch)

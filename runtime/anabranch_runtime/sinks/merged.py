@@ -76,7 +76,7 @@ def merge_results(results: Path, settled: int, large: int = LARGE) -> MergedResu
                 "merging",
                 f"the files in {results} are being merged",
                 field="results",
-                remedy="wait until that is done",
+                remedy="wait until the merge has ended",
             )
         _settle(results)
         for folder in sorted(p for p in results.iterdir() if p.is_dir() and p.name[0] != "."):

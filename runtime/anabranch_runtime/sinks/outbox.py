@@ -147,7 +147,7 @@ class Outbox:
 
 
 def _delete(folder: Path) -> None:
-    """Delete a delivery's folder; if killed meanwhile, it remains complete, or as a draft."""
+    """Delete a delivery's folder in such a way that a kill leaves it complete, or as a draft."""
     shutil.rmtree(folder.rename(folder.with_name(_UNFINISHED)))
 
 

@@ -170,7 +170,7 @@ class Publisher:
                 "sink-failed",
                 message,
                 field=f"queries.{query}.sink",
-                remedy="correct it and start the pipeline again: nothing is lost",
+                remedy="correct the cause and start the pipeline again: nothing is lost",
             )
 
     def parked(self) -> dict[str, int]:
@@ -231,9 +231,7 @@ class Publisher:
                 self._drain(query)
 
     def _keep_up(self, query: str) -> None:
-        """Wait for a query's deliveries to a Kafka topic, unless they fail: so batches are at most
-        one ahead of the brokers.
-        """
+        """Wait for a query's deliveries to Kafka, so that batches are at most one ahead of them."""
         while self._is_sending(query):
             time.sleep(LOOK)
             self._drain(query)
@@ -299,7 +297,8 @@ class Publisher:
                 f"{MOST_WAITING} deliveries of results wait for the sink: "
                 f"{self._reason(query) or 'it has not answered yet'}",
                 field=f"queries.{query}.sink",
-                remedy="make it available and start the pipeline again, or withdraw the query",
+                remedy="make the sink available and start the pipeline again, or withdraw "
+                "the query",
             )
 
     def _drain_earlier(self, query: str) -> bool:
@@ -356,9 +355,7 @@ class Publisher:
 def local_writers(
     *, url: str, namespace: str, state: Path, access: AccessPolicy, role: str
 ) -> dict[SinkKind, Write]:
-    """Return the writers that do not need Spark; ``role`` distinguishes the processes of a
-    pipeline that write to sinks.
-    """
+    """Return the writers that do not need Spark; ``role``: process of the pipeline."""
     topics = KafkaWriter(namespace, role)
     hooks = WebhookWriter(namespace, access)
 

@@ -117,13 +117,13 @@ def append(delivery: Delivery, *, url: str, namespace: str, identity: str) -> No
                     field="sink.options.stream",
                     remedy="another program writes to it; name another stream",
                 ) from cause
-            _check(stream, [bytes(part).decode() for part in found])
+            _check_append(stream, [bytes(part).decode() for part in found])
             number += len(chunk)
     finally:
         connection.close()
 
 
-def _check(stream: str, answer: list[str]) -> None:
+def _check_append(stream: str, answer: list[str]) -> None:
     outcome, detail = answer
     if outcome == "owner":
         raise SinkError(

@@ -93,7 +93,7 @@ class Feeds:
         #: Id of the first version of a feed -> registration of its present version.
         self._versions = {version_of(i)[0]: feed.record for i, feed in self._feeds.items()}
         self._awaited = awaited_marks(records) if live else {}
-        #: Monotonic time at which a stream that reads no snapshot had waiting rows.
+        #: Monotonic time at which rows were last waiting in a stream that reads no snapshot.
         self._lived = float("-inf")
         self._errors: dict[str, tuple[float, str]] = {}
         #: Held feed -> number of its trials, and time of the next trial; None before :meth:`plan`.

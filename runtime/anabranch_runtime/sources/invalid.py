@@ -39,9 +39,7 @@ _FEW = 8
 def convert_values(
     column: pa.Array, kind: pa.DataType, convert: Convert
 ) -> tuple[pa.Array, NDArray[np.bool_] | None]:
-    """Convert ``column`` to ``kind``, bad values to NULL; also returns the mask of bad values
-    (None: no bad value).
-    """
+    """Convert ``column``, bad values to NULL; also return the mask of bad values (None: none)."""
     try:
         return convert(column), None
     except FAILURES:
@@ -108,11 +106,11 @@ def raw_text(arrived: pa.Array) -> pa.Array:
     """Return raw input as text of at most ``LENGTH`` characters. Structs become JSON objects with
     binary values in base64; bytes that are not UTF-8 become ``base64:`` and their base64.
     """
-    texts = _objects(arrived) if pa.types.is_struct(arrived.type) else map(_text, arrived)
+    texts = _objects(arrived) if pa.types.is_struct(arrived.type) else map(_scalar_text, arrived)
     return pa.array([None if t is None else t[:LENGTH] for t in texts], pa.large_string())
 
 
-def _text(scalar: pa.Scalar) -> str | None:
+def _scalar_text(scalar: pa.Scalar) -> str | None:
     data = scalar.as_buffer()
     if data is None:
         return None

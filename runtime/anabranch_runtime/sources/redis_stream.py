@@ -116,7 +116,8 @@ def settle(
                 f"the Redis Stream has had {look.added} entries, of which {position.ordinal} were"
                 " read: it was deleted, or its server lost it",
                 field=key,
-                remedy="restore it, or set the source's option on_loss to skip to read the new one"
+                remedy="restore the Redis Stream, or set the source's option on_loss to "
+                "skip to read the new one"
                 " from its beginning",
             )
         first = look.added - look.length
@@ -158,9 +159,7 @@ class RedisFeed(CommonFeed):
         return self.options.on_loss
 
     def look(self, offset: Any) -> None:
-        """Check that the server answers, and that it still has the entries (unless the stream may
-        skip lost entries).
-        """
+        """Check that the server answers and has the entries, unless lost ones may be skipped."""
         self.waiting(offset)
 
     def begin(self) -> Any:
@@ -418,7 +417,8 @@ def _gone(key: str, count: int) -> EntriesLost:
         "entries-lost",
         f"{count} entries were removed from the Redis Stream before they were read",
         field=key,
-        remedy="let it keep more (MAXLEN); to go on without them, set the source's option on_loss"
+        remedy="let the Redis Stream keep more (MAXLEN); to go on without the entries, set "
+        "the source's option on_loss"
         " to skip",
         count=count,
     )

@@ -72,7 +72,7 @@ def take_orders(office: PostOffice, context: BatchContext) -> None:
     """Let the server ``office`` accept requests for merges in the cache ``context.root``."""
 
     def merge(body: bytes) -> bytes:
-        return _MERGING.submit(_merged, context, body).result()
+        return _MERGING.submit(_merge_ordered, context, body).result()
 
     office.requests[REQUEST] = merge
 
@@ -138,7 +138,7 @@ def by_owner(
     return work
 
 
-def _merged(context: BatchContext, body: bytes) -> bytes:
+def _merge_ordered(context: BatchContext, body: bytes) -> bytes:
     order = codec.loads(body, Order)
     url, namespace = context.redis_url, context.namespace
     layout = Layout(

@@ -89,9 +89,7 @@ def applied(value: Any, change: StateChange) -> Any:
 
 
 def renewed(value: _T, change: StateChange) -> _T:
-    """Return the dataclass, mapping or tuple ``value`` after ``change``; unchanged parts stay the
-    same objects.
-    """
+    """Return the value after ``change``; unchanged parts stay the same objects."""
     if isinstance(value, tuple):
         return type(value)(spliced(value, change.splices))
     known = _entries(value)

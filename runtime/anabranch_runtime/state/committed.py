@@ -80,19 +80,19 @@ def committed_segments(root: Path, batch: int, crc: int) -> Segments:
     changes: list[_RawChange] = []
     after: tuple[int, int] | None = (batch, crc)
     while after is not None and (root, *after) != last.place:
-        commit = _read(root, *after, deadline)
+        commit = _read_commit(root, *after, deadline)
         changes.append(commit.change)
         after = commit.after
     found = last.segments if after is not None else {}
     for change in reversed(changes):
-        found = _after(found, change)
+        found = _segments_after(found, change)
     if after is None:
         found = {name: _shared(last.segments.get(name), own) for name, own in found.items()}
     _last = _Last((root, batch, crc), found)
     return found
 
 
-def _read(root: Path, batch: int, crc: int, deadline: float) -> _StoredCommit:
+def _read_commit(root: Path, batch: int, crc: int, deadline: float) -> _StoredCommit:
     path = manifest_path(root, batch)
     while True:
         try:
@@ -104,7 +104,7 @@ def _read(root: Path, batch: int, crc: int, deadline: float) -> _StoredCommit:
             time.sleep(POLL)
 
 
-def _after(known: Segments, change: _RawChange) -> Segments:
+def _segments_after(known: Segments, change: _RawChange) -> Segments:
     if "stores" in change.values:
         stores = codec.loads(change.values["stores"], dict[str, _StoreSegments])
         return {name: store.segments for name, store in stores.items()}

@@ -68,7 +68,7 @@ class DealtRows:
         return np.where(self.hashes[at] == hashes, at, -1)
 
     def by_partition(self, hashes: U64, homes: Ints) -> list[Bools]:
-        """Return, by partition, which ``hashes`` may have rows in it; ``homes``: of the hashes."""
+        """Return, by partition, which ``hashes`` may have rows in it; ``homes``: their homes."""
         numbers = self.numbers(hashes)
         dealt = numbers >= 0
         return [

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from anabranch_runtime.columns.arrays import Bools, Floats
 
-#: Greatest load assigned to a host, as a multiple of its share; and the multiple of its share above
-#: which, or below whose inverse, a host's load is rebalanced.
+#: Greatest load assigned to a host, as a multiple of its share; and the factor by which a host's
+#: load may exceed its share, or fall below it, before partitions are moved.
 SLACK, MOST = 1.1, 1.25
 #: Least fraction of the difference between two hosts by which a move has to reduce it.
 CLOSER = 1e-6
@@ -134,7 +134,7 @@ def place(
         known = None if weights is None else weights.get(count, ())
         weight = _weighed(known, count)
         share = part * sum(weight)
-        found = _deal(count, names, before, weight, share, balanced=weights is not None)
+        found = _deal_partitions(count, names, before, weight, share, balanced=weights is not None)
         demand = None if demands is None else demands.get(count)
         if demand is not None:
             at = [None if before is None else before.host_of(count, p) for p in range(count)]
@@ -205,7 +205,7 @@ def _weighed(weights: Sequence[float] | None, count: int) -> list[float]:
     return [w + sum(known) / count * 1e-3 for w in known]
 
 
-def _deal(
+def _deal_partitions(
     count: int,
     hosts: Sequence[str],
     before: Placement | None,

@@ -27,7 +27,7 @@ def diagnosed(error: Exception, folders: Sequence[Path]) -> Exception:
         isinstance(error, PipelineError) and error.code not in _QUOTING
     ):
         return error
-    if _says(error, _FULL):
+    if _says_errno(error, _FULL):
         fullest = min(folders, key=lambda folder: shutil.disk_usage(_existing(folder)).free)
         free = shutil.disk_usage(_existing(fullest)).free
         return StateError(
@@ -36,7 +36,7 @@ def diagnosed(error: Exception, folders: Sequence[Path]) -> Exception:
             remedy="make room, or mount something larger there; then start the runtime again, "
             "nothing is lost",
         )
-    if _says(error, _REFUSED):
+    if _says_errno(error, _REFUSED):
         for folder in folders:
             why = _refusal(_existing(folder))
             if why is not None:
@@ -49,7 +49,7 @@ def diagnosed(error: Exception, folders: Sequence[Path]) -> Exception:
     return error
 
 
-def _says(error: BaseException | None, numbers: Sequence[int]) -> bool:
+def _says_errno(error: BaseException | None, numbers: Sequence[int]) -> bool:
     texts = [os.strerror(number) for number in numbers]
     while error is not None:
         if isinstance(error, OSError) and error.errno in numbers:

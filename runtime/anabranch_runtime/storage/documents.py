@@ -60,15 +60,13 @@ class Kind:
 
 
 def at_once() -> None:
-    """Do nothing, as a document's name waits for nothing."""
+    """Default of ``ready``: do nothing, because the document needs nothing else to be durable."""
 
 
 def write_document(
     path: Path, kind: Kind, body: Any, ready: Callable[[], object] = at_once
 ) -> None:
-    """Write or replace the document at ``path``; returns once it is durable. ``ready`` as in
-    :func:`write_durably`.
-    """
+    """Write or replace the document at ``path``, durably; ``ready`` as in :func:`write_durably`."""
     write_durably(path, kind.spelled(body), ready)
 
 

@@ -74,7 +74,7 @@ def verify_file(file: Path, path: str, segments: list[Segment], depth: Verify) -
             mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content,
             memoryview(content) as view,
         ):
-            _compare(path, view, segments, depth)
+            _compare_footer(path, view, segments, depth)
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as cause:
@@ -100,7 +100,7 @@ def _verify(root: Path, path: str, segments: list[Segment], depth: Verify) -> No
         raise StateError("missing-pack", f"{path} is missing", remedy=REMEDY) from cause
 
 
-def _compare(path: str, view: memoryview, segments: list[Segment], depth: Verify) -> None:
+def _compare_footer(path: str, view: memoryview, segments: list[Segment], depth: Verify) -> None:
     written, end = _footer(path, len(view), lambda at, count: bytes(view[at : at + count]))
     _has(path, written, segments)
     if depth is not Verify.FULL:

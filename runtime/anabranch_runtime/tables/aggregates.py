@@ -204,7 +204,7 @@ class GroupAggregates:
         sums.subtract(state.view(np.uint64), others.view(np.uint64), self._carries)
 
     def rounds(self, state: Ints) -> bool:
-        """Whether a float sum of some group has doubles beside its number, which are rounded."""
+        """Whether the float sum of some group includes rounded doubles beside its exact number."""
         places = (at for part, at in self.parts if part.numbers == sums.FLOAT_NUMBERS)
         return any(bool(state[:, at + sums.BESIDE_COUNT].any()) for at in places)
 

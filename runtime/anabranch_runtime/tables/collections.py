@@ -102,9 +102,7 @@ class Collection:
         return pa.array(values, mask=totals == 0)
 
     def discrete(self, slots: Ints, numerator: int, denominator: int) -> pa.Array:
-        """Return the first value of each group whose share of values up to it is at least
-        ``numerator / denominator``.
-        """
+        """Return each group's first value at a cumulative share of ``numerator / denominator``."""
         totals = self.values.totals(slots)
         if numerator * int(totals.max(initial=0)) < 2**62:
             ranks = -(-numerator * totals // denominator)

@@ -112,15 +112,13 @@ class GroupedTable:
             self._shown_names.append(field.name)
             self._fields.append(TupleField(_BIGINT))
         self._names = [*shown.names, *(f.name for f in count_fields(view))]
-        #: Names of the columns of inserts, and of the columns that deletes have.
+        #: Names of the columns of upserts; deletes have only the identity's columns.
         self._listed = list(shown.names)
         self._identity = [name for name in view.identity if name in self._listed]
         self._finished = Finisher(view)
 
     def bind(self, groups: Groups, earlier: Earlier | None = None) -> None:
-        """Read ``groups`` from now on; without ``earlier``, their contents are the same as
-        before.
-        """
+        """Read ``groups`` from now on; without ``earlier``, their contents stay the same."""
         if self.groups is not groups:
             self.groups.leave(self)
         self.groups, self.earlier = groups, earlier

@@ -341,9 +341,7 @@ def count_linked(owners: Ints, heads: Ints, following: Ints) -> int:
 
 @njit(cache=True, nogil=True)
 def list_linked(owners: Ints, heads: Ints, following: Ints, places: Ints, found: Ints) -> None:
-    """Write the members of ``owners``' lists to ``found``, their owners' positions to
-    ``places``.
-    """
+    """Write the members of ``owners``' lists to ``found``, and their owners' positions."""
     count = 0
     for i in range(len(owners)):
         member = heads[owners[i]] if owners[i] >= 0 else NONE

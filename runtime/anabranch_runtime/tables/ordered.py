@@ -196,8 +196,8 @@ class Ordered:
     def among_first(
         self, slots: Ints, index: Ints, tuples: Ints, weights: Ints, most: int
     ) -> Bools:
-        """Return the mask of tuples that may be among the first ``most`` of their slot, once
-        ``tuples`` are added.
+        """Return the mask of those ``tuples`` that may be among the first ``most`` of their slot
+        after all of them have been added.
 
         Args:
             slots: distinct slots. ``index``: position of each tuple's slot in ``slots``.

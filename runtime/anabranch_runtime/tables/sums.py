@@ -28,7 +28,7 @@ Bools = NDArray[np.bool_]
 
 #: Words of a float sum, and of its fixed-point number; exponent of the number's last bit.
 FLOAT_WORDS, FIXED, LAST_BIT = 12, 6, -200
-#: Words of each number in a float sum; the two doubles of the sum beside are not such numbers.
+#: Words of each integer in a float sum; the two doubles that follow it are no integers.
 FLOAT_NUMBERS = (FIXED, 1, 1, 1, 1, 1, 1)
 #: Positions of the words after the fixed-point number.
 _BESIDE, _REST, BESIDE_COUNT, _NAN, _PLUS, _MINUS = 6, 7, 8, 9, 10, 11

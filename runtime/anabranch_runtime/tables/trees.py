@@ -524,9 +524,7 @@ def least(
     data: U8,
     ends: Ints,
 ) -> None:
-    """Keep the least tuple of each state row, in the words after ``at``; the word ``at`` is 1 once
-    there is one.
-    """
+    """Keep each state row's least tuple in the words after ``at``; word ``at`` is then 1."""
     width = given.shape[1]
     for i in range(len(index)):
         if len(valid) > 0 and not valid[i]:

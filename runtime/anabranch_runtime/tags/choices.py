@@ -26,7 +26,7 @@ _PIECE = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class TranslatedView:
-    """A translation at one moment; sets added later do not change it.
+    """A translation of predicate sets at one moment; sets added later do not change it.
 
     Attributes:
         numbers: per set, its row of ``bits``. ``bits``: shape (different sets of choices, words).
@@ -132,15 +132,13 @@ class Choices:
 
     @property
     def predicates(self) -> I32:
-        """Return the distinct predicates of ``labels``, in the order of the choices: shape
-        (alternatives, labels).
-        """
+        """Return the distinct predicates of ``labels`` by choice: shape (alternatives, labels)."""
         columns = [self.group.labels.index(label) for label in self.labels]
         found: I32 = np.unique(self.group.predicates[self.chosen][:, columns], axis=0)
         return found
 
     def views(self, labels: Sequence[Label]) -> list[TranslatedView]:
-        """Return the present translations of some labels' sets."""
+        """Return the present translations of the predicate sets of some labels."""
         return [self.group.translated[self.group.labels.index(label)].view for label in labels]
 
 

@@ -31,7 +31,7 @@ from anabranch_runtime.tags.choices import TranslatedSets
 
 
 class TaggedTable(Protocol):
-    """A table whose rows can have sets: a segment, or a batch's arrivals."""
+    """A table whose rows can have predicate sets: a segment, or a batch's arrivals."""
 
     @property
     def derived(self) -> dict[str, DerivedColumn]:
@@ -126,7 +126,7 @@ class PredicateIndex:
             return found
 
     def prepare(self, table: TaggedTable, name: str, prefix: str) -> None:
-        """Give ``table`` the column ``name`` with the sets of its rows, or bring it up to date.
+        """Give ``table`` the column ``name`` with its rows' predicate sets, or bring it up to date.
 
         Args:
             prefix: prefix of the names of the stream's columns in the table.
@@ -150,7 +150,7 @@ class PredicateIndex:
                 made.values[:], made.version = UNKNOWN, len(self._numbers)
 
     def extend(self, sets: I32, known: int, fetch: Fetch) -> int:
-        """Bring ``sets``, which were computed for the first ``known`` predicates, up to date.
+        """Bring predicate sets, computed for the first ``known`` predicates, up to date.
 
         Returns:
             Number of predicates for which ``sets`` are computed now.
@@ -167,7 +167,7 @@ class PredicateIndex:
             return count
 
     def _by_codes(self, fetch: Fetch, rows: int) -> I32:
-        """Return the sets of rows by those conditions that axes test."""
+        """Return the predicate sets of rows, by the conditions that axes test."""
         key, room, columns = np.zeros(rows, np.int64), 1, list[Ints]()
         for axis in self._axes.values():
             codes = axis.codes(conform(fetch(axis.column), axis.column.type))
@@ -226,7 +226,7 @@ class PredicateIndex:
         return held
 
     def _add_to(self, sets: I32, rows: Ints, number: int) -> None:
-        """Add a predicate to the sets of ``rows``, in place."""
+        """Add a predicate to the predicate sets of ``rows``, in place."""
         if not len(rows):
             return
         old, inverse = np.unique(sets[rows], return_inverse=True)
@@ -237,7 +237,7 @@ class PredicateIndex:
         sets[rows] = new[inverse]
 
     def _numbered(self, bits: U64) -> I32:
-        """Return the number of each set; new sets get the next numbers while there is room."""
+        """Return each predicate set's number; new sets get the next numbers while there is room."""
         found = self.met.numbered(bits, MOST_BYTES)
         self.overflowed |= self.met.size >= MOST_BYTES
         return found

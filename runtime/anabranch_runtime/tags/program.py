@@ -178,9 +178,7 @@ class _Generation:
         self._columns: dict[str, object] = {}
 
     def serves(self, streams: Iterable[Stream]) -> bool:
-        """Whether the generation can be used for a ruleset: its streams have the same columns, and
-        every index has space.
-        """
+        """Whether a ruleset can use the generation: equal columns, and space in every index."""
         with self._lock:
             full = any(index.overflowed for index in self._found.values())
             same = all(self._columns.get(s.name, s.columns) == s.columns for s in streams)

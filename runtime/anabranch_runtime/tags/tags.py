@@ -107,7 +107,7 @@ class Tags:
         self.program = tag_program(self.layout.ruleset)
 
     def prepare(self, table: Table, kind: str) -> None:
-        """Compute the sets of a table's rows where they are missing."""
+        """Compute the predicate sets of a table's rows where they are missing."""
         found = self._kinds.get(kind)
         if found is None:
             found = self._kinds[kind] = self._columns(kind)
@@ -213,7 +213,8 @@ class Tags:
         return found
 
     def column(self, label: Label, member: str, tables: Tables) -> str:
-        """Return the column of numbers of the sets of ``label``'s rows; compute it in all tables.
+        """Return the column with the predicate sets' numbers of ``label``'s rows, computed in all
+        tables.
 
         Args:
             member: prefix of the label's columns; empty in rows of a base store.

@@ -143,9 +143,7 @@ class Inserts:
             self.waiting += kept.length
 
     def flush(self) -> None:
-        """Write the waiting rows of intermediate results as one pack, or send them to the hosts
-        of their partitions.
-        """
+        """Write waiting rows of intermediate results as one pack, or send them to their hosts."""
         made = {}
         for store in sorted(self._made):
             spec = self.layout.specs[store]

@@ -188,14 +188,14 @@ def _last_needs(ruleset: Ruleset) -> list[Needs]:
 def needs_of(layout: Layout, context: BatchContext) -> Needs:
     """Return the columns to send in the batch of ``context``; the last batch's object if equal."""
     known = _last_needs(layout.ruleset)
-    found = _needs(layout, context)
+    found = _batch_needs(layout, context)
     if known and known[0].alike(found):
         return known[0]
     known[:] = [found]
     return found
 
 
-def _needs(layout: Layout, context: BatchContext) -> Needs:
+def _batch_needs(layout: Layout, context: BatchContext) -> Needs:
     always = Needed()
     label_of = {
         (q.id, alias): label for q in layout.ruleset.queries for alias, label, _ in q.members

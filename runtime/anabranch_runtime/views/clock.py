@@ -28,7 +28,7 @@ def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> in
     clock of its branches.
     """
     if query.united:
-        clocks = [_clock(one, ruleset, marks) for one in branches(query, ruleset)]
+        clocks = [_view_clock(one, ruleset, marks) for one in branches(query, ruleset)]
         known = [clock for clock in clocks if clock is not None]
         return min(known) if len(known) == len(clocks) else None
     if query.outer is not None:
@@ -38,7 +38,7 @@ def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> in
             return marks.get(query.outer.partner)
         left = next(q for q in ruleset.queries if q.left_of == query.id and not part_number(q.id))
         query = replace(left, view=query.view, outer=query.outer)
-    return _clock(query, ruleset, marks)
+    return _view_clock(query, ruleset, marks)
 
 
 def branches(query: QuerySpec, ruleset: Ruleset) -> list[QuerySpec]:
@@ -48,7 +48,7 @@ def branches(query: QuerySpec, ruleset: Ruleset) -> list[QuerySpec]:
     return [one for one in ruleset.queries if one.registered == query.id]
 
 
-def _clock(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> int | None:
+def _view_clock(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> int | None:
     timed = timed_by(query, ruleset)
     if timed is None:
         return None

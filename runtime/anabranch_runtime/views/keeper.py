@@ -368,7 +368,8 @@ class Keeper:
         except Exception as error:  # noqa: BLE001 - whatever fails, the others go on
             self._fail(name, one.batch, error)
             if isinstance(error, StateError) and error.code == "table-too-large":
-                # Read from its checkpoint, the table takes less memory, if that can be read now.
+                # Reload the table from its checkpoint, if that can be read now: a reloaded table
+                # takes less memory.
                 with suppress(Exception):
                     self._read([name])
             return False

@@ -84,7 +84,7 @@ def note_left_out(
         known = queries.get(str(query.id))
         if not own or known is None or query.view is None or query.id in owing:
             continue
-        span = _span(query, query.view, own, before, after, ruleset)
+        span = _left_out_span(query, query.view, own, before, after, ruleset)
         # The spans before the batch, as ``known`` already counts what the batch has withheld.
         gaps = before.queries[str(query.id)].gaps
         queries = {**queries, str(query.id): replace(known, left_out=with_gap(gaps, span))}
@@ -110,7 +110,7 @@ def standing(view: View, gaps: Iterable[LeftOut], rows: pa.Table) -> NDArray[np.
     return found
 
 
-def _span(
+def _left_out_span(
     query: QuerySpec, view: View, own: Sequence[Ration], before: State, after: State, rules: Ruleset
 ) -> LeftOut:
     low = high = None

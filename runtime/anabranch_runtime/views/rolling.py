@@ -170,7 +170,8 @@ class RollingRows:
         ends = np.full(len(rows), _NEVER)
         for limit in self._limits:
             column = rows.column(limit.column)
-            # This is far beyond all times of batches, and keeps sums in the range of integers.
+            # The limits are far beyond all times of batches, and keep sums in the range of
+            # integers.
             times = np.clip(integers_of(column), -(1 << 61), 1 << 61) + limit.shift
             moments = _months(times, limit) if limit.months else _multiples(times, limit.unit)
             moments += limit.delay

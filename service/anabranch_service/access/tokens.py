@@ -164,7 +164,7 @@ class Tokens:
         """
         text = cast("str | None", await cast("Any", self._redis.hget(self._key, ident)))
         if text is not None:
-            return _read(ident, text)
+            return _read_token(ident, text)
         if self.first is not None and ident == self.first.id:
             await cast("Any", self._redis.hsetnx(self._key, ident, self.first.model_dump_json()))
             return self.first
@@ -176,7 +176,7 @@ class Tokens:
         found = []
         for ident, text in raw.items():
             try:
-                found.append(_read(ident, text))
+                found.append(_read_token(ident, text))
             except CorruptRecord as cause:
                 _LOG.error("unreadable record", record=f"token {ident}", reason=cause.message)
         return sorted(found, key=lambda record: (record.created_at, record.id))
@@ -228,7 +228,7 @@ class Tokens:
         return {ident: datetime.fromisoformat(text) for ident, text in raw.items()}
 
 
-def _read(ident: str, text: str) -> TokenRecord:
+def _read_token(ident: str, text: str) -> TokenRecord:
     try:
         return TokenRecord.model_validate_json(text)
     except ValidationError:
@@ -236,5 +236,5 @@ def _read(ident: str, text: str) -> TokenRecord:
         raise CorruptRecord(
             "corrupt-record",
             f"the record of token {ident!r} in Redis can't be read",
-            remedy="something else wrote to this namespace, or a newer version did",
+            remedy="another program, or a newer service, wrote to this namespace",
         ) from None

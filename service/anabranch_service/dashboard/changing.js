@@ -50,6 +50,6 @@ export class Changing {
     await this.refresh();
     if (this.shown.tag === this.newest.tag) return;
     this.show();
-    this.saved.textContent = "It was changed by another user: this is the newest version.";
+    this.saved.textContent = "Another user has changed this object: the newest version is shown.";
   }
 }

@@ -157,9 +157,7 @@ class FlightSql(flight.FlightServerBase):  # type: ignore[misc]
         ]
 
     async def _rows(self, sql: str) -> AsyncGenerator[bytes]:
-        """Return the rows of a statement as an Arrow IPC stream, as of the newest batch that all
-        its tables have.
-        """
+        """Return a statement's rows as an Arrow IPC stream, as of the newest common batch."""
         resolve = partial(self._context.names.resolve, wanted=None)
         home = home_of(await self._context.store.progress())
         return await self._context.tables.statement_parts(home, sql, resolve)
@@ -182,7 +180,7 @@ class FlightSql(flight.FlightServerBase):  # type: ignore[misc]
             try:
                 return future.result(_LOOK)
             except TimeoutError as error:
-                # A TimeoutError of the work itself; otherwise it comes from this wait.
+                # Distinguish a TimeoutError of the work from one of this wait for its result.
                 if future.done() and future.exception() is error:
                     raise flight.FlightTimedOutError(str(error) or "timed out") from None
                 if context.is_cancelled():

@@ -193,18 +193,18 @@ def _plan_jointly(
 ) -> PlannedEpoch:
     optimizer = task.options.optimizer
     try:
-        return _attempt(queries, task, optimizer, follower)
+        return _attempt_plan(queries, task, optimizer, follower)
     except Exception as cause:  # noqa: BLE001 - solvers may raise anything; plan sound queries
-        _raise_budget(cause)
+        _raise_memory_limit(cause)
         _LOG.warning("joint plan failed", error=repr(cause), queries=[q.id for q in queries])
     sound, rejected = _isolate(queries, task)
     try:
-        return replace(_attempt(sound, task, optimizer, follower), rejected=rejected)
+        return replace(_attempt_plan(sound, task, optimizer, follower), rejected=rejected)
     except Exception as cause:  # noqa: BLE001 - the fallback is reported in the record
-        _raise_budget(cause)
+        _raise_memory_limit(cause)
         _LOG.error("joint plan failed again", error=repr(cause))
         fallback = f"{optimizer} failed ({cause!r}); planned individually"
-    planned = _attempt(sound, task, Optimizer.INDIVIDUAL)
+    planned = _attempt_plan(sound, task, Optimizer.INDIVIDUAL)
     return replace(planned, rejected=rejected, fallback=fallback)
 
 
@@ -217,7 +217,7 @@ def _ahead(statistics: Statistics, relations: Sequence[RelationId]) -> AheadReco
     return AheadRecord(period=coming.length, arrivals=arrivals, periods=coming.periods)
 
 
-def _raise_budget(cause: Exception) -> None:
+def _raise_memory_limit(cause: Exception) -> None:
     if isinstance(cause, PlannerError) and cause.code == "memory-limit":
         raise cause
 
@@ -283,7 +283,7 @@ def _switching(task: PlanTask) -> Switching | None:
     return Switching(task.decisions.footprint, task.options.switching)
 
 
-def _attempt(
+def _attempt_plan(
     queries: Sequence[JoinQuery],
     task: PlanTask,
     optimizer: Optimizer,
@@ -329,7 +329,7 @@ def _isolate(
     rejected: dict[str, ProblemRecord] = {}
     for query in queries:
         try:
-            _attempt([query], task, task.options.optimizer)
+            _attempt_plan([query], task, task.options.optimizer)
             sound.append(query)
         except Exception as cause:  # noqa: BLE001 - reported to the query's owner
             _LOG.warning("query can't be planned", query=query.id, error=repr(cause))

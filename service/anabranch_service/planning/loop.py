@@ -343,7 +343,7 @@ class EpochLoop:
         raise CorruptRecord(
             "corrupt-registry",
             f"the ruleset of epoch {before} is missing, which epoch {sealed.record.epoch} repeats",
-            remedy="something else removed it from Redis; the next epoch is planned from scratch",
+            remedy="another program removed it from Redis; the next epoch is planned from scratch",
         )
 
     async def _plan(
@@ -449,7 +449,7 @@ class EpochLoop:
                 raise CorruptRecord(
                     "corrupt-registry",
                     f"the running ruleset {name} is missing",
-                    remedy="something else removed it from Redis; set approval to automatic",
+                    remedy="another program removed it from Redis; set approval to automatic",
                 )
             running = KeptPlan(found.running, text)
         held = await store.held_plan() if seen.is_approved else None

@@ -67,7 +67,7 @@ class Observer:
         if text is None:
             return None
         if text != self._boundary[0]:
-            self._boundary = text, await asyncio.to_thread(_snapshot, text)
+            self._boundary = text, await asyncio.to_thread(_observed_snapshot, text)
         return self._boundary[1]
 
     async def _query_cpu(self, progress: Progress | None) -> dict[str, float]:
@@ -104,7 +104,7 @@ def query_cpu(ruleset: Ruleset, periods: Sequence[Interim]) -> dict[str, float]:
     return spent
 
 
-def _snapshot(text: str) -> Snapshot | None:
+def _observed_snapshot(text: str) -> Snapshot | None:
     try:
         return read_snapshot(read_boundary(text))
     except CorruptRecord:

@@ -134,8 +134,9 @@ def _schedule(
 def measured_forest(
     ruleset: Ruleset, rationed: Collection[tuple[QueryId, Label]], periods: Sequence[Interim]
 ) -> tuple[Forest, float]:
-    """Return the probe trees of the goals ``rationed``, with costs; and the CPU seconds per second
-    of all probes and results of the ruleset. Both without rationing.
+    """Return, for a schedule of rations, the probe trees of the goals ``rationed`` with measured
+    costs; and the CPU seconds per second of all probes and results of the ruleset. Both without
+    rationing.
     """
     found, result = flows(ruleset, periods), result_seconds(periods)
     kept = kept_shares(ruleset, periods)

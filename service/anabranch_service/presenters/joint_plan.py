@@ -60,7 +60,7 @@ def joint_plan_out(
         meanings: query -> its normal form, for user-facing names of relations.
         query: restrict the graph to the nodes that this query needs; None: the whole graph.
     """
-    graph = _graph(ruleset, found)
+    graph = _plan_graph(ruleset, found)
     names = [str(q.id) for q in ruleset.queries if registered(q.id) == q.id]
     if query is not None:
         kept = _needed(graph.links).get(f"query:{query}", frozenset()) | {f"query:{query}"}
@@ -78,7 +78,7 @@ def joint_plan_out(
         cpu=found.cpu,
         queries=sum(registered(q.id) == q.id for q in ruleset.queries),
         nodes=[
-            _node(ident, layout.nodes[ident], describe, graph.made, users, groups)
+            _plan_node(ident, layout.nodes[ident], describe, graph.made, users, groups)
             for ident in sorted(layout.nodes, key=_order)
         ],
         links=[
@@ -95,7 +95,7 @@ def joint_plan_out(
     )
 
 
-def _graph(ruleset: Ruleset, measured: MeasuredFlows) -> _Graph:
+def _plan_graph(ruleset: Ruleset, measured: MeasuredFlows) -> _Graph:
     graph, flows = _Graph(), measured.flows
     rule_of = {rule.out: rule for rule in ruleset.probe_rules}
     several = Counter(r.stream for r in ruleset.relations)
@@ -211,7 +211,7 @@ def _order(ident: str) -> tuple[int, str]:
     return kinds.index(ident.partition(":")[0]), ident
 
 
-def _node(
+def _plan_node(
     ident: str,
     place: NodePlace,
     describe: Describer,

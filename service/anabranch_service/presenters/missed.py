@@ -70,9 +70,7 @@ def missed_rows(
     progress: Progress | None,
     parts: Iterable[PartNow] = (),
 ) -> list[MissedOut]:
-    """Return the rows per stream that a query and the ``parts`` of its statement miss, or would
-    miss if they began now.
-    """
+    """Return the rows per stream that a statement's query and ``parts`` miss, or would miss now."""
     if activation is None:
         found = _rows_to_miss(meaning, progress)
     else:

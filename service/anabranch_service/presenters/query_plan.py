@@ -135,7 +135,7 @@ def query_plan_out(
         tables: the estimated costs of the epoch's maintained tables, if computed.
     """
     rule_of = {rule.out: rule for rule in ruleset.probe_rules}
-    ends = _ends(ruleset)
+    ends = _path_ends(ruleset)
     paths = {end: path_to(rule_of, end.edge) for end in ends}
     users = _users(paths)
     behind: dict[Edge, set[str]] = defaultdict(set)
@@ -183,7 +183,7 @@ def query_plan_out(
     )
 
 
-def _ends(ruleset: Ruleset) -> list[_End]:
+def _path_ends(ruleset: Ruleset) -> list[_End]:
     mirs = {s.id: str(s.mir) for s in ruleset.stores if len(s.members) > 1}
     made = [
         _End(edge, None, mir)

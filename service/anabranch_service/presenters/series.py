@@ -48,8 +48,8 @@ def series_out(interims: Sequence[Interim]) -> SeriesOut:
             relation: [_ratio(one.arrivals.get(relation), one.seconds) for one in interims]
             for relation in sorted({name for one in interims for name in one.arrivals})
         },
-        steps=_steps(interims),
-        stores=_stores(interims),
+        steps=_step_series(interims),
+        stores=_store_series(interims),
     )
 
 
@@ -92,7 +92,7 @@ def _series(
     return Series.of((t, v, w) for t, v, w in measured if v is not None and w is not None)
 
 
-def _steps(interims: Sequence[Interim]) -> list[StepSeriesOut]:
+def _step_series(interims: Sequence[Interim]) -> list[StepSeriesOut]:
     by_period = [{s.step: s.counts for s in one.steps} for one in interims]
 
     def each(
@@ -118,7 +118,7 @@ def _steps(interims: Sequence[Interim]) -> list[StepSeriesOut]:
     return found
 
 
-def _stores(interims: Sequence[Interim]) -> dict[str, StoreSeriesOut]:
+def _store_series(interims: Sequence[Interim]) -> dict[str, StoreSeriesOut]:
     found = {}
     for name in sorted({store for one in interims for store in one.stores}):
         sizes = [one.stores.get(name) for one in interims]

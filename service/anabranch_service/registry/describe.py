@@ -101,8 +101,8 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
             for one in part.expansions
         ),
         output=tuple(OutputInfo(name=o.name, type=str(o.expr.type)) for o in query.shown),
-        view=None if query.view is None else _view(query, query.view),
-        outer=None if query.outer is None else _outer(query, query.outer),
+        view=None if query.view is None else _described_view(query, query.view),
+        outer=None if query.outer is None else _described_outer_join(query, query.outer),
         branches=[list(_listed(part)) for part in parts if query.united],
         notes=(
             *_UNSORTED[: query.unsorted],
@@ -116,7 +116,7 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
                 for note in _kept_groups(part, streams)
             ),
             *(note for part in parts for note in _shared(part, _aliases(part))),
-            *_notes(
+            *_unbounded_notes(
                 tuple(alias for part in parts for alias in _listed(part)), unbounded, without_bound
             ),
         ),
@@ -177,7 +177,7 @@ def _columns(query: JoinQuery) -> dict[str, Expr]:
     }
 
 
-def _view(query: JoinQuery, view: View) -> ViewInfo:
+def _described_view(query: JoinQuery, view: View) -> ViewInfo:
     below = _texts_below(query)
     names = {a.name: call_text(a, below) for a in view.aggregates}
     keys = {name: below[name] for name, _ in view.keys}
@@ -238,7 +238,7 @@ def _below(query: JoinQuery) -> tuple[Output, ...]:
     )
 
 
-def _outer(query: JoinQuery, outer: OuterJoin) -> OuterInfo:
+def _described_outer_join(query: JoinQuery, outer: OuterJoin) -> OuterInfo:
     below = _columns(query)
     times = [f"{below[name]} + {format_duration(micros)}" for name, micros in outer.times]
     parts = [
@@ -439,7 +439,7 @@ def _changing(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
         yield f"{rows} are kept for ever, to find their changes"
 
 
-def _notes(
+def _unbounded_notes(
     aliases: tuple[str, ...], unbounded: tuple[str, ...], without_bound: Sequence[str]
 ) -> tuple[str, ...]:
     if not unbounded:

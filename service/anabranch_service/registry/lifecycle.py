@@ -217,9 +217,7 @@ def _waiting(
 
 
 def _accepted(records: Iterable[QueryRecord]) -> dict[str, list[QueryRecord]]:
-    """Return the runs of each query that have not been rejected and do not wait for a cutover, in
-    order of registration.
-    """
+    """Return the runs, in order, that are not rejected and do not wait for a cutover."""
     runs: dict[str, list[QueryRecord]] = {}
     for record in records:
         if record.rejected is None and not record.waits:

@@ -121,9 +121,7 @@ class Mirror(Generic[_T]):
 def _merged(
     found: dict[str, _T], read: Mapping[str, _T], order: Callable[[_T], int] | None
 ) -> dict[str, _T]:
-    """Merge the records ``read`` into the sorted ``found``; sort again only if a record moves, or
-    is new, before the end.
-    """
+    """Merge the records ``read`` into the sorted ``found``; sort again only if necessary."""
     if order is None:
         found |= read
         return found

@@ -53,14 +53,14 @@ def check_freshness(slo: Slo, query: JoinQuery, streams: Mapping[str, Stream]) -
             "freshness-with-outer-join",
             "the query has an outer, semi or anti join, in which partners count whatever their age",
             field="slo.freshness",
-            remedy="leave it out, or write a window into the ON condition",
+            remedy="leave the freshness out, or write a window into the ON condition",
         )
     if slo.freshness and query.united:
         raise InvalidInput(
             "freshness-with-union",
             "the query has a set operation, whose operands have no alias in common",
             field="slo.freshness",
-            remedy="leave it out, or give the query a window",
+            remedy="leave the freshness out, or give the query a window",
         )
     changing = [stream for _, stream in query.deleting(streams)]
     if slo.freshness and changing:
@@ -69,7 +69,7 @@ def check_freshness(slo: Slo, query: JoinQuery, streams: Mapping[str, Stream]) -
             f"stream {str(changing[0])!r} has deletes, which count however old the deleted rows "
             "are",
             field="slo.freshness",
-            remedy="leave it out, or give the query a window",
+            remedy="leave the freshness out, or give the query a window",
         )
     for alias, text in slo.freshness.items():
         _check_freshness(alias, text, query, streams)

@@ -99,7 +99,8 @@ def _expiry(ttl: str | None, now: datetime) -> datetime | None:
             "bad-expiry",
             f"a token can't live for {ttl!r}",
             field="ttl",
-            remedy="give a positive duration, or leave it out: it is valid until revoked",
+            remedy="give a positive duration, or leave the ttl out: the token is then valid "
+            "until revoked",
         )
     return expiry
 

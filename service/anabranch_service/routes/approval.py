@@ -24,7 +24,7 @@ async def get_held_plan(ctx: Ctx, response: Response) -> HeldPlanOut:
     """The held plan, which waits for approval or, once approved, for the next epoch boundary."""
     seen, held, record = await _held(ctx)
     state: HeldState = "approved" if seen.is_approved else "waiting"
-    return await _out(ctx, held, record, state, response)
+    return await _held_plan_answer(ctx, held, record, state, response)
 
 
 @router.post(":approve")
@@ -35,7 +35,7 @@ async def approve_plan(ctx: Ctx, response: Response, if_match: IfMatch = None) -
     check_tag(tag(held.digest), if_match)
     if not await ctx.store.approve(held):
         raise _changed()
-    return await _out(ctx, held, record, "approved", response)
+    return await _held_plan_answer(ctx, held, record, "approved", response)
 
 
 @router.post(":refuse")
@@ -51,7 +51,7 @@ async def refuse_plan(ctx: Ctx, response: Response, if_match: IfMatch = None) ->
             remedy="wait for the next plan, or change a query or a setting, so that a new plan is "
             "proposed",
         )
-    answer = await _out(ctx, held, record, "refused", response)
+    answer = await _held_plan_answer(ctx, held, record, "refused", response)
     if not await ctx.store.refuse(seen, held):
         raise _changed()
     return answer
@@ -69,7 +69,7 @@ async def _held(ctx: Context) -> tuple[Approvals, HeldPlan, EpochRecord]:
     return seen, seen.held, plan[0]
 
 
-async def _out(
+async def _held_plan_answer(
     ctx: Context, held: HeldPlan, record: EpochRecord, state: HeldState, response: Response
 ) -> HeldPlanOut:
     newest = await ctx.store.newest_epoch() or record
@@ -91,5 +91,5 @@ def _changed() -> Outdated:
         "changed-meanwhile",
         "another plan waits by now, or none",
         field="If-Match",
-        remedy="GET /v1/plan/held again, and send the ETag of that answer",
+        remedy="send GET /v1/plan/held again, and use the ETag of its answer",
     )

@@ -28,7 +28,8 @@ REVALIDATE = "no-cache"
 
 Number = Annotated[int, Path(ge=0, le=2**53, description="Number of the epoch.")]
 IfNoneMatch = Annotated[
-    str | None, Header(description="ETags of known versions: the answer is 304 if one is current.")
+    str | None,
+    Header(description="ETags of known versions: the answer is 304 if one of them is current."),
 ]
 
 
@@ -120,7 +121,12 @@ async def get_diff(
     ctx: Ctx,
     since: Annotated[
         int | None,
-        Query(alias="from", ge=0, le=2**53, description="Base; default: the previous epoch."),
+        Query(
+            alias="from",
+            ge=0,
+            le=2**53,
+            description="Epoch to compare with; default: the one before.",
+        ),
     ] = None,
 ) -> EpochDiffOut:
     """Difference between the plans of two epochs, priced by the newest statistics, with reasons."""

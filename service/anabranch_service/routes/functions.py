@@ -57,7 +57,7 @@ async def add_function(
         return record
 
     kept = known(await ctx.store.change_function(name, decide), "function", name)
-    return _out(kept, queries)
+    return _function_answer(kept, queries)
 
 
 @router.get("")
@@ -65,7 +65,7 @@ async def add_function(
 async def list_functions(ctx: Ctx) -> FunctionList:
     """All registered functions, by name, and the names of the built-in ones."""
     queries, found = await known_queries(ctx), await ctx.store.functions()
-    items = [_out(record, queries) for record in found.values()]
+    items = [_function_answer(record, queries) for record in found.values()]
     return FunctionList(items=items, builtin=list(builtin_functions()))
 
 
@@ -74,7 +74,7 @@ async def list_functions(ctx: Ctx) -> FunctionList:
 async def get_function(name: FunctionName, ctx: Ctx) -> FunctionOut:
     """One function, and the live queries that call it."""
     record = known(await ctx.store.function(name.lower()), "function", name)
-    return _out(record, await known_queries(ctx))
+    return _function_answer(record, await known_queries(ctx))
 
 
 @router.delete("/{name}", status_code=204)
@@ -102,7 +102,7 @@ def _check_unused(name: str, queries: Queries, records: Sequence[QueryRecord], f
         )
 
 
-def _out(record: FunctionRecord, queries: Queries) -> FunctionOut:
+def _function_answer(record: FunctionRecord, queries: Queries) -> FunctionOut:
     function = record.to_function()
     return FunctionOut.of(
         record,

@@ -59,7 +59,7 @@ async def watch(ctx: Context) -> None:
 async def look(ctx: Context) -> list[Component]:
     """Return the state of every component, and the time when it entered this state."""
     try:
-        found = await _components(ctx)
+        found = await _health_components(ctx)
     except RedisError as cause:
         remedy = "see that the server runs and that its address is right (ANABRANCH_REDIS_URL)"
         found = [checked("redis", "Redis", repr(cause), remedy)]
@@ -67,7 +67,7 @@ async def look(ctx: Context) -> list[Component]:
     return ctx.health.dated([Component("service", "this service"), loop, *found], ctx.clock())
 
 
-async def _components(ctx: Context) -> list[Component]:
+async def _health_components(ctx: Context) -> list[Component]:
     store = ctx.store
     await store.ping()
     progress = await store.progress()

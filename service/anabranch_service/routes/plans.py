@@ -65,7 +65,7 @@ async def joint_plan(
 
     def made() -> JointPlanOut:
         ruleset = rulesets.loads(text)
-        return joint_plan_out(ruleset, meanings, _measured(ruleset, periods), run)
+        return joint_plan_out(ruleset, meanings, _measured_flows(ruleset, periods), run)
 
     # In a thread, since this takes tenths of a second with a thousand queries.
     return await asyncio.to_thread(made)
@@ -94,7 +94,7 @@ async def query_plan(name: RunPath, ctx: Ctx) -> QueryPlanOut:
         run = _run_in(ruleset, record.id)
         if run is None:
             return None
-        measured = _measured(ruleset, periods)
+        measured = _measured_flows(ruleset, periods)
         return query_plan_out(ruleset, run, meanings, measured, state, progress, substreams, tables)
 
     answer = await asyncio.to_thread(made)
@@ -107,7 +107,7 @@ async def query_plan(name: RunPath, ctx: Ctx) -> QueryPlanOut:
     return answer
 
 
-def _measured(ruleset: Ruleset, periods: Sequence[Interim]) -> MeasuredFlows:
+def _measured_flows(ruleset: Ruleset, periods: Sequence[Interim]) -> MeasuredFlows:
     found, kept = flows(ruleset, periods), kept_shares(ruleset, periods)
     return MeasuredFlows(
         found,

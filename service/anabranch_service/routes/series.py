@@ -47,10 +47,10 @@ async def get_series(
 async def get_history(
     ctx: Ctx,
     response: Response,
-    stream: Annotated[str | None, Query(max_length=200, description="Stream to include.")] = None,
-    query: Annotated[str | None, Query(max_length=200, description="Query to include.")] = None,
+    stream: Annotated[str | None, Query(max_length=200, description="Stream of the rates.")] = None,
+    query: Annotated[str | None, Query(max_length=200, description="Query of the rates.")] = None,
     last: Annotated[int, Query(ge=1, le=KEPT, description="Newest minutes.")] = KEPT,
-    minutes: Annotated[int, Query(ge=1, le=240, description="Minutes of a point.")] = 1,
+    minutes: Annotated[int, Query(ge=1, le=240, description="Length of a point in minutes.")] = 1,
 ) -> HistoryOut:
     """Mean batch time, freshness, interruptions, and the rate of a stream, of a query's run, or of
     all streams together (of the 100 highest rates; others count as 0); empty in the first minute.

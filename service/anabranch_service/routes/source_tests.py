@@ -59,7 +59,7 @@ async def try_source(
     rows: Annotated[int, Query(ge=1, le=MOST_ROWS, description="Rows to show.")] = ROWS,
     propose: Annotated[
         bool,
-        Query(description="Complete the registration by the source's rows; `columns` may be {}."),
+        Query(description="Propose missing fields of the registration; `columns` may be {}."),
     ] = False,
 ) -> SourceTestOut:
     """Read a few rows of a source and check them against the stream's columns. Stores nothing.
@@ -75,10 +75,10 @@ async def try_source(
         return await ctx.work.look(_proposed, body, rows, ctx.settings)
     async with ctx.work.limited():
         record = await ctx.work.read(read_stream, body, ctx.settings)
-    return await ctx.work.look(_look, record, rows, ctx.settings)
+    return await ctx.work.look(_look_at_source, record, rows, ctx.settings)
 
 
-def _look(record: StreamRecord, most: int, settings: ServiceSettings) -> SourceTestOut:
+def _look_at_source(record: StreamRecord, most: int, settings: ServiceSettings) -> SourceTestOut:
     if record.envelope is not None:
         return SourceTestOut(outcome="not tested", limits=[_ENVELOPES])
     names = [c.name for c in record.columns]
@@ -92,7 +92,7 @@ def _look(record: StreamRecord, most: int, settings: ServiceSettings) -> SourceT
             sample = _taken(record.source, record.name, names, most, settings)
     except (Unreadable, InvalidInput, PlannerError) as cause:
         return _failed(cause)
-    return _found(record, sample, most)
+    return _test_outcome(record, sample, most)
 
 
 def _proposed(body: StreamIn, most: int, settings: ServiceSettings) -> SourceTestOut:
@@ -135,7 +135,7 @@ def _proposed(body: StreamIn, most: int, settings: ServiceSettings) -> SourceTes
             candidates = event_times(kinds, sample)
     except (InvalidInput, PlannerError) as cause:
         return _failed(cause)
-    found = _found(record, sample, most)
+    found = _test_outcome(record, sample, most)
     changing = StreamKind(body.kind) is StreamKind.CHANGES
     if found.proposed_lateness is not None and body.lateness is None and not changing:
         body = body.model_copy(update={"lateness": found.proposed_lateness})
@@ -160,7 +160,7 @@ def _taken(
     return take(source, columns, most, policy_of(settings), own)
 
 
-def _found(record: StreamRecord, sample: Sample, most: int) -> SourceTestOut:
+def _test_outcome(record: StreamRecord, sample: Sample, most: int) -> SourceTestOut:
     kinds = [(c.name, parse_type(c.type)) for c in record.columns]
     fitted = fit(sample.rows, kinds, record.event_time, sample.form)
     times = fitted.times

@@ -27,7 +27,7 @@ _STATE = TypeAdapter(StateOut)
 @needs(Need.READ)
 async def get_state(ctx: Ctx) -> Response:
     """Every store, as of the newest batch that the runtime has reported (about once a second)."""
-    report = await _report(ctx)
+    report = await _state_report(ctx)
     found = state_out(report, await _last_ended(ctx, report))
     headers = {"Cache-Control": "no-store"}
     return Response(_STATE.dump_json(found), headers=headers, media_type="application/json")
@@ -40,10 +40,12 @@ async def get_store(
     ctx: Ctx,
     response: Response,
     store: Annotated[str, Path(description="Name of the store in GET /v1/state.", min_length=1)],
-    epochs: Annotated[int, Query(ge=0, le=KEPT, description="Newest epochs of its history.")] = 30,
+    epochs: Annotated[
+        int, Query(ge=0, le=KEPT, description="Number of epochs in the history.")
+    ] = 30,
 ) -> StoreDetailOut:
     """One store with its segments, the probes that read it, and its last epochs."""
-    report = await _report(ctx)
+    report = await _state_report(ctx)
     found = next((one for one in report.stores if one.store == store), None)
     if found is None:
         raise NotFound(
@@ -65,7 +67,7 @@ async def get_store(
     )
 
 
-async def _report(ctx: Context) -> StateReport:
+async def _state_report(ctx: Context) -> StateReport:
     report = await ctx.store.state()
     if report is None:
         raise NotFound(

@@ -83,7 +83,7 @@ async def add_stream(
     response: Response,
     wait: Annotated[
         float,
-        Query(ge=0, le=30, description="Seconds to wait for the first read of its source."),
+        Query(ge=0, le=30, description="Seconds to wait for the first read of the source."),
     ] = TRIAL_SECONDS,
 ) -> StreamOut:
     """Register a stream. If the name is taken, the answer is 200 if the definitions are equal, else
@@ -145,9 +145,11 @@ async def _add(ctx: Context, record: StreamRecord) -> StreamRecord | None:
 async def list_streams(
     ctx: Ctx,
     limit: Annotated[int | None, Query(ge=1, le=1000, description="Streams per page.")] = None,
-    cursor: Annotated[QueryName | None, Query(description="Begin after this stream.")] = None,
+    cursor: Annotated[
+        QueryName | None, Query(description="Stream after which the page begins.")
+    ] = None,
     parts: Annotated[
-        bool, Query(description="With the rows of subqueries that are queries of their own.")
+        bool, Query(description="Include the streams of subqueries that run as separate queries.")
     ] = False,
 ) -> StreamList:
     """All streams in order of names; with ``limit`` or ``cursor``, a page of them."""
@@ -192,7 +194,7 @@ async def patch_stream(
         changes["idle_timeout"] = _idle_timeout(body.idle_timeout)
     for field in AHEAD:
         if getattr(body, field) is not None:
-            changes[field] = _ahead(getattr(body, field), field)
+            changes[field] = _ahead_bound(getattr(body, field), field)
     if "retention" in body.model_fields_set:
         changes |= _retention(body.retention)
     if body.retain is not None:
@@ -407,7 +409,7 @@ def read_stream(body: StreamIn, settings: ServiceSettings) -> StreamRecord:
         name=body.name,
         columns=tuple(columns),
         event_time=body.event_time,
-        lateness=_lateness(body),
+        lateness=_stream_lateness(body),
         idle_timeout=_idle_timeout(body.idle_timeout),
         **body.model_dump(include=PROPERTIES),
         **_bounds_ahead(body),
@@ -434,7 +436,7 @@ def _changes(body: StreamIn) -> ChangeFormat | None:
             "changes-without-kind",
             f"{name} is of kind {body.kind}, whose rows neither insert nor delete",
             field="changes",
-            remedy="give kind changes or upsert, or leave it out",
+            remedy="give kind changes or upsert, or leave changes out",
         )
     given = given or ChangesIn()
     operation = given.operation
@@ -463,7 +465,7 @@ def _changes(body: StreamIn) -> ChangeFormat | None:
             "null-deletes-without-values",
             f"{name} has no rows whose values beside a key are NULL",
             field="changes.null_deletes",
-            remedy="leave it out; it is for kind upsert, with columns beside the key",
+            remedy="leave null_deletes out: it is for kind upsert, with columns beside the key",
         )
     # The form of rows in a table of a lake is fixed, so these sources are left out.
     parts = [p for p in (source, source.then) if p and not (source.then and p.format in LAKE)]
@@ -501,7 +503,7 @@ def _with_operation(columns: list[ColumnRecord], name: str) -> list[ColumnRecord
     return columns
 
 
-def _lateness(body: StreamIn) -> int | None:
+def _stream_lateness(body: StreamIn) -> int | None:
     text = body.lateness
     if text is not None and text.strip().lower() == "unbounded":
         return None
@@ -523,16 +525,16 @@ def _bounds_ahead(body: StreamIn) -> dict[str, int | None]:
     """Return the bounds on event times in the future for a new stream. With a watermark there are
     defaults: a single tuple of the far future would move the watermark past all others.
     """
-    bounded = body.event_time is not None and _lateness(body) is not None
+    bounded = body.event_time is not None and _stream_lateness(body) is not None
     given = {field: getattr(body, field) for field in AHEAD}
     return {
-        field: _ahead(default if given[field] is None else given[field], field)
+        field: _ahead_bound(default if given[field] is None else given[field], field)
         for field, default in AHEAD.items()
         if bounded or given[field] is not None
     }
 
 
-def _ahead(text: str, field: str) -> int | None:
+def _ahead_bound(text: str, field: str) -> int | None:
     if text.strip().lower() == "unbounded":
         return None
     return read_positive(
@@ -589,7 +591,7 @@ def _kept(body: StreamIn) -> dict[str, Any]:
             f"{kind} {body.name!r} can't have a retention: all of its rows are kept, or the last "
             "of each key",
             field="retention",
-            remedy="leave it out; key names the columns of its key",
+            remedy="leave retention out; key names the columns of its key",
         )
     latest = tuple(body.key or ()) if kind is StreamKind.TABLE else ()
     return {"latest": latest, "retain": _retain(body.retain or "all")}
@@ -619,7 +621,8 @@ def _check_kept(record: StreamRecord, changes: Mapping[str, Any]) -> None:
                 f"{record.name!r} is of kind {record.kind}, which keeps all of its rows, or the "
                 "last of each key",
                 field="retain" if field == "retain" else f"retention.{field}",
-                remedy="leave it out; delete and register the table again to give it another key",
+                remedy="leave retention out; to change the key, delete the table and "
+                "register it again",
             )
 
 

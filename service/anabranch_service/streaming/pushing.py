@@ -55,7 +55,7 @@ def check_backlog(name: str, intake: StreamIntake | None) -> None:
             "stream-behind",
             f"{intake.waiting} rows of stream {name!r} wait to be read",
             field="name",
-            remedy="send them again after the seconds of Retry-After",
+            remedy="send the rows again after the seconds in Retry-After",
         )
 
 

@@ -68,9 +68,9 @@ def main() -> None:
         if request["sql"] is None:
             _one_table(request, TableSpec(**_spec(request["table"])), target)
         else:
-            _statement(request, source, target)
+            _run_statement(request, source, target)
     except (TableError, duckdb.Error, pa.ArrowException, OSError, MemoryError) as error:
-        _say(target, {"problem": _problem(error)})
+        _say(target, {"problem": _problem_of(error)})
 
 
 def _limit(request: Mapping[str, Any]) -> None:
@@ -113,7 +113,7 @@ def _one_table(request: Mapping[str, Any], spec: TableSpec, target: IO[bytes]) -
         target.flush()
 
 
-def _statement(request: Mapping[str, Any], source: IO[str], target: IO[bytes]) -> None:
+def _run_statement(request: Mapping[str, Any], source: IO[str], target: IO[bytes]) -> None:
     sql, limit = str(request["sql"]), request["limit"]
     _say(target, {"tables": tables_of(tree_of(sql))})
     answer = json.loads(source.readline())
@@ -263,7 +263,7 @@ def _say(target: IO[bytes], message: Mapping[str, Any]) -> None:
     target.flush()
 
 
-def _problem(error: Exception) -> dict[str, str]:
+def _problem_of(error: Exception) -> dict[str, str]:
     if isinstance(error, TableError):
         return {
             "code": error.code,

@@ -100,13 +100,13 @@ class ResultFiles:
             before -= bounds
             if batch > upto and not bounds:
                 break
-            piece = FileRows(path) if not bounds else _piece(path, batch, after, upto)
+            piece = FileRows(path) if not bounds else _file_piece(path, batch, after, upto)
             if piece.end is None or piece.end > piece.first:
                 found.append(piece)
         return found
 
 
-def _piece(path: str, last: int, after: int, upto: int) -> FileRows:
+def _file_piece(path: str, last: int, after: int, upto: int) -> FileRows:
     try:
         found = pq.read_metadata(path)
     except (OSError, pa.ArrowException) as cause:

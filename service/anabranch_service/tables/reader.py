@@ -113,9 +113,7 @@ class TableReader:
         limit: int | None,
         resolve: Resolve,
     ) -> tuple[int, bool]:
-        """Run a statement up to its first rows; return its tables' batch, and whether rows are left
-        out.
-        """
+        """Run a statement up to its first rows; return its batch, and whether rows are left out."""
         await _say(process, {**self._request(results, -1, limit), "sql": sql})
         names = (await _heard(process, self.seconds))["tables"]
         batch, specs = await resolve(names)
@@ -155,7 +153,7 @@ class TableReader:
             raise Conflict(
                 "tables-not-installed",
                 "the service lacks DuckDB, by which it reads tables",
-                remedy='install it where the service runs: pip install "anabranch[tables]"',
+                remedy='install DuckDB where the service runs: pip install "anabranch[tables]"',
             )
         if self._waiting >= WAITING:
             raise Busy(

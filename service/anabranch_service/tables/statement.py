@@ -33,7 +33,7 @@ def tables_of(tree: Mapping[str, Any]) -> list[str]:
     statements = tree["statements"]
     if len(statements) != 1:
         raise _refused(f"there are {len(statements)} statements")
-    nodes = list(_nodes(statements[0]))
+    nodes = list(_tree_nodes(statements[0]))
     named = {entry["key"] for node in nodes for entry in _entries(node)}
     found: dict[str, None] = {}
     for node in nodes:
@@ -61,7 +61,7 @@ def tables_of(tree: Mapping[str, Any]) -> list[str]:
     return list(found)
 
 
-def _nodes(value: Any) -> Iterator[dict[str, Any]]:
+def _tree_nodes(value: Any) -> Iterator[dict[str, Any]]:
     waiting = [value]
     while waiting:
         one = waiting.pop()

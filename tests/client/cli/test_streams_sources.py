@@ -126,7 +126,11 @@ def test_mistakes_are_named(url: str, client: Client, tmp_path: Path) -> None:
         (("source", "try", "--from-folder", "x", "--from-topic", "y"), 2, "several sources"),
         (("source", "try", "--from-folder", "/"), 2, "give the stream's name"),
         (("stream", "add", "--column", "a:int"), 2, "give the stream's name"),
-        (("stream", "add", "--from-folder", str(tmp_path), "--yes"), 2, "give them by --column"),
+        (
+            ("stream", "add", "--from-folder", str(tmp_path), "--yes"),
+            2,
+            "give --column",
+        ),
         (("stream", "add", "--from-folder", f"{tmp_path}/away", "--yes"), 1, ""),
         (("source", "try", "--from-topic", "t"), 1, "a kafka source needs its brokers"),
         (("source", "try", "--from-topic", "t", "--option", "brokers=127.0.0.1:1"), 1, ""),

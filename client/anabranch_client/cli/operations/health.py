@@ -48,10 +48,10 @@ def load(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
         raise ClientError(
             "the runtime has not reported yet", remedy="see that it runs (anabranch health)"
         )
-    show(runtime, _load, as_json)
+    show(runtime, _load_facts, as_json)
 
 
-def _load(runtime: RuntimeOut) -> RenderableType:
+def _load_facts(runtime: RuntimeOut) -> RenderableType:
     memory = size(runtime.private_bytes)
     if runtime.memory_limit is not None:
         memory = f"{memory} of {size(runtime.memory_limit)}"

@@ -29,7 +29,7 @@ Where = Annotated[
 ]
 Live = Annotated[
     bool,
-    typer.Option("--live", help="Ask the service of a running pipeline, not a state directory."),
+    typer.Option("--live", help="Read from a running pipeline's service, not a state directory."),
 ]
 DEFAULT = Path(".anabranch/state")
 

@@ -16,7 +16,7 @@ from anabranch_contract.connectors.sources import (
 from anabranch_contract.errors import StreamError
 from anabranch_contract.queries.changes import ChangeFormat
 
-#: Formats: a Delta table in a folder, an Iceberg table of a catalog.
+#: Formats of lake tables: a Delta table in a folder, an Iceberg table of a catalog.
 DELTA, ICEBERG = LAKE = ("delta", "iceberg")
 #: The option with the name of an Iceberg table, ``catalog.database.table``, and the form of names.
 TABLE = "table"
@@ -70,7 +70,7 @@ def table_options(format: str, path: str | None, options: Mapping[str, str]) -> 
             "unused-path",
             "an iceberg source has the name of a table of a catalog, not a path",
             field="source.path",
-            remedy=f"leave it out, and give the option {TABLE}",
+            remedy=f"leave the path out, and give the option {TABLE}",
         )
     check_known(options, NAMES[format], format)
     table = options.get(TABLE, "")

@@ -98,7 +98,7 @@ def read_table(cursor: Any, schema: str, name: str) -> DatabaseTable:
             "no-table",
             "the database has no such table",
             field="source.options.table",
-            remedy="create it, or correct the options table and url",
+            remedy="create the table, or correct the options table and url",
         )
     oid, kind, identity, has_apart, persistence = found
     if kind != "r" or persistence != "p":

@@ -142,7 +142,7 @@ def _field(parts: Parts, oneofs: list[str], newer: bool, entry: bool) -> ProtoFi
     oneof = oneofs[_number(parts, 9)] if 9 in parts and not optional else ""
     default = None
     if 7 in parts:
-        # Descriptors have defaults of type bytes with escapes, texts without.
+        # Descriptors have escapes in defaults of bytes fields, but not of string fields.
         text = _text(parts, 7)
         default = text.encode().decode("latin-1") if kind == "string" else text
         if kind == "bytes":

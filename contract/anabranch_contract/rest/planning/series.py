@@ -116,7 +116,7 @@ class SeriesOut(Document):
 
 
 class HistoryPointOut(Document):
-    """Figures of the minutes until ``at``: one, or as many as were requested.
+    """Figures of the minutes that end at ``at``: of one minute, or of as many as were requested.
 
     Attributes:
         at: end of the minutes.

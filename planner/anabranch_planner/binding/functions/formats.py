@@ -74,7 +74,7 @@ def formatted(args: Sequence[Expr]) -> Expr:
         return Literal(None, STRING)
     pieces = list[Expr]()
     ordinary = 0
-    for piece in _split(pattern, pattern.value):
+    for piece in _split_format(pattern, pattern.value):
         if isinstance(piece, str):
             pieces.append(Literal(piece, STRING))
             continue
@@ -89,7 +89,7 @@ def formatted(args: Sequence[Expr]) -> Expr:
     return functions.call("concat", pieces)
 
 
-def _split(pattern: Expr, text: str) -> list[str | _Specifier]:
+def _split_format(pattern: Expr, text: str) -> list[str | _Specifier]:
     found = list[str | _Specifier]()
     after = 0
     for match in _SPECIFIER.finditer(text):

@@ -79,7 +79,7 @@ def escaped(pattern: str, escape: str) -> str:
                 raise QueryError(
                     "bad-literal",
                     f"in the pattern {pattern!r} {escape!r} stands before no %, _ or {escape}",
-                    remedy="escape these only",
+                    remedy="escape only these characters",
                 )
             made += _verbatim(following)
         else:
@@ -164,7 +164,7 @@ def _extreme(op: str) -> Callable[[Sequence[Expr]], Expr]:
         require_comparable("greatest() or least() of", values[0])
         if kind.kind is TypeKind.BOOLEAN:
             raise QueryError(
-                "type-mismatch", f"{args[0]} has no order", remedy="cast it to another type"
+                "type-mismatch", f"{args[0]} has no order", remedy="cast the value to another type"
             )
         branches = list[Expr]()
         for value in values:

@@ -25,10 +25,10 @@ def call_of(function: UserFunction, args: Sequence[Expr]) -> Call:
     wanted = function.parameters
     check_arity(function.name, len(args), len(wanted), len(wanted))
     pairs = zip(args, wanted, strict=True)
-    return function.call([_argument(function.name, arg, kind) for arg, kind in pairs])
+    return function.call([_cast_argument(function.name, arg, kind) for arg, kind in pairs])
 
 
-def _argument(name: str, arg: Expr, wanted: DataType) -> Expr:
+def _cast_argument(name: str, arg: Expr, wanted: DataType) -> Expr:
     if arg.type == wanted:
         return arg
     if wanted in _KINDS:

@@ -42,7 +42,7 @@ def part_of(value: Expr, path: str, kind: DataType, *, lenient: bool = False) ->
     return Call("variant_get", args, kind)
 
 
-def _parse(args: Sequence[Expr]) -> Expr:
+def _parse_json(args: Sequence[Expr]) -> Expr:
     if args[0].type.kind is TypeKind.VARIANT:
         raise QueryError(
             "type-mismatch",
@@ -54,11 +54,11 @@ def _parse(args: Sequence[Expr]) -> Expr:
 
 
 def _try_parse(args: Sequence[Expr]) -> Expr:
-    found = _parse(args)
+    found = _parse_json(args)
     return Call("try", (found,), VARIANT) if isinstance(found, Call) else found
 
 
-def _get(name: str, *, lenient: bool) -> Callable[[Sequence[Expr]], Expr]:
+def _variant_get(name: str, *, lenient: bool) -> Callable[[Sequence[Expr]], Expr]:
     def made(args: Sequence[Expr]) -> Expr:
         value, (path, *rest) = of_variant(name, args[0]), args[1:]
         through = text_of(converted(name, path, Argument.PATTERN))
@@ -114,9 +114,9 @@ def text(value: Expr) -> Expr:
 #: Function -> rewriting.
 VARIANTS: dict[str, Rewriting] = {
     "is_variant_null": Rewriting(1, 1, _is_null),
-    "parse_json": Rewriting(1, 1, _parse),
+    "parse_json": Rewriting(1, 1, _parse_json),
     "schema_of_variant": Rewriting(1, 1, _schema),
     "try_parse_json": Rewriting(1, 1, _try_parse),
-    "try_variant_get": Rewriting(2, 3, _get("try_variant_get", lenient=True)),
-    "variant_get": Rewriting(2, 3, _get("variant_get", lenient=False)),
+    "try_variant_get": Rewriting(2, 3, _variant_get("try_variant_get", lenient=True)),
+    "variant_get": Rewriting(2, 3, _variant_get("variant_get", lenient=False)),
 }

@@ -103,7 +103,7 @@ def _keys(table: Node, column: exp.Column, calls: list[Node]) -> list[str]:
 
 
 def _cell(inner: Node, holds: Node) -> Node:
-    """The aggregate ``inner`` over the rows with ``holds``; NULL if there are none."""
+    """The aggregate ``inner`` over the rows for which ``holds`` is true; NULL without such rows."""
     kept = exp.Filter(this=inner.copy(), expression=exp.Where(this=holds.copy()))
     if str(inner.this).lower() not in _COUNTS:
         return kept

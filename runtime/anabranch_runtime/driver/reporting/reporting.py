@@ -105,8 +105,9 @@ class Reporting:
         #: Last reported problems of queries, output of views, and views that lag behind.
         self._last: tuple[dict[str, str], ViewOutput, frozenset[str]]
         self._last = {}, ViewOutput(), frozenset()
-        #: View -> number of batches that it includes by an earlier run's report: until this run has
-        #: made the versions since the last checkpoint again, their files are still there.
+        #: View -> number of batches that it included at an earlier run's last report. The files of
+        #: these versions stay in place while this run makes the versions since the last checkpoint
+        #: again.
         self._included = control.included()
         self._bytes = Derived[StoreState, int](lambda _, store: store.bytes)
         self._results = Derived[Activation, int](lambda _, query: query.results)

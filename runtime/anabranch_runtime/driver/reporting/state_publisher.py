@@ -37,9 +37,7 @@ ROOM = 1 << 19
 
 @dataclass(slots=True)
 class StatePublisher:
-    """Reports changed states, unless the last report was too recent. A skipped state is reported by
-    a later call.
-    """
+    """Reports changed states, at limited intervals; a later call reports a skipped state."""
 
     root: Path
     control: Control

@@ -30,10 +30,10 @@ def get_json_object(call: Call, args: list[pa.Array]) -> pa.Array:
     path = call.args[1]
     assert isinstance(path, Literal)
     through = steps(str(path.value))
-    return by_value(args[0], lambda text: _found(text, through), pa.string())
+    return by_value(args[0], lambda text: _value_at_path(text, through), pa.string())
 
 
-def _found(text: str, through: tuple[str | int, ...]) -> str | None:
+def _value_at_path(text: str, through: tuple[str | int, ...]) -> str | None:
     try:
         # Text after the first value is ignored.
         value = _DECODER.raw_decode(text.lstrip(" \t\r\n"))[0]

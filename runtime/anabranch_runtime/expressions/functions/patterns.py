@@ -26,27 +26,27 @@ def _literals(call: Call) -> list[Any]:
     return [arg.value for arg in call.args[1:] if isinstance(arg, Literal)]
 
 
-def _run(kernel: Callable[..., pa.Array], text: pa.Array, **options: Any) -> pa.Array:
+def _run_pattern(kernel: Callable[..., pa.Array], text: pa.Array, **options: Any) -> pa.Array:
     try:
         return kernel(text, **options)
     except pa.ArrowInvalid as error:
         raise ExpressionError(
             "bad-pattern",
             f"the regular expression {options['pattern']!r} is not supported: {error}",
-            remedy="write a shorter one",
+            remedy="write a shorter regular expression",
         ) from error
 
 
 def rlike(call: Call, args: list[pa.Array]) -> pa.Array:
     """Evaluate ``text RLIKE pattern``: whether a regular expression matches a part of the text."""
     (pattern,) = _literals(call)
-    return _run(pc.match_substring_regex, args[0], pattern=rewritten(pattern).condition)
+    return _run_pattern(pc.match_substring_regex, args[0], pattern=rewritten(pattern).condition)
 
 
 def regexp_count(call: Call, args: list[pa.Array]) -> pa.Array:
     """Evaluate ``regexp_count(text, pattern)``: the number of matches."""
     (pattern,) = _literals(call)
-    return _run(pc.count_substring_regex, args[0], pattern=rewritten(pattern).condition)
+    return _run_pattern(pc.count_substring_regex, args[0], pattern=rewritten(pattern).condition)
 
 
 def regexp_replace(call: Call, args: list[pa.Array]) -> pa.Array:
@@ -54,8 +54,8 @@ def regexp_replace(call: Call, args: list[pa.Array]) -> pa.Array:
     pattern, replacement = _literals(call)
     found = rewritten(pattern)
     made = rewritten_replacement(replacement, found.groups)
-    kernel = partial(_run, pc.replace_substring_regex, pattern=found.text, replacement=made)
-    counter = partial(_run, pc.count_substring_regex, pattern=found.text)
+    kernel = partial(_run_pattern, pc.replace_substring_regex, pattern=found.text, replacement=made)
+    counter = partial(_run_pattern, pc.count_substring_regex, pattern=found.text)
     return replaced(kernel, counter, args[0], made, copies=len(_REFERENCE.findall(made)))
 
 
@@ -63,7 +63,7 @@ def regexp_extract(call: Call, args: list[pa.Array]) -> pa.Array:
     """Evaluate ``regexp_extract(text, pattern, group)``: an empty text if nothing matches."""
     pattern, group = _literals(call)
     found = rewritten(pattern)
-    matched = _run(
+    matched = _run_pattern(
         pc.extract_regex,
         args[0],
         pattern=_picked(found.condition if group else found.text, group),
@@ -92,7 +92,7 @@ def _picked(pattern: str, group: int) -> str:
 def split(call: Call, args: list[pa.Array]) -> pa.Array:
     """Evaluate ``split(text, pattern)``: the pieces between matches of the pattern."""
     pattern = rewritten(_literals(call)[0]).text
-    pieces = _run(pc.split_pattern_regex, pc.fill_null(args[0], ""), pattern=pattern)
+    pieces = _run_pattern(pc.split_pattern_regex, pc.fill_null(args[0], ""), pattern=pattern)
     limits, values = elements(pieces)
     return lists(limits, values, present(args[0]), arrow_type(call.type))
 
@@ -111,10 +111,10 @@ def parse_url(call: Call, args: list[pa.Array]) -> pa.Array:
         ExpressionError: a text that is no URL.
     """
     part, *key = _literals(call)
-    return by_value(args[0], lambda text: _part(text, part, *key), pa.string())
+    return by_value(args[0], lambda text: _url_part(text, part, *key), pa.string())
 
 
-def _part(text: str, part: str, key: str = "") -> str | None:
+def _url_part(text: str, part: str, key: str = "") -> str | None:
     found = None if _NO_URL.search(text) else _URL.fullmatch(text)
     if found is None:
         raise ExpressionError(

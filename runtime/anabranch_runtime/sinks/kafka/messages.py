@@ -63,7 +63,7 @@ def messages_of(table: pa.Table, options: KafkaSinkOptions) -> Iterator[Messages
     key = [columns[name.lower()] for name in options.key]
     if options.payload is KafkaPayload.JSON:
         for rows in table.to_batches(max_chunksize=ROWS):
-            yield Messages(_keys(rows, key), json_rows(rows))
+            yield Messages(_message_keys(rows, key), json_rows(rows))
         return
     changes = table.column(CHANGE) if CHANGE in columns else None
     rows = table.drop_columns([name for name in (CHANGE, VERSION) if name in columns])
@@ -174,7 +174,7 @@ def _joined(*columns: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays([pa.array([], pa.large_string()), *chunks])
 
 
-def _keys(rows: pa.RecordBatch, key: Sequence[str]) -> pa.Array | None:
+def _message_keys(rows: pa.RecordBatch, key: Sequence[str]) -> pa.Array | None:
     if not key:
         return None
     if len(key) > 1:
@@ -185,7 +185,8 @@ def _keys(rows: pa.RecordBatch, key: Sequence[str]) -> pa.Array | None:
     kind = column.type
     if any(check(kind) for check in _PLAIN):
         return column
-    # Of these types, only times, decimals and intervals are in quotes, and they contain none.
+    # Of these types, only times, decimals and intervals are in quotes, and their texts contain no
+    # quotes.
     return pc.utf8_trim(json_values(column, rows.schema.field(key[0])), '"')
 
 

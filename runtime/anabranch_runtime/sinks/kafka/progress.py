@@ -121,7 +121,7 @@ def _ensure(admin: AdminClient, topic: str) -> None:
             "no-topic",
             f"the progress topic {topic!r} does not exist, and can't be created",
             field="sink.options.progress_topic",
-            remedy="create it with one partition and cleanup.policy=compact, or let the user"
+            remedy="create the topic with one partition and cleanup.policy=compact, or let the user"
             " create it",
         ) from cause
     if found["cleanup.policy"].value != "compact":

@@ -290,7 +290,7 @@ def _fenced(why: str) -> SinkError:
         "fenced-off",
         f"another process writes as this pipeline: {why}",
         field="sink",
-        remedy="end the other one; start the runtime again, nothing is lost",
+        remedy="end the other process; start the runtime again, nothing is lost",
     )
 
 

@@ -28,9 +28,7 @@ ATTEMPTS = 10
 
 
 def rows_of(delivery: Delivery) -> pa.Table:
-    """Return a delivery's rows (for a table of current rows: the changes), with the batch column if
-    the sink names one.
-    """
+    """Return a delivery's rows or changes, with the batch column if the sink names one."""
     rows, added = delivery.read().replace_schema_metadata(), delivery.sink.option(BATCH_COLUMN)
     if delivery.sink.option(CONTENT) == LakeContent.CURRENT:
         # Changes of a view have a version as their last column.

@@ -144,7 +144,7 @@ class Receiver:
             "no-server",
             f"the receiver at {self._shown}: {str(cause) or type(cause).__name__}",
             field=_FIELD,
-            remedy="check that it runs and answers in time; it is tried again",
+            remedy="check that the receiver runs and answers in time; the request is tried again",
         )
 
 
@@ -159,7 +159,7 @@ def refusal(status: int, shown: str, retry: str | None, now: float) -> SinkPause
             "sink-refused",
             f"the receiver at {shown} answers {status}",
             field=_FIELD,
-            remedy="it is tried again; see the receiver's log",
+            remedy="the request is tried again; see the receiver's log",
             pause=_seconds(retry, now),
         )
     remedy = {

@@ -30,7 +30,7 @@ def unchanged(path: Path, size: int, mtime: int) -> None:
             "missing-file",
             f"{path} was removed before it was read",
             field=str(path),
-            remedy=f"put it back; {SKIP}",
+            remedy=f"put the file back; {SKIP}",
         ) from cause
     if (stat.st_size, stat.st_mtime_ns) != (size, mtime):
         raise SourceError(

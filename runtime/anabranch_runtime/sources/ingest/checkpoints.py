@@ -95,8 +95,8 @@ def _look(checkpoint: Path) -> _Seen:
     """Read the checkpoint's offset log, commit log and metadata."""
     metadata = checkpoint / "metadata"
     return _Seen(
-        _entries(checkpoint / "offsets"),
-        _entries(checkpoint / "commits"),
+        _log_entries(checkpoint / "offsets"),
+        _log_entries(checkpoint / "commits"),
         (_text(metadata) or "") if metadata.exists() else None,
     )
 
@@ -143,7 +143,7 @@ def _perform(checkpoint: Path, write: Mapping[str, str], remove: Sequence[str]) 
         sync_path(folder)
 
 
-def _entries(folder: Path) -> dict[int, str | None]:
+def _log_entries(folder: Path) -> dict[int, str | None]:
     if not folder.is_dir():
         return {}
     return {int(p.name): _text(p) for p in folder.iterdir() if p.name.isdecimal()}

@@ -153,7 +153,7 @@ class _Source(IngestSource):
                 ended.wait(min(pause + EARLY, LOOK))
                 continue
             began = time.time()
-            # This waits for a check of the source that begins after now and finds no input.
+            # Wait for a check of the source that begins after now and finds no input.
             query.processAllAvailable()
             if self._next == landed and not ended.is_set():
                 self._note(landed, began - newest)

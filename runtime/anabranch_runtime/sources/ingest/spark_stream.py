@@ -62,7 +62,7 @@ def spark_rows(
     from pyspark.errors import PySparkException
 
     try:
-        return _rows(session, record, access)
+        return _streaming_rows(session, record, access)
     except PlannerError as cause:
         raise refused(record, cause) from cause
     except (PySparkException, Py4JJavaError, ValueError) as cause:
@@ -136,7 +136,7 @@ def _path(record: StreamRecord, access: AccessPolicy) -> str | None:
     return f"file://{found}"
 
 
-def _rows(
+def _streaming_rows(
     session: SparkSession, record: StreamRecord, access: AccessPolicy
 ) -> tuple[DataFrame, Evaluation]:
     path = _path(record, access)

@@ -120,7 +120,7 @@ def failure(cause: KafkaException | KafkaError, options: Options, field: str) ->
             "no-topic",
             "the topic does not exist",
             field=field,
-            remedy="create it, or correct the option topics",
+            remedy="create the topic, or correct the option topics",
         )
     return SourceError(
         "bad-stream",

@@ -140,7 +140,7 @@ class ContinuedFeed(CommonFeed):
                     "no-files",
                     f"{self.record.source.path} has no files, which the topics continue",
                     field=f"streams.{self.record.name}.source.path",
-                    remedy="put them there, or register the stream with the topics alone",
+                    remedy="put files there, or register the stream with the topics alone",
                 )
             if end is not None:
                 append_lines(self.end_path, [json.dumps(end)])

@@ -98,7 +98,7 @@ def settle(
             f"the partition ends at offset {look.high}, before the read offset {position.next}: its"
             " brokers lost messages",
             field=place,
-            remedy="wait until it is longer again, or register the stream again",
+            remedy="wait until the partition is longer again, or register the stream again",
         )
     if position.next < look.low and on_loss is OnLoss.STOP:
         raise messages_lost(place, look.low - position.next)
@@ -129,9 +129,7 @@ class KafkaFeed(CommonFeed):
         return self.options.on_loss
 
     def look(self, offset: Any) -> None:
-        """Check that brokers answer, and that they still have the messages (unless the stream may
-        skip lost messages).
-        """
+        """Check that brokers answer and have the messages, unless lost ones may be skipped."""
         self.waiting(offset)
 
     def begin(self) -> Any:
@@ -348,9 +346,7 @@ class KafkaFeed(CommonFeed):
         return found
 
     def _commit(self, offset: Any) -> None:
-        """Commit the read offsets to the consumer group, for monitoring tools, without waiting; a
-        failure has no effect.
-        """
+        """Commit the read offsets to the consumer group, for monitoring; failures don't matter."""
         known, when = self._committed
         now = time.monotonic()
         if not self.group or not offset or offset == known or now - when < COMMIT_EVERY:

@@ -82,9 +82,7 @@ class _Range:
 
 @dataclass(slots=True)
 class _Group:
-    """Pieces whose messages are decoded together; the messages, the index of each one's piece, and
-    their size in bytes.
-    """
+    """Pieces decoded together; their messages, each one's piece, and the size in bytes."""
 
     pieces: list[Piece] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
@@ -186,7 +184,8 @@ def messages_lost(place: str, count: int) -> EntriesLost:
         "messages-lost",
         f"{count} offsets were deleted from the partition before they were read",
         field=place,
-        remedy="let the topic keep more (retention.ms, retention.bytes); to go on without them, set"
+        remedy="let the topic keep more (retention.ms, retention.bytes); to go on without "
+        "the messages, set"
         " the source's option on_loss to skip",
         count=count,
     )
@@ -268,7 +267,7 @@ def _within(
                     "messages-lost",
                     f"the partition ends before offset {one.at}",
                     field=one.piece.source,
-                    remedy="restore it, or register the stream again",
+                    remedy="restore the partition, or register the stream again",
                 )
                 return []
             one.lost += lowest - one.at

@@ -128,9 +128,7 @@ class TableFeed(CommonFeed):
         return self._loaded().passed[number] + int(position)
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """Return the end of the load at ``offset``: of the snapshot while it is being read, then of
-        all versions found.
-        """
+        """Return the end of the load: of the snapshot being read, then of all versions found."""
         log, (number, _) = self._loaded(), offset or (0, 0)
         if not log.versions:
             return None

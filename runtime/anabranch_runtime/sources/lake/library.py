@@ -38,16 +38,16 @@ def catalog_of(name: str, side: Side = "source") -> Any:
     Raises:
         SourceError, SinkError: ``no-catalog``: no catalog has this name; or as :func:`library`.
     """
-    return library("pyiceberg.catalog", side).load_catalog(name, **_settings(name, side))
+    return library("pyiceberg.catalog", side).load_catalog(name, **_catalog_settings(name, side))
 
 
 @lru_cache(maxsize=16)
 def files_of(name: str, location: str) -> Any:
     """Return access to the files at ``location`` by the settings of the catalog ``name``."""
-    return library("pyiceberg.io").load_file_io(_settings(name, "source"), location)
+    return library("pyiceberg.io").load_file_io(_catalog_settings(name, "source"), location)
 
 
-def _settings(name: str, side: Side) -> dict[str, Any]:
+def _catalog_settings(name: str, side: Side) -> dict[str, Any]:
     config = library("pyiceberg.utils.config", side).Config()
     found, known = config.get_catalog_config(name), config.get_known_catalogs()
     if found is None:

@@ -49,7 +49,7 @@ def read_table_file(piece: Piece) -> Iterator[Decoded]:
             remedy="put back the file",
         )
     try:
-        for rows in _rows(piece, schema):
+        for rows in _file_rows(piece, schema):
             yield typed(rows, schema)
     except MemoryError:
         raise
@@ -61,7 +61,7 @@ def read_table_file(piece: Piece) -> Iterator[Decoded]:
         raise damaged(path, str(cause), SKIP) from cause
 
 
-def _rows(piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _file_rows(piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     where, path = piece.where, piece.where["path"]
     with pq.ParquetFile(opened(path, where["catalog"])) as file:
         found, kinds = file.metadata.num_rows, file.schema_arrow

@@ -29,9 +29,7 @@ class LakeTable:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of all its files, which the access policy must permit; None: the operator's
-        catalog names the files.
-        """
+        """The folder of all its files, to be permitted; None: the catalog names the files."""
         return None
 
     @property

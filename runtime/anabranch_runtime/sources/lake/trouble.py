@@ -18,7 +18,7 @@ def unreadable(place: Path | str, cause: Exception) -> SourceError:
         "unreadable-table",
         f"{place} can't be read: {cause}",
         field=str(place),
-        remedy="see that the runtime may read it, and that it is whole",
+        remedy="check that the runtime may read the file, and that the file is complete",
     )
 
 
@@ -39,7 +39,7 @@ def refused(path: str, cause: Exception) -> SourceError:
         "unreadable-file",
         f"{path} can't be read: {getattr(cause, 'strerror', None) or cause}",
         field=path,
-        remedy=f"see that it may be read, and that its server answers; {SKIP}",
+        remedy=f"check that the runtime may read the file, and that its server answers; {SKIP}",
     )
 
 

@@ -66,7 +66,7 @@ def connected(options: Mapping[str, str]) -> Iterator[Any]:
 def failure(cause: psycopg2.Error, field: str) -> SourceError:
     """Return the source's error for an error of the client."""
     text = " ".join(str(cause).split()) or repr(cause)
-    # This is the client's message if the connection was closed while it waited for messages.
+    # The message of libpq if the connection was closed while it waited for messages.
     is_closed = "no message from the libpq" in text
     text = "the connection was closed" if is_closed else text
     if cause.pgcode in _KNOWN:

@@ -308,7 +308,7 @@ class TableSource(IngestSource):
                     "slot-exists",
                     f"there is a replication slot {slot!r}, and its beginning is not known",
                     field="source.options.slot",
-                    remedy="drop it (SELECT pg_drop_replication_slot), or name another",
+                    remedy="drop the slot (SELECT pg_drop_replication_slot), or name another",
                 )
             self._drop_slot(cursor, slot)
         made = "" if options.publication else publication
@@ -422,7 +422,7 @@ class TableSource(IngestSource):
                 slot=made["slot"],
                 stream=self.record.name,
                 reason=masked(str(cause)),
-                remedy="drop it: its server keeps its log for it",
+                remedy="drop the slot: until then the server keeps its log for it",
             )
 
     def _drop_slot(self, cursor: Any, slot: str) -> None:
@@ -603,7 +603,7 @@ class _Following:
         self._layout = layout
 
     def _land(self, xid: int = 0, done: int = 0) -> None:
-        """Land complete transactions; with ``xid``, also the first ``done`` changes of that."""
+        """Land complete transactions, and of the transaction ``xid``, if any, ``done`` changes."""
         whole, source = self._whole, self._source
         if not whole.count:
             return

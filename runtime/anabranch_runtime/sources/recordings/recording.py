@@ -83,7 +83,7 @@ def convert(record: StreamRecord, directory: Path) -> Recording:
         rows = file.metadata.num_rows
         if not _is_whole(str(target), *_stamp(target)):
             partial = target.with_suffix(".partial")
-            _write(file, schema, partial)
+            _write_recording(file, schema, partial)
             write_document(_seal(target), KIND, _sum(partial))
             partial.rename(target)
     return Recording(
@@ -166,7 +166,7 @@ def _sum(path: Path) -> list[int]:
     return [length, crc]
 
 
-def _write(file: pq.ParquetFile, schema: pa.Schema, target: Path) -> None:
+def _write_recording(file: pq.ParquetFile, schema: pa.Schema, target: Path) -> None:
     with pa.OSFile(str(target), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         pending: list[pa.RecordBatch] = []
         waiting = 0

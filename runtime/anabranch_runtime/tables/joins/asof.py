@@ -183,9 +183,7 @@ class AsOfJoin:
         return np.where(ranks > 0, self._right.rows.at(slots, np.maximum(ranks - 1, 0)), NONE)
 
     def _nearest(self, slots: Ints, words: Ints) -> Ints:
-        """Return, per left row, a word that is 1 if it has a nearest right row (else 0), then the
-        words of that right row.
-        """
+        """Return, per left row, 1 and its nearest right row's words; 0 first if it has none."""
         rows = self._right.rows
         ranks = rows.ranks(slots, words[:, 0], inclusive=self._inclusive)
         nodes = self._before(slots, ranks) if self._backward else rows.at(slots, ranks)

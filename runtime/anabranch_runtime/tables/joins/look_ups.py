@@ -146,7 +146,7 @@ class _NetRows:
         return self.layout.column(words, place)
 
     def dump(self, numbers: Ints) -> tuple[pa.RecordBatch, Ints]:
-        """Return the rows, and their numbers by slot; ``numbers``: the same of the parent."""
+        """Return the rows, and their numbers by slot. ``numbers``: the parent's, if any."""
         slots = self.slots.all()
         words = self.slots.words[slots]
         if self.parent is not None:
@@ -158,7 +158,7 @@ class _NetRows:
         return pa.RecordBatch.from_arrays(columns, names=names), numbered
 
     def load(self, dumped: pa.RecordBatch, owners: Ints) -> Ints:
-        """Enter a dump's rows; return row number -> slot. ``owners``: the same of the parent."""
+        """Enter a dump's rows; return row number -> slot. ``owners``: the parent's result."""
         *columns, net = dumped.columns
         if self.parent is not None:
             columns[0] = pa.array(owners[integers_of(columns[0])])
@@ -293,9 +293,7 @@ class LookUps:
     # --- snapshots -------------------------------------------------------------------------------
 
     def dump(self) -> list[pa.RecordBatch]:
-        """Return the state for a snapshot: left rows, then pairs of each look-up, then right rows
-        and their pairs.
-        """
+        """Return the state: left rows, look-ups' pairs, then right rows and their pairs."""
         return [*self._dumped(), *(() if self._right is None else self._right.dump())]
 
     def _dumped(self) -> list[pa.RecordBatch]:

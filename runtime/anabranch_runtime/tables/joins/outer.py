@@ -179,7 +179,7 @@ class DecidedRows:
         return self._keys.encode([*columns, rows.column(BATCH), pa.array(ends)])
 
     def _note(self, slots: Ints, weight: int) -> None:
-        """Add groups to (``weight`` 1), or remove them from (-1), the order of ends."""
+        """Enter groups into the index by end (``weight`` 1), or remove them from it (-1)."""
         tuples = np.column_stack([self._slots.words[slots, -1], slots])
         self._by_end.add(np.zeros(len(slots), np.int64), tuples, np.full(len(slots), weight))
 

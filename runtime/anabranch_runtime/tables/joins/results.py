@@ -59,7 +59,7 @@ def results_of(outer: OuterJoin, read: Callable[[Column], pa.Array], times: Ints
 
 
 def net(rows: Ints, times: Ints) -> Combinations:
-    """Return the distinct ``rows`` whose ``times`` don't add up to 0, with these sums."""
+    """Return the distinct ``rows`` and the sums of their ``times``, except sums of 0."""
     own = Slots(rows.shape[1])
     slots, fresh = own.find(rows)
     sums = np.zeros(own.room, np.int64)

@@ -119,7 +119,7 @@ def extremes(
     out: Ints,
 ) -> None:
     """Write the row with the least valid value of each frame to ``out``, or -1; of equal values the
-    last row. Rows that a later row excludes leave the queue.
+    last row. A row leaves the queue as soon as a later row makes it irrelevant.
 
     Args:
         word, end: limits of the value in ``words``. ``sign``: 1; -1 for the greatest value.

@@ -28,7 +28,7 @@ export function shares(epoch) {
 export function tablesOf(epoch, query) {
   if (!epoch.tables) return { text: "–", title: "unknown" };
   const own = epoch.tables.tables.flatMap(({ queries }) => queries.filter((one) => one.query === query));
-  if (!own.length) return { text: "none", title: "It has no maintained table." };
+  if (!own.length) return { text: "none", title: "The query has no maintained table." };
   const sum = (name) => own.reduce((total, one) => total + one[name], 0);
   return { text: length(sum("seconds")), title: `${sum("seconds")} s; alone ${sum("alone_seconds")} s` };
 }

@@ -161,7 +161,7 @@ async function showSuccessor() {
   at("new-run").replaceChildren(...breakable(found.run));
   at("new-status").textContent = found.status;
   at("new-status").className = `badge ${found.status}`;
-  at("catching-up").textContent = found.waits_because === null ? "It takes the place of the present run with the next epoch." : `The present run goes on: ${found.waits_because}.`;
+  at("catching-up").textContent = found.waits_because === null ? "The new run takes the place of the present one with the next epoch." : `The present run goes on: ${found.waits_because}.`;
   at("never").hidden = !found.remedy;
   at("never").textContent = found.remedy;
   at("switch").hidden = found.sql === null || found.waits_because === null;
@@ -185,7 +185,7 @@ function switchNow() {
 
 function showActivations() {
   const found = view.activations(query);
-  const none = make("td", { className: "empty", text: "It has not been active." });
+  const none = make("td", { className: "empty", text: "The query has not been active yet." });
   none.colSpan = 4;
   at("activations").tBodies[0].replaceChildren(
     ...(found.length
@@ -247,7 +247,7 @@ function pathOf(one) {
 
 function showPlan() {
   at("plan-note").hidden = Boolean(plan);
-  at("plan-note").textContent = ENDED.has(query.status) ? "It has ended: no plan includes it." : "Not in the running plan yet: it becomes active with the next epoch.";
+  at("plan-note").textContent = ENDED.has(query.status) ? "The query has ended: no plan includes it." : "Not in the running plan yet: it becomes active with the next epoch.";
   at("paths-note").textContent = plan ? `epoch ${plan.epoch}${plan.revision ? `, revision ${plan.revision}` : ""}: probes of the tuple that arrives last${plan.measured ? "" : "; nothing is measured yet"}` : "";
   at("paths").replaceChildren(...(plan?.paths ?? []).map(pathOf));
   const divided = view.divided(plan);
@@ -260,7 +260,7 @@ function showPlan() {
         make("td", { className: "name" }, ...breakable(row.alias)),
         make("td", { "data-label": "Tuples" }, ...breakable(row.tuples)),
         make("td", { className: "number", "data-label": "Expected share", text: percent(row.share) }),
-        make("td", { className: "number", "data-label": "Cost saved by separate paths", text: row.saved }),
+        make("td", { className: "number", "data-label": "Cost saved by separate probe paths", text: row.saved }),
       ),
     ),
   );

@@ -111,7 +111,7 @@ function showDetail() {
   at("detail-title").textContent = `Store ${new Names([], detail ? [detail] : []).text(name)}`;
   at("missing").hidden = detail !== null;
   at("found").hidden = !detail;
-  at("missing").textContent = "There is no such store (any more).";
+  at("missing").textContent = "The store does not exist, or no longer exists.";
   at("detail-note").textContent = detail ? described(detail).of : "";
   if (!detail) return;
   const { where, split, span } = described(detail);
@@ -149,7 +149,7 @@ function showSegments() {
   const [width, left, height] = [1200, 46, 220];
   const found = picture(detail.parts, axis, { width, left, height });
   const notes = [];
-  if (detail.parts_batch === null) notes.push("Not reported by the runtime yet.");
+  if (detail.parts_batch === null) notes.push("The runtime has not reported its state yet.");
   else if (!found) notes.push("No segments.");
   else {
     const tall = found.bottom + 22;
@@ -174,7 +174,7 @@ function showSegments() {
       svg.append(element("text", { x: tick.x, y: tall - 4, class: "small", "text-anchor": anchor }, tick.text));
     });
     at("segments").replaceChildren(svg);
-    notes.push(`As of before batch ${detail.parts_batch}; the height of a bar is the size of its segment.`);
+    notes.push(`State before batch ${detail.parts_batch}; the height of a bar is the size of its segment.`);
     if (found.undated) notes.push(`${found.undated} segments have no event time.`);
     if (found.omitted) notes.push(`${found.omitted} more partitions are not drawn.`);
   }

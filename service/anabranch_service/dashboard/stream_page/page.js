@@ -63,7 +63,7 @@ function show() {
           fill.style.width = `${100 * bar.part}%`;
           return make("li", {}, make("span", { className: "what", text: bar.label }), make("div", { className: "track", "aria-hidden": "true" }, fill), make("span", { className: "muted number", text: `${bar.tuples.toLocaleString("en")}, ${percent(bar.part)}` }));
         })
-      : [make("li", { className: "empty", text: stream.event_time ? "No measurements before the end of the first epoch." : "It has no event time." })]),
+      : [make("li", { className: "empty", text: stream.event_time ? "No measurements before the end of the first epoch." : "The stream has no event time." })]),
   );
   const pieces = stream.unread;
   at("unread-card").hidden = !pieces?.pieces;

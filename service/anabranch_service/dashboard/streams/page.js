@@ -36,7 +36,7 @@ function row(stream) {
     make("td", { "data-label": "Source" }, `${stream.source.format} `, make("span", { className: `badge ${state.replace(" ", "-")}`, text: state, title: error ?? "" }), ...(rejects ? [" ", make("span", { className: "badge rejects", text: "rejects rows", title: rejects })] : [])),
     make("td", { className: "number", "data-label": "Rows", text: count(stream.input_tuples) }),
     make("td", { className: "number", "data-label": "Per second", text: rate === null ? "–" : Number(rate.toPrecision(3)).toLocaleString("en") }),
-    make("td", { className: "number", "data-label": "Watermark behind", title: stream.watermark ? `${clock(stream.watermark)} UTC` : "", text: stream.watermark ? behind(stream.watermark) : "–" }),
+    make("td", { className: "number", "data-label": "Watermark lag", title: stream.watermark ? `${clock(stream.watermark)} UTC` : "", text: stream.watermark ? behind(stream.watermark) : "–" }),
     make("td", { className: "number", "data-label": "Waiting", text: count(stream.waiting_tuples) }),
     make("td", { className: "number", "data-label": "Late", text: count(stream.late_tuples) }),
     make("td", { className: "number", "data-label": "Invalid", text: count(stream.invalid_tuples) }),
@@ -122,7 +122,7 @@ function show(registration) {
   for (const [id, text] of [["name", form.name], ["lateness", form.lateness], ["kind", form.stream]]) at(id).value = text;
   showColumns(form.columns);
   at("more").hidden = !form.more.length;
-  at("more").textContent = `Sent with it as given: ${form.more.join(", ")}.`;
+  at("more").textContent = `Also sent, unchanged: ${form.more.join(", ")}.`;
 }
 
 function fill() {

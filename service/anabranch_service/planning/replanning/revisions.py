@@ -160,11 +160,11 @@ def _error(records: Sequence[KeptRevision]) -> float:
 
 def _restored(asked: RevisionInput, earlier: Ruleset, reason: RevisionReason) -> Decision | None:
     """Return a revision to the probe orders of ``earlier``; None if their stores are gone."""
-    started, request = time.perf_counter(), _request(asked)
+    started, request = time.perf_counter(), _revision_request(asked)
     found = restore(request, earlier)
     if found is None or (found.footprint == asked.running.footprint and not asked.upcoming):
         return None
-    record = _record(asked, _compared(asked, request, found), reason, started)
+    record = _revision_record(asked, _compared(asked, request, found), reason, started)
     if reason is RevisionReason.TAKEN_BACK and asked.change is not None:
         undone = orders_digest(asked.running.ruleset)
         record = record.model_copy(update={"undoes": asked.change.gain, "undone": undone})
@@ -181,7 +181,7 @@ def _expected(asked: RevisionInput, snapshot: Snapshot) -> Statistics:
     return with_exchange(found, snapshot.on_hosts, queries, streams, {}, snapshot.locality)
 
 
-def _request(asked: RevisionInput) -> RevisionRequest:
+def _revision_request(asked: RevisionInput) -> RevisionRequest:
     options = asked.options
     assert asked.snapshot is not None  # checked by the caller
     seconds = SECONDS if asked.mode is Mode.LIVE else STEP_SECONDS
@@ -197,7 +197,7 @@ def _request(asked: RevisionInput) -> RevisionRequest:
 
 
 def _cheaper(asked: RevisionInput) -> Decision:
-    started, request = time.perf_counter(), _request(asked)
+    started, request = time.perf_counter(), _revision_request(asked)
     options = asked.options
     assert options.revision_gain is not None  # checked by the caller
     found = revise(request)
@@ -209,14 +209,14 @@ def _cheaper(asked: RevisionInput) -> Decision:
         return Decision()
     reason = RevisionReason.CARRIED_OVER if asked.upcoming else RevisionReason.CHEAPER
     found = _compared(asked, request, found)
-    return Decision(None, found.ruleset, _record(asked, found, reason, started))
+    return Decision(None, found.ruleset, _revision_record(asked, found, reason, started))
 
 
 def _compared(asked: RevisionInput, request: RevisionRequest, found: Revised) -> Revised:
     return found if asked.ran is None else compared_with(request, found, asked.ran)
 
 
-def _record(
+def _revision_record(
     asked: RevisionInput, found: Revised, reason: RevisionReason, started: float
 ) -> KeptRevision:
     baseline = (asked.ran or asked.running).ruleset

@@ -63,7 +63,7 @@ async def plan_dry_run(
                 "unknown-query",
                 f"there is no query {name!r} to drop",
                 field="drop",
-                remedy="GET /v1/queries lists them",
+                remedy="GET /v1/queries lists all queries",
             )
     options = changed(found.options, body)
     if body.formulation is Formulation.PAPER:
@@ -353,7 +353,7 @@ def _assumed(
                 "unknown-stream",
                 f"there is no stream {name!r}",
                 field=f"retention.{name}",
-                remedy="GET /v1/streams lists them",
+                remedy="GET /v1/streams lists all streams",
             )
         text = None if one is None else one.ttl
         ttl = None if text is None else read_duration(text, f"retention.{name}.ttl")

@@ -110,7 +110,7 @@ def columns_of(run: QueryRecord, queries: Iterable[QueryRecord]) -> dict[str, tu
 
 
 def _default(column: AddedColumnIn, kind: DataType) -> str | None:
-    """Return the default after a check that it is a value of ``kind``; None: NULL."""
+    """Return the default, checked to be a value of ``kind``; None stands for NULL."""
     if column.default is None:
         return None
     try:
@@ -122,6 +122,6 @@ def _default(column: AddedColumnIn, kind: DataType) -> str | None:
             "bad-default",
             f"{column.default!r} is not a value of type {kind}",
             field="default",
-            remedy="give a value as text, as in a CSV file, or leave it out: NULL",
+            remedy="give a value as text, as in a CSV file, or leave the default out for NULL",
         )
     return column.default

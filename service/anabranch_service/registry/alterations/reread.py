@@ -22,7 +22,7 @@ from anabranch_service.registry.statements import NormalForms, usable_streams
 
 
 def followed(query: JoinQuery) -> frozenset[str]:
-    """Return the streams whose tuples complete results of ``query``."""
+    """Return the streams that ``query`` follows: their arriving tuples complete its results."""
     return frozenset(
         str(one.relation_of(member.label).stream)
         for one in query.planned

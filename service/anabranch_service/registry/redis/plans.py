@@ -128,9 +128,7 @@ class PlanStore(RedisRecords):
         return await self.epoch(numbers[-1]) if numbers else None
 
     async def summaries(self, numbers: list[int]) -> list[tuple[KeptSummary, int]]:
-        """Return the summaries of the epochs ``numbers``, each with its count of revisions;
-        unreadable ones are left out.
-        """
+        """Return the summaries of ``numbers``, with counts of revisions; unreadable: omitted."""
         if not numbers:
             return []
         async with self.redis.pipeline(transaction=False) as pipe:

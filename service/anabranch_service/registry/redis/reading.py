@@ -95,5 +95,5 @@ def _corrupt(name: str, cause: ValidationError | codec.Malformed) -> CorruptReco
     return CorruptRecord(
         "corrupt-record",
         f"the record {name!r} in Redis can't be read: {reason}",
-        remedy="something else wrote to this namespace, or a newer version did",
+        remedy="another program, or a newer service, wrote to this namespace",
     )

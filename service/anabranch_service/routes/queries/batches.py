@@ -154,7 +154,7 @@ def _twice(name: str) -> InvalidInput:
         "duplicate-query",
         f"the batch has two queries {name!r}",
         field="name",
-        remedy="give each a name of its own, or leave it out to have one made",
+        remedy="give each query its own name, or leave the name out to have one made",
     )
 
 

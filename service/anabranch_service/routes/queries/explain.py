@@ -155,7 +155,7 @@ def _understand_once(
         sql=statement.sql,
         before=_plan_out(before),
         after=_plan_out(after),
-        multijoins=_joins(after),
+        multijoins=_multi_joins(after),
         refused=None if refused is None else _problem_out(refused),
         normalised=None if meaning is None else describe(meaning, streams),
         orders=[],
@@ -176,7 +176,7 @@ def _plan_out(root: Node) -> LogicalPlanOut:
     return LogicalPlanOut(text=to_text(root), data=to_document(root), dot=to_dot(root))
 
 
-def _joins(root: Node) -> list[MultiJoinOut]:
+def _multi_joins(root: Node) -> list[MultiJoinOut]:
     return [
         MultiJoinOut(
             inputs=[node.name for node in join.inputs],

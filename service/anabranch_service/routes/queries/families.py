@@ -71,7 +71,7 @@ async def add_family(
 @needs(Need.READ)
 async def list_families(ctx: Ctx, limit: Limit = 100) -> FamilyList:
     """Families of queries that have not ended: their statements differ only in constants."""
-    found = await _families(ctx, await ctx.store.activations(), await ctx.store.progress())
+    found = await _live_families(ctx, await ctx.store.activations(), await ctx.store.progress())
     return FamilyList(items=[_out(one) for one in found[:limit]])
 
 
@@ -86,7 +86,7 @@ async def get_family(
     """The queries of a family, with their constants."""
     now, progress = ctx.clock(), await ctx.store.progress()
     activations = await ctx.store.activations()
-    every = await _families(ctx, activations, progress)
+    every = await _live_families(ctx, activations, progress)
     found = known(next((one for one in every if one.id == family), None), "family", family)
     after = 0 if cursor is None else int(cursor)
     first = bisect_right(found.members, after, key=lambda member: member[0].sequence)
@@ -106,7 +106,7 @@ async def get_family(
     return FamilyMembers(family=_out(found), items=items, next_cursor=last)
 
 
-async def _families(
+async def _live_families(
     ctx: Context, activations: Mapping[str, Activation], progress: Progress | None
 ) -> list[QueryFamily]:
     now = ctx.clock()

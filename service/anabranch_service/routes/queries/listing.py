@@ -37,7 +37,10 @@ async def list_queries(
     cursor: QueryCursor = None,
     find: Annotated[
         str,
-        Query(max_length=200, description="Text in name, title, owner, a tag or the statement."),
+        Query(
+            max_length=200,
+            description="Only queries with this text in name, title, owner, tag or statement.",
+        ),
     ] = "",
     stream: Annotated[
         list[str] | None,
@@ -51,7 +54,7 @@ async def list_queries(
         str | None, Query(max_length=200, description="Only queries of this owner.")
     ] = None,
     parts: Annotated[
-        bool, Query(description="With subqueries that are queries of their own.")
+        bool, Query(description="Include subqueries that run as separate queries.")
     ] = False,
     tag: Annotated[
         list[str] | None,

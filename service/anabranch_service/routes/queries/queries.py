@@ -140,7 +140,8 @@ async def delete_query(
     response: Response,
     if_match: IfMatch = None,
     cascade: Annotated[
-        bool, Query(description="End the queries that read it as well, and their readers.")
+        bool,
+        Query(description="Also end the queries that read this query, directly or through others."),
     ] = False,
 ) -> QueryOut:
     """End a query: it expires with the next planned epoch, and its results stay. Idempotent.

@@ -335,7 +335,7 @@ def taken(query: str) -> Conflict:
         "duplicate-query",
         f"a query {query!r} is registered already",
         field="name",
-        remedy="choose another name, or leave it out to have one made; PUT changes the query",
+        remedy="choose another name, or leave the name out to have one made; PUT changes the query",
     )
 
 
@@ -447,7 +447,7 @@ async def check_needs(ctx: Context, record: QueryRecord, slo: Slo) -> None:
             "query-unreadable",
             f"query {query_of(record.id)!r} can't be planned any more: {cause.message}",
             field="name",
-            remedy="change its streams back, or register it again",
+            remedy="change its streams back, or register the query again",
         ) from None
     check_slo(slo, query, streams)
 
@@ -464,7 +464,7 @@ def expiry(ttl: str | None, expires_at: datetime | None, now: datetime) -> datet
             "ambiguous-expiry",
             "ttl and expires_at exclude each other",
             field="ttl",
-            remedy="give one of them",
+            remedy="give ttl or expires_at",
         )
     if ttl is not None:
         micros = read_positive(
@@ -477,7 +477,7 @@ def expiry(ttl: str | None, expires_at: datetime | None, now: datetime) -> datet
                 "bad-expiry",
                 f"{ttl!r} from now is beyond the year 9999",
                 field="ttl",
-                remedy="leave it out: the query lives until it is deleted",
+                remedy="leave the ttl out: the query lives until it is deleted",
             ) from None
     if expires_at is not None and expires_at <= now:
         raise InvalidInput(
@@ -601,6 +601,7 @@ def check_past(past: Past, query: JoinQuery, streams: Mapping[str, Stream]) -> N
             "past-not-stored",
             f"results of the past can't be emitted: {reason}",
             field="past",
-            remedy="leave it out: results begin with rows that arrive from now on (rows of streams "
+            remedy="leave past out: results begin with rows that arrive from now on (rows "
+            "of streams "
             "added with --retain all are stored)",
         )

@@ -43,7 +43,7 @@ async def follow_results(
     name: RunPath,
     ctx: Ctx,
     request: Request,
-    start: Annotated[Start, Query(alias="from", description="Start of the stream.")] = Start.NOW,
+    start: Annotated[Start, Query(alias="from", description="The first row.")] = Start.NOW,
     limit: Annotated[int | None, Query(ge=1, le=10**9, description="Rows to return.")] = None,
     last_event_id: LastEventId = None,
 ) -> StreamingResponse:
@@ -58,7 +58,7 @@ async def follow_results(
             "sink-without-rows",
             f"query {name!r} counts its results and keeps none",
             field="name",
-            remedy="register it again, with a sink that takes rows",
+            remedy="register the query again, with a sink that takes rows",
         )
     run = record.id
 
@@ -83,7 +83,8 @@ async def view_rows(
     ctx: Ctx,
     limit: Annotated[int, Query(ge=1, le=1000, description="Rows to return.")] = 100,
     scaled: Annotated[
-        bool, Query(description="Also estimate counts, sums and averages of all joined rows.")
+        bool,
+        Query(description="Also estimate counts, sums and averages, withheld rows included."),
     ] = False,
 ) -> ViewRowsOut:
     """The current rows of a query's view, in its order."""

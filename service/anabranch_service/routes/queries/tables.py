@@ -60,16 +60,18 @@ async def table_rows(
     name: RunPath,
     ctx: Ctx,
     batch: Annotated[
-        int | None, Query(ge=-1, description="Read as of this batch; default: the newest.")
+        int | None,
+        Query(ge=-1, description="Read the table as of this batch; default: the newest batch."),
     ] = None,
     changes: Annotated[
-        bool, Query(description="Results as the sink has them, instead of the table.")
+        bool, Query(description="Return the results as the sink has them, instead of the table.")
     ] = False,
     after: Annotated[
         int | None, Query(ge=-2, description="Only results of batches after this one.")
     ] = None,
     limit: Annotated[
-        int | None, Query(ge=0, description="Most rows; 0: only the columns. Default: all.")
+        int | None,
+        Query(ge=0, description="Maximum number of rows; 0: only the columns. Default: all rows."),
     ] = None,
 ) -> StreamingResponse:
     """The rows of a query's table or, with `changes` or `after`, its results, as an Arrow IPC
@@ -110,12 +112,12 @@ def _columns(some: Sequence[tuple[str, str]]) -> list[OutputInfo]:
 def json_rows(content: bytes) -> tuple[list[str], list[list[Any]]]:
     """Return columns and rows of an Arrow IPC stream, with values as sinks write them in JSON."""
     found = pa.ipc.open_stream(content).read_all()
-    columns = [[_json(value) for value in column.to_pylist()] for column in found.columns]
+    columns = [[_json_value(value) for value in column.to_pylist()] for column in found.columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
     return found.column_names, rows
 
 
-def _json(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, datetime):
@@ -131,9 +133,9 @@ def _json(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dict):
-        return {str(name): _json(one) for name, one in value.items()}
+        return {str(name): _json_value(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_json(one) for one in value]
+        return [_json_value(one) for one in value]
     return value
 
 

@@ -69,15 +69,15 @@ def column_type(kind: pa.DataType) -> DataType | None:
     ('timestamp', None)
     """
     try:
-        return parse_type(_column(kind))
+        return parse_type(_column_of(kind))
     except (KeyError, PlannerError):
         # No column has this type, a field has an invalid name, or the type is nested too deeply.
         return None
 
 
-def _column(kind: pa.DataType) -> DataType:
+def _column_of(kind: pa.DataType) -> DataType:
     if pa.types.is_dictionary(kind):
-        return _column(kind.value_type)
+        return _column_of(kind.value_type)
     if pa.types.is_timestamp(kind):
         return DataType(TypeKind.TIMESTAMP if kind.tz else TypeKind.TIMESTAMP_NTZ)
     if pa.types.is_decimal(kind):
@@ -85,9 +85,9 @@ def _column(kind: pa.DataType) -> DataType:
     if pa.types.is_fixed_size_binary(kind):
         return DataType(TypeKind.BINARY)
     if pa.types.is_struct(kind):
-        return struct_of((field.name, _column(field.type)) for field in kind)
+        return struct_of((field.name, _column_of(field.type)) for field in kind)
     if pa.types.is_map(kind):
-        return map_of(_column(kind.key_type), _column(kind.item_type))
+        return map_of(_column_of(kind.key_type), _column_of(kind.item_type))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return array_of(_column(kind.value_type))
+        return array_of(_column_of(kind.value_type))
     return _COLUMNS[kind]

@@ -96,7 +96,7 @@ def sample_files(source: SourceRecord, columns: Wanted, most: int, policy: Acces
             " of source.options"
         )
     try:
-        files, base = _opened(place.scheme, place.host, place.path)
+        files, base = _opened_file_system(place.scheme, place.host, place.path)
         if unknown:
             _check_no_table(files, base)
         names = _listed(files, base, source.format == RECORDED, pattern)
@@ -150,7 +150,7 @@ class _NotHere(Exception):
     """A location that only the runtime, not the service, can open."""
 
 
-def _opened(scheme: str, host: str, path: str) -> tuple[fs.FileSystem, str]:
+def _opened_file_system(scheme: str, host: str, path: str) -> tuple[fs.FileSystem, str]:
     if scheme == "file":
         return fs.LocalFileSystem(), path
     if scheme not in _OBJECTS:
@@ -191,7 +191,7 @@ def _shown(name: str, pattern: str) -> bool:
     return not hidden and fnmatch.fnmatchcase(name, pattern)
 
 
-def _parquet(
+def _parquet_rows(
     files: fs.FileSystem, name: str, source: SourceRecord, columns: Wanted, sample: Sample
 ) -> Iterator[Mapping[str, Any]]:
     # Without pre-buffering, pages are read on demand instead of whole columns of a row group.
@@ -202,7 +202,7 @@ def _parquet(
             yield from scalars(batch, columns)
 
 
-def _arrow(
+def _arrow_file_rows(
     files: fs.FileSystem, name: str, source: SourceRecord, columns: Wanted, sample: Sample
 ) -> Iterator[Mapping[str, Any]]:
     with files.open_input_file(name) as file:
@@ -215,7 +215,7 @@ def _arrow(
             yield from scalars(batch, columns)
 
 
-def _orc(
+def _orc_rows(
     files: fs.FileSystem, name: str, source: SourceRecord, columns: Wanted, sample: Sample
 ) -> Iterator[Mapping[str, Any]]:
     with files.open_input_file(name) as file:
@@ -263,7 +263,7 @@ def _json(
     return (object_of(line) for line in _lines(files, name))
 
 
-def _csv(
+def _csv_rows(
     files: fs.FileSystem, name: str, source: SourceRecord, columns: Wanted, sample: Sample
 ) -> Iterator[Row]:
     dialect = _dialect(source)
@@ -376,11 +376,11 @@ def _start_of(files: fs.FileSystem, name: str) -> tuple[bytes, bool]:
 
 
 _READERS = {
-    "parquet": _parquet,
-    "arrow": _arrow,
-    "orc": _orc,
+    "parquet": _parquet_rows,
+    "arrow": _arrow_file_rows,
+    "orc": _orc_rows,
     "json": _json,
-    "csv": _csv,
+    "csv": _csv_rows,
     "text": _text,
 }
 _FORMS = {

@@ -125,13 +125,13 @@ def _converted(value: Any, kind: DataType, form: Form) -> Any:
         return None
     try:
         if form is Form.TYPED:
-            return _typed(value, kind)
+            return _typed_value(value, kind)
         return _from_text(value, kind) if form is Form.TEXT else _from_json(value, kind)
     except (ValueError, TypeError, OverflowError, InvalidOperation, pa.ArrowException):
         return None
 
 
-def _typed(value: Any, kind: DataType) -> Any:
+def _typed_value(value: Any, kind: DataType) -> Any:
     wanted = arrow_type(kind)
     scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value)
     if not scalar.is_valid:

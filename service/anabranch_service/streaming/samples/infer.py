@@ -141,7 +141,7 @@ def text_type(texts: Iterable[str]) -> DataType:
     return next((kind for kind, fits in _TEXTS.items() if all(map(fits, given))), STRING)
 
 
-def _read(kind: DataType, pattern: re.Pattern[str]) -> Callable[[str], bool]:
+def _reads_text_as(kind: DataType, pattern: re.Pattern[str]) -> Callable[[str], bool]:
     read = reader_of(kind)
 
     def fits(text: str) -> bool:
@@ -155,7 +155,7 @@ def _read(kind: DataType, pattern: re.Pattern[str]) -> Callable[[str], bool]:
 
 #: Type -> whether a text has it; narrower types first.
 _TEXTS: Mapping[DataType, Callable[[str], bool]] = {
-    kind: _read(kind, pattern)
+    kind: _reads_text_as(kind, pattern)
     for kind, pattern in (
         (DataType(TypeKind.BOOLEAN), re.compile("true|false", re.IGNORECASE)),
         (DataType(TypeKind.BIGINT), _WHOLE),
@@ -208,7 +208,7 @@ def _array(values: Sequence[Sequence[Any]]) -> DataType | None:
     return None if kind is None else array_of(kind)
 
 
-def _struct(values: Sequence[Mapping[str, Any]]) -> DataType | None:
+def _struct_type(values: Sequence[Mapping[str, Any]]) -> DataType | None:
     names = dict[str, str]()
     for name in (name for value in values for name in value):
         if FIELD.fullmatch(name) is not None:
@@ -227,5 +227,5 @@ _JSON: Mapping[type, Callable[[Any], DataType | None]] = {
     float: _numbers,
     str: _strings,
     list: _array,
-    dict: _struct,
+    dict: _struct_type,
 }

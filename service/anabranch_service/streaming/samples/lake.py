@@ -69,7 +69,7 @@ def sample_delta(source: SourceRecord, columns: Wanted, most: int, policy: Acces
             "no-table",
             f"{path} is not a Delta table",
             field="source.path",
-            remedy="create it, or correct the path",
+            remedy="create the table, or correct the path",
         ) from None
     except (lake.exceptions.DeltaError, OSError, pa.ArrowException, ValueError) as cause:
         raise Unreadable(
@@ -134,7 +134,7 @@ def sample_iceberg(source: SourceRecord, columns: Wanted, most: int) -> Sample:
             "no-table",
             f"there is no Iceberg table {title}",
             field=f"source.options.{TABLE}",
-            remedy="create it, or correct the name",
+            remedy="create the table, or correct the name",
         ) from None
     # Catalogs raise exceptions of their clients, databases and file systems.
     except Exception as cause:

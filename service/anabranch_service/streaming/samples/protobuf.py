@@ -310,7 +310,7 @@ def _unpacked(one: ProtoField, data: bytes) -> Iterator[Any]:
             yield data[at : at + size]
             at += size
         else:
-            value, at = _number(data, at, 10)
+            value, at = _varint(data, at, 10)
             yield value
 
 
@@ -318,39 +318,39 @@ def _fields(data: bytes, depth: int) -> Iterator[tuple[int, int, Any]]:
     """Yield number, wire type and value of each field; the value of a group is its content."""
     at = 0
     while at < len(data):
-        number, wire, value, at = _next(data, at, depth)
+        number, wire, value, at = _next_field(data, at, depth)
         if wire == 4:
             raise ValueError("a group ends that did not begin")
         yield number, wire, value
 
 
-def _next(data: bytes, at: int, depth: int) -> tuple[int, int, Any, int]:
-    tag, at = _number(data, at, 5)
+def _next_field(data: bytes, at: int, depth: int) -> tuple[int, int, Any, int]:
+    tag, at = _varint(data, at, 5)
     number, wire = tag >> 3, tag & 7
     if number == 0 or tag >> 32:
         raise ValueError("a field has no number")
     if wire == 0:
-        return number, wire, *_number(data, at, 10)
+        return number, wire, *_varint(data, at, 10)
     if wire == 3:
         if depth >= _DEEP:
             raise ValueError("nested too deep")
         begin = at
         while True:
             last = at
-            inner, kind, _, at = _next(data, at, depth + 1)
+            inner, kind, _, at = _next_field(data, at, depth + 1)
             if kind == 4:
                 if inner != number:
                     raise ValueError("another group ends")
                 return number, wire, data[begin:last], at
     if wire == 4:
         return number, wire, b"", at
-    size, at = _number(data, at, 5) if wire == 2 else ({1: 8, 5: 4}.get(wire, -1), at)
+    size, at = _varint(data, at, 5) if wire == 2 else ({1: 8, 5: 4}.get(wire, -1), at)
     if not 0 <= size <= len(data) - at:
         raise ValueError("it ends too early")
     return number, wire, data[at : at + size], at + size
 
 
-def _number(data: bytes, at: int, most: int) -> tuple[int, int]:
+def _varint(data: bytes, at: int, most: int) -> tuple[int, int]:
     value = 0
     for turn in range(most):
         if at >= len(data):

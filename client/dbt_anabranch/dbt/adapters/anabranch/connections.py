@@ -73,17 +73,17 @@ class AnabranchConnectionManager(BaseConnectionManager):
         return connection
 
     def cancel_open(self) -> list[str]:
-        """Requests are short: there is nothing to cancel."""
+        """Do nothing: requests are short, so there is nothing to cancel."""
         return []
 
     def begin(self) -> None:
-        """There are no transactions."""
+        """Do nothing: there are no transactions."""
 
     def commit(self) -> None:
-        """There are no transactions."""
+        """Do nothing: there are no transactions."""
 
     def clear_transaction(self) -> None:
-        """There are no transactions."""
+        """Do nothing: there are no transactions."""
 
     def execute(
         self, sql: str, auto_begin: bool = False, fetch: bool = False, limit: int | None = None

@@ -21,7 +21,7 @@ from anabranch_contract.rest.queries import QueryOut
 
 #: States of a query that has not ended.
 _LIVE: Final = ("pending", "active", "paused", "expiring")
-#: Seconds until a withdrawn query has ended.
+#: Maximum seconds to wait for the end of a withdrawn query.
 _PATIENCE: Final = 120.0
 _CATALOG: Final = (
     "table_database", "table_schema", "table_name", "table_type", "table_comment", "table_owner",
@@ -38,7 +38,7 @@ class AnabranchRelation(BaseRelation):
 
 
 def _sink(path: str) -> dict[str, Any]:
-    """A Delta table of the present rows."""
+    """The sink of a model: a Delta table at ``path`` with the query's present rows."""
     return {"format": "delta", "path": path, "options": {"anabranch.table": "current"}}
 
 
@@ -78,7 +78,7 @@ class AnabranchAdapter(BaseAdapter):
         replace: bool,
         selected: list[str],
     ) -> str:
-        """Make the query ``name`` equal to a model; the outcome in a word.
+        """Make the query ``name`` equal to a model; return the outcome in one word.
 
         Args:
             terms: further fields of ``PUT /v1/queries/{name}``, such as ``window``.
@@ -150,7 +150,7 @@ class AnabranchAdapter(BaseAdapter):
     # --- catalog ---------------------------------------------------------------------------------
 
     def list_relations_without_caching(self, schema_relation: BaseRelation) -> list[BaseRelation]:
-        """The live queries."""
+        """List the live queries as relations of dbt."""
         return [
             self.Relation.create(
                 database=schema_relation.database,
@@ -190,26 +190,26 @@ class AnabranchAdapter(BaseAdapter):
         return table_from_rows(rows, _CATALOG), []
 
     def list_schemas(self, database: str) -> list[str]:
-        """The only schema: a pipeline has no further ones."""
+        """List the only schema: a pipeline has no others."""
         return [self.config.credentials.schema]
 
     def create_schema(self, relation: BaseRelation) -> None:
-        """A pipeline has no schemas."""
+        """Do nothing: a pipeline has no schemas."""
 
     def drop_schema(self, relation: BaseRelation) -> None:
-        """A pipeline has no schemas."""
+        """Do nothing: a pipeline has no schemas."""
 
     def expand_column_types(self, goal: BaseRelation, current: BaseRelation) -> None:
-        """Columns have the statement's types."""
+        """Do nothing: a query's columns keep the types that its statement gives them."""
 
     # --- refused ---------------------------------------------------------------------------------
 
     def truncate_relation(self, relation: BaseRelation) -> NoReturn:
-        """Results can't be removed."""
+        """Raise an error: results can't be removed."""
         raise DbtRuntimeError("results of a query can't be truncated: run with --full-refresh")
 
     def rename_relation(self, from_relation: BaseRelation, to_relation: BaseRelation) -> NoReturn:
-        """Queries keep their names."""
+        """Raise an error: queries keep their names."""
         raise DbtRuntimeError("queries can't be renamed: register the model under its new name")
 
     @classmethod
@@ -228,7 +228,7 @@ class AnabranchAdapter(BaseAdapter):
 
     @classmethod
     def is_cancelable(cls) -> bool:
-        """Requests are short."""
+        """Whether requests can be cancelled: no, since they are short."""
         return False
 
     @classmethod
