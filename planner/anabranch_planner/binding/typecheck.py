@@ -482,8 +482,7 @@ def _typed_function(node: Node, scope: Scope) -> Expr:
     if name not in functions.MEETING:
         # Report an unknown function rather than errors in its arguments.
         if not functions.is_known(name):
-            refused = refusal(name, node.expressions)
-            if refused is not None:
+            if (refused := refusal(name, node.expressions)) is not None:
                 raise refused
             written = f"{name}({', '.join(map(describe, node.expressions))})"
             raise functions.unknown(name, [*rewritten.REWRITINGS, *BY_MEETING], written)

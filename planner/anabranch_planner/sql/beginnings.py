@@ -41,7 +41,7 @@ _REMEDIES = {
     "SET": "settings are changed by name, not by SQL",
     "USE": "name registered streams; they belong to no database",
 }
-#: What CREATE creates besides tables -> the remedy; ``{0}`` is its name.
+#: Object that CREATE creates, except tables -> the remedy; ``{0}`` is its name.
 _CREATED = {
     "FUNCTION": "allow its Python module, and register it: anabranch function add "
     "'{0}(x DOUBLE) RETURNS DOUBLE' --from MODULE",
