@@ -57,10 +57,10 @@ time. Peak memory is the sum over processes; a page mapped by several processes 
 _PHASES = """\
 ### Where the time goes
 
-Seconds of the batches after the first. `read` to `write` are phases of the tasks, in each batch of
-the slowest task; `wait` is waiting for other tasks, `spark` the rest of the job; `enter` is the
-beginning of an epoch, `commit` results and manifest, `between` the time from a commit to the next
-batch.
+Seconds of the batches after the first. `read` to `write` are phases of each batch's slowest task;
+`wait` is waiting for other tasks, `spark` the rest of the job; `enter` is the beginning of an
+epoch, `commit` the publication of results and manifest, `between` the time from a commit to the
+next batch.
 """
 
 

@@ -88,7 +88,7 @@ def registered(
         raise UsageError(
             f"the stream {name!r} is there with other columns",
             field="name",
-            remedy="take another name, or select its columns",
+            remedy="choose another name for the stream, or select its columns from the DataFrame",
         )
     if {key: getattr(known.source, key) for key in source} != source:
         raise UsageError(

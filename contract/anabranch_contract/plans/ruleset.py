@@ -300,12 +300,12 @@ class BackfillRule:
 
 
 class LatestRule(Row, frozen=True):
-    """Let only the latest of a stream's tuples per key join (``Stream.latest``) or, in a stream of
-    upserts, delete the tuple that a row replaces.
+    """Rule of a stream with one valid tuple per key: the latest (``Stream.latest``), or in a stream
+    of upserts the last row, which deletes the tuple that it replaces.
 
     Attributes:
-        relation: the stream's relation without a filter. ``store`` keeps all its tuples and has an
-            index over ``key``.
+        relation: the stream's relation without a filter.
+        store: the store of all tuples of ``relation``, with an index over ``key``.
         key: (column, key type), sorted.
     """
 

@@ -109,7 +109,7 @@ def plan(
         typer.Option(
             min=1,
             max=16,
-            help="Maximum number of probe orders per stream (by key value).",
+            help="Maximum number of probe orders per stream, each for a part of its key values.",
         ),
     ] = 1,
     look_ahead: Annotated[

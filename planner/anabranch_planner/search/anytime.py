@@ -160,7 +160,7 @@ def _unused(problem: PlanProblem, parts: Sequence[SubProblem]) -> float:
 
 
 def _lower(problem: PlanProblem, reduced: PlanProblem, routing: Routing) -> Routes | None:
-    """Convert a routing of ``problem`` to ``reduced``; None if it probes a dropped store."""
+    """Translate ``routing`` from ``problem`` to ``reduced``; None if it needs a missing store."""
     if any(m not in reduced.mirs for m in routing.kept(problem)):
         return None
     at = {g.key: i for i, g in enumerate(reduced.goals)}

@@ -36,10 +36,10 @@ GoalKey = tuple["Sub | None", str, Origin]
 
 
 class SubJoin:
-    """A canonical sub-join: the content of a state or of a store.
+    """A canonical sub-join: the content of a partial result or of a store.
 
-    Its ``Mir`` is made at first access: sub-joins that only end a query's path (one per query)
-    never need one.
+    Its ``Mir`` (materializable intermediate result) is made at first access: sub-joins that only
+    end a query's path (one per query) never need one.
     """
 
     __slots__ = ("_mir", "labels", "mask", "query")

@@ -234,7 +234,7 @@ class LiveSegments:
         ]
 
     def groups(self, store: str, interval: Interval, *, split: bool) -> list[SegmentGroup]:
-        """Return groups of segments with rows of ``interval``; if ``split``, by partition."""
+        """Group the segments with rows of ``interval``: by partition if ``split``, else in one."""
         key = (store, interval, split)
         found = self._groups.get(key)
         if found is None:

@@ -147,9 +147,11 @@ _DIGITS, _ROUNDED = 6, 1e-6
 def _admitted(
     now: KeyValues, rows: NDArray[np.float64], parts: Sequence[ValueCounts], tuples: int
 ) -> KeyValues:
-    """Add to ``now`` the newly reported values of ``parts`` that are frequent enough.
+    """Add frequent values to the statistics ``now``: of the values that tasks report first in
+    ``parts``.
 
-    ``now`` already includes the batch's ``tuples`` and the tasks' bounds; ``rows`` are its figures.
+    ``now`` already includes the batch's ``tuples`` and the tasks' bounds; ``rows`` are the figures
+    of its values.
     """
     reported = np.concatenate([part.fresh for part in parts])
     fresh, first, which = np.unique(reported, return_index=True, return_inverse=True)

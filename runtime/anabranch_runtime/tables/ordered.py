@@ -196,8 +196,8 @@ class Ordered:
     def among_first(
         self, slots: Ints, index: Ints, tuples: Ints, weights: Ints, most: int
     ) -> Bools:
-        """Return the mask of those ``tuples`` that may be among the first ``most`` of their slot
-        after all of them have been added.
+        """Return the mask of ``tuples`` that may be among the first ``most`` in the order of their
+        slot (group), once all ``tuples`` have been added to the table.
 
         Args:
             slots: distinct slots. ``index``: position of each tuple's slot in ``slots``.

@@ -1,10 +1,11 @@
 """Tuples of values as rows of 64-bit words, equal and ordered as the values are in Spark.
 
-A value takes a word for NULL (0 for values, -1 or 1 for NULL) unless its field excludes NULL, then
-one word, or two for decimals of more than 18 digits. Integers, dates, times and booleans are their
-own words; floats are mapped to integers of the same order (NaN last, -0.0 as 0.0); texts and
-binaries are numbers in a pool of texts (:class:`Texts`), where their bytes are compared. So are
-nested values, as exact texts without a meaningful order. Words of descending fields are inverted.
+A value takes one word, or two for decimals of more than 18 digits. Before it is a word for NULL (0
+for values, -1 or 1 for NULL), except in fields without NULL. Integers, dates, times and booleans
+are their own words; floats are mapped to integers of the same order (NaN last, -0.0 as 0.0); texts
+and binaries are numbers in a pool of texts (:class:`Texts`), where their bytes are compared. Nested
+values are numbers in this pool, too, as exact texts whose order has no meaning. Words of descending
+fields are inverted.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class Texts:
 
     @property
     def bytes(self) -> int:
-        """Return the bytes of the pool of texts in memory."""
+        """Size of the pool of texts in memory, in bytes."""
         return sum(a.nbytes for a in (self.data, self.ends, self._hashes, self._table))
 
     def _grow(self, size: int) -> None:

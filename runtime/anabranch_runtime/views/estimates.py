@@ -53,7 +53,7 @@ def measured(view: View) -> tuple[str | None, ...]:
 
 
 def part(number: int, name: str) -> str:
-    """Return the column name of the correction ``name`` of the measured column ``number``."""
+    """Name the column with part ``name`` of the correction of measured column ``number``."""
     return f"{number}.{name}"
 
 

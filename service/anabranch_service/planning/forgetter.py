@@ -22,7 +22,7 @@ from anabranch_service.registry.publishing.publication import Publication
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.store import Store
 
-#: Seconds between two rounds of removal.
+#: Seconds between two rounds, which remove queries that ended long ago.
 EVERY = 60.0
 #: Maximum number of runs removed per round.
 MOST = 500

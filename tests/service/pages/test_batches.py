@@ -68,10 +68,10 @@ def test_the_newest_batches_are_stacked_by_phase(
         expect(page.locator("#legend")).to_contain_text("probing")
         first = page.locator("#list tbody tr").first
         expect(first).to_contain_text("299")
-        page.get_by_label("Order").select_option("slowest first")
+        page.get_by_label("Sort by").select_option("slowest first")
         expect(first).to_contain_text("222")
         expect(first).to_contain_text("probe,")
-        page.get_by_label("Order").select_option("greatest skew first")
+        page.get_by_label("Sort by").select_option("greatest skew first")
         expect(first).to_contain_text("5.63")
         nothing_is_cut(page)
     assert not complaints

@@ -33,7 +33,7 @@ _V = TypeVar("_V")
 _APART = ("looks", "measurements", "error", "batches")
 #: Number of standard deviations up to which two counts are taken as equal.
 DEVIATIONS = 2.0
-#: Ratio of the lengths of two forecast periods up to which the earlier length is kept.
+#: A new forecast period replaces an earlier one if their lengths differ by more than this factor.
 LONGER = 2.0
 
 

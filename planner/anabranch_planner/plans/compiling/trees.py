@@ -48,7 +48,7 @@ class OrderGoal:
 
     @staticmethod
     def of_mir(mir: Mir, owner: str, stores: Stores) -> OrderGoal:
-        """The goal of orders that maintain the store of ``mir``."""
+        """The goal of probe orders that fill the store of the intermediate result ``mir``."""
         relation_of = dict(zip(mir.members, mir.relations, strict=True))
         bounds = {(b.earlier, b.later): b.micros for b in stores[owner, mir.id][0].bounds}
         return OrderGoal(mir.id, True, mir.classes, relation_of, bounds, ())

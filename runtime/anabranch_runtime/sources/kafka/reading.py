@@ -290,7 +290,7 @@ def _within(
 
 
 def _judged(notes: Sequence[Message]) -> tuple[int, KafkaError | None]:
-    """Return the partition's end and an error, as far as ``notes`` tell; -1: no end."""
+    """Return the end offset in the client's ``notes`` (-1: none) and the last fatal error."""
     reached, error = -1, None
     for note in notes:
         problem = note.error()

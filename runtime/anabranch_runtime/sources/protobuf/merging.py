@@ -64,7 +64,7 @@ def _is_known(program: ProtoProgram, row: int, part: bytes) -> bool:
 
 
 def _wrapped(program: ProtoProgram, row: int, content: bytes) -> bytes:
-    """Return the encoding of a field whose value is the message ``content``, rewritten."""
+    """Merge repeated fields in the message ``content``, and encode it as a field's value."""
     fields = program.fields[row]
     inner = merged(program, content, int(fields[kernel.NODE]))
     tag = int(fields[kernel.NUMBER]) << 3

@@ -36,7 +36,7 @@ class EventTime:
 
     Attributes:
         disorder: greatest delay behind an earlier row, in microseconds.
-        ordered: whether its times follow an order.
+        ordered: whether the rows are sorted by time, apart from small delays.
     """
 
     column: str
