@@ -26,7 +26,7 @@ def test_a_dataframe_without_a_stream_registers_nothing(spark: SparkSession) -> 
 
 
 class _Pushed:
-    """A client that only keeps what is pushed."""
+    """A client that keeps pushed rows only."""
 
     def __init__(self) -> None:
         self.portions: dict[str, list[dict[str, Any]]] = {}
