@@ -187,11 +187,14 @@ def test_groups_come_once_though_the_runtime_or_a_part_of_it_is_killed(
             folders = (tmp_path / "json").glob("*/*.json")
             return rows([json.loads(line) for f in folders for line in f.read_text().splitlines()])
 
+        def appended() -> list[tuple[int, str, str]]:
+            with Redis.from_url(live.pipeline.redis_url) as connection:
+                return rows([json.loads(f[b"data"]) for _, f in entries(connection, "out")])
+
         live.wait("the files by Spark", lambda: files() == everything)
         assert sorted(read) == everything
-        with Redis.from_url(live.pipeline.redis_url) as connection:
-            appended = [json.loads(f[b"data"]) for _, f in entries(connection, "out")]
-        assert rows(appended) == everything
+        # Sinks get the group one after the other.
+        live.wait("the entries in Redis", lambda: appended() == everything)
         for lake in lakes.values():
             assert rows(lake.read().to_pylist()) == everything
         assert len(list((live.results / "own").iterdir())) <= 2 * (len(points) + 1)
