@@ -152,10 +152,10 @@ def test_the_list_fits_a_window_of_1280_pixels(browser: Browser, shop: Service) 
 
 def test_a_store_that_is_not_there(browser: Browser, shop: Service) -> None:
     with opened(browser, shop, "dashboard/state#store=gone/1") as (page, complaints):
-        expect(page.locator("#missing")).to_contain_text("no such store")
+        expect(page.locator("#missing")).to_contain_text("The store does not exist")
         shop.redis.set(shop.keys.state, report(store("gone/1", 20)).dumps())
         expect(page.locator("#facts")).to_contain_text("total > 5")
-        expect(page.locator("#segments-note")).to_contain_text("Not reported by the runtime yet")
+        expect(page.locator("#segments-note")).to_contain_text("has not reported its state yet")
         shop.redis.hset(
             shop.keys.state_parts, "gone/1", StoreParts("gone/1", 10, (), 0, (), 0).dumps()
         )

@@ -124,7 +124,7 @@ function showShares(epoch) {
       : [make("tr", {}, none)]),
   );
   at("shares-note").textContent = note;
-  for (const place of document.querySelectorAll(".cost-unit")) place.textContent = unit(epoch.objective);
+  for (const place of document.querySelectorAll(".cost-unit")) if (epoch) place.textContent = unit(epoch.objective);
 }
 
 function showChanges(epoch) {
