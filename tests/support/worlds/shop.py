@@ -42,7 +42,7 @@ from tests.support.surroundings.receiver import SECRET, Fault, Webhook, receivin
 from tests.support.worlds.processes import meanwhile, wait_until
 from tests.support.worlds.up import Target, Up, upped
 
-CUSTOMERS = 200
+CUSTOMERS = 400
 #: Seconds between two transactions of the producer.
 _PAUSE = 0.1
 #: Seconds after which nothing is in a transaction any more, if no rows arrive.
@@ -188,14 +188,13 @@ class Shop:
                 while not over.wait(chance.random()):
                     if self._paused.is_set():
                         continue
-                    one = chance.randrange(1, CUSTOMERS + 1)
+                    one, name = chance.randrange(1, CUSTOMERS + 1), chance.randrange(500)
                     cursor.execute(
                         chance.choice(
                             (
-                                f"UPDATE shop_customers SET name = 'c{chance.randrange(50)}'"
-                                f" WHERE id = {one}",
+                                f"UPDATE shop_customers SET name = 'c{name}' WHERE id = {one}",
                                 f"DELETE FROM shop_customers WHERE id = {one}",
-                                f"INSERT INTO shop_customers VALUES ({one}, 'new')"
+                                f"INSERT INTO shop_customers VALUES ({one}, 'n{name}')"
                                 " ON CONFLICT DO NOTHING",
                             )
                         )
