@@ -85,6 +85,8 @@ _FRAMED = (
     "sum({x}) OVER ({over} GROUPS BETWEEN 1 PRECEDING AND 1 FOLLOWING EXCLUDE TIES)",
     "min({x}) OVER ({over} ROWS BETWEEN 2 PRECEDING AND 2 FOLLOWING EXCLUDE CURRENT ROW)",
 )  # fmt: skip
+#: Window functions whose value depends on a row's place among equal rows.
+_BY_PLACE = re.compile(r"ROWS|ntile|lead")
 _COLUMN = re.compile(r"\b(r\d+)\.(\w+)")
 _EPOCH = "epoch_us({t})"
 #: Shares of statements with an expansion of their first relation, and of all joined rows.
@@ -664,11 +666,14 @@ class Grammar:
         keys = [rng.choice((*source.numbers, *source.texts)) for _ in range(rng.choice((1, 1, 2)))]
         # Rows that are equal in all columns of the order are equal.
         order = ", ".join([self._sorted([text for text, _, _ in items]), *keys])
-        calls = _FRAMED if numbers else _FRAMED[:2]
+        calls, placed = _FRAMED if numbers else _FRAMED[:2], False
         for place, call in enumerate(rng.sample(calls, rng.randint(1, 2))):
             x = rng.choice(numbers or [""])
             over = order if "RANGE B" not in call else self._sorted([x])
             over = f"PARTITION BY {rng.choice(keys)} ORDER BY {over}"
+            if _BY_PLACE.search(call):
+                # Equal rows have no order, so two functions may see them in different ones.
+                call, placed = "count(*) OVER ({over})" if placed else call, True
             listed.append(f"{call.format(x=x, over=over)} AS w{place}")
             columns.append((f"w{place}", "o"))
         whole = f"SELECT {', '.join(listed)} FROM {{}}{{}}"
