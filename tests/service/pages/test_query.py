@@ -232,7 +232,7 @@ def test_what_somebody_else_has_changed_stays(browser: Browser, shop: Service) -
         shop.call("PATCH", "/v1/queries/p99-audit", 200, {"owner": "audit"})
         expect(page.locator("#labels")).to_contain_text("audit")
         page.get_by_role("button", name="Save").click()
-        expect(page.locator("#saved")).to_contain_text("another user")
+        expect(page.locator("#saved")).to_contain_text("Another user has changed")
         expect(page.locator("#change-refusal")).to_contain_text("no longer the version")
         expect(page.get_by_label("Owner")).to_have_value("audit")
         assert shop.get("/v1/queries/p99-audit")["priority"] != 7
