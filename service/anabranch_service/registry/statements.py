@@ -109,13 +109,11 @@ class Statement:
         return self._pieces()[self.part - 1]
 
     def _pieces(self) -> tuple[Unresolved, ...]:
-        inner = {
-            name: read_statement(one.sql, one.query)
-            .calling(self.functions)
-            .inlining(one.inlined)
-            .tree()
-            for name, one in self.inlined.items()
-        }
+        inner = {}
+        for name, one in self.inlined.items():
+            read = read_statement(one.sql, one.query).calling(self.functions)
+            # A query that is inlined in turn may call functions that this one does not.
+            inner[name] = replace(read, functions=self.functions).inlining(one.inlined).tree()
         with spoken_of(self.sql or "", self.dialect, self.written):
             whole = with_inlined(self.parsed or self._document(), inner)
             if self.streams is not None:

@@ -153,3 +153,15 @@ def test_readers_and_parts_of_a_query_call_its_functions(programmed: Service) ->
     nested = {"sql": "SELECT half(h) AS x FROM base"}
     explained = programmed.post("/v1/queries:explain", nested, 200)
     assert f"half@{made['version']}(half@{made['version']}(" in str(explained)
+
+
+def test_a_function_is_called_two_queries_below(programmed: Service) -> None:
+    made = add(programmed, HALF)
+    sql = PAIR.replace("c.city", "half(o.total) AS h")
+    programmed.post("/v1/queries", {"id": "base", "sql": sql}, 201)
+    programmed.post("/v1/queries", {"id": "middle", "sql": "SELECT h FROM base"}, 201)
+    programmed.post("/v1/queries", {"id": "top", "sql": "SELECT h FROM middle"}, 201)
+    nested = {"sql": "SELECT half(h) AS x FROM middle"}
+    explained = programmed.post("/v1/queries:explain", nested, 200)
+    assert f"half@{made['version']}(half@{made['version']}(" in str(explained)
+    assert programmed.get("/v1/functions/half")["queries"] == ["base", "middle", "top"]
