@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -162,7 +163,7 @@ def _options(tokens: Sequence[Token]) -> Iterator[str]:
                 length, unit = item[ends[0] + 1].text, words[ends[0] + 2].lower().rstrip("s")
                 time += f" --lateness '{length} {unit}{'' if length == '1' else 's'}'"
         elif words[0] not in _NO_COLUMN and len(item) > 1:
-            yield f" --column {_quoted(f'{item[0].text}:{_type(item[1:])}')}"
+            yield f" --column {shlex.quote(f'{item[0].text}:{_type(item[1:])}')}"
     yield time
     yield "".join([" --kind upsert", *(f" --key {key}" for key in keys)] if keys else [])
     yield _source(rest)
@@ -214,15 +215,12 @@ def _source(tokens: Sequence[Token]) -> str:
         brokers = given.get("properties.bootstrap.servers", "HOST:PORT")
         topic = given.get("topic", given.get("kafka_topic", "TOPIC"))
         return (
-            f" --format kafka --option {_quoted(f'brokers={brokers}')}"
-            f" --option {_quoted(f'topics={topic}')}"
+            f" --format kafka --option {shlex.quote(f'brokers={brokers}')}"
+            f" --option {shlex.quote(f'topics={topic}')}"
         )
     if "postgres" in given.get("connector", ""):
         table = given.get("table-name", "TABLE")
-        return f" --format postgres --option {_quoted(f'table={table}')} --option url=URL"
-    return f" --path {_quoted(path)}" if path else " --path FOLDER, or --format for another source"
-
-
-def _quoted(text: str) -> str:
-    """``text`` as one word of a shell."""
-    return text if re.fullmatch(r"[A-Za-z0-9_:,.=/-]+", text) else "'" + text.replace("'", "") + "'"
+        return f" --format postgres --option {shlex.quote(f'table={table}')} --option url=URL"
+    return (
+        f" --path {shlex.quote(path)}" if path else " --path FOLDER, or --format for another source"
+    )

@@ -113,12 +113,11 @@ def settle(
         if on_loss is OnLoss.STOP:
             raise SourceError(
                 "stream-replaced",
-                f"the Redis Stream has had {look.added} entries, of which {position.ordinal} were"
-                " read: it was deleted, or its server lost it",
+                f"the Redis Stream has had {look.added} entries, but {position.ordinal} were "
+                "read: it was deleted, or its server lost it",
                 field=key,
-                remedy="restore the Redis Stream, or set the source's option on_loss to "
-                "skip to read the new one"
-                " from its beginning",
+                remedy="restore the Redis Stream, or set the source's option on_loss to skip to "
+                "read the new one from its beginning",
             )
         first = look.added - look.length
         return StreamPosition(_NOTHING, first, first, position.generation + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 import structlog
 
@@ -108,9 +109,8 @@ async def plan_dry_run(
 
     def answer() -> DryRunOut:
         planned = explained(plan_epoch(task))
-        return dry_run_out(
-            planned, body.detail, None if standing is None else _effects(planned, standing)
-        )
+        effects = None if standing is None else _effects(planned, standing)
+        return dry_run_out(planned, planned.shown(), body.detail, effects)
 
     return await work.plan(answer)
 
@@ -233,11 +233,13 @@ def budget_after(
 
 
 def dry_run_out(
-    planned: PlannedEpoch, detail: Detail, effects: EffectsOut | None = None
+    planned: PlannedEpoch,
+    shown: dict[str, Any],
+    detail: Detail,
+    effects: EffectsOut | None = None,
 ) -> DryRunOut:
-    """Make the body of the answer to a dry run."""
+    """Make the body of the answer to a dry run; ``shown``: the plan as JSON."""
     task, options, whole = planned.task, planned.task.options, detail == "full"
-    shown = planned.shown()
     spread = cost_range(
         planned.plan, planned.queries, task.statistics, parallelism=options.parallelism
     )

@@ -103,8 +103,9 @@ def _plan_beside(
     queries, limits = (*task.queries, *new), FULL if detail == "full" else SUMMARY
     planned = explained(plan_epoch(replace(task, queries=queries, limits=limits)))
     without = plan_jointly(task.queries, planned.task).plan.cost
-    out = dry_run_out(planned, detail)
-    return {**_own(planned.shown(), out, name), "added_cost": planned.plan.cost - without}
+    shown = planned.shown()
+    out = dry_run_out(planned, shown, detail)
+    return {**_own(shown, out, name), "added_cost": planned.plan.cost - without}
 
 
 def _understand(
