@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -109,14 +110,14 @@ def test_users_functions_count_for_the_queries_that_call_them(
     one.run(kept(reports, 0, 1))
     earlier = reported(url).uses
     spent.clear()
-    for batch in range(1, 4):
-        one.run(kept(reports, batch, 150))
+    batches = count(1)
+    while sum(spent) <= 0.02:
+        one.run(kept(reports, next(batches), 150))
     seconds = {
         u.name: u.seconds
         for u in used_between(earlier, reported(url).uses, {})
         if u.queries == ("calls",)
     }
-    assert sum(spent) > 0.02
     assert sum(seconds.values()) > sum(spent)
     assert seconds.keys() >= {"calls"}
     user_functions.end_all()
