@@ -12,7 +12,7 @@ from anabranch_service.registry.records import QueryRecord
 
 def replacement_out(present: QueryRecord, queries: Queries) -> ReplacementOut | None:
     """Return the newest run that waits for the place of ``present``, or failed while waiting."""
-    run = standby(present, queries.records)
+    run = standby(present, queries.runs(query_of(present.id)))
     if run is None or not run.waits or queries.status(present) not in LIVE:
         return None
     found = None if run.caught_up else lack(run, queries.activations, queries.progress)

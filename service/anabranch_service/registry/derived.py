@@ -9,7 +9,7 @@ subquery in its readers' FROM.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import uuid4
@@ -29,7 +29,13 @@ from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_service.errors import Conflict
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.lifecycle import LIVE, Status, newest_runs, status_of
-from anabranch_service.registry.records import InlinedQuery, QueryRecord
+from anabranch_service.registry.records import (
+    InlinedQuery,
+    QueryRecord,
+    name_key,
+    part_key,
+    reader_key,
+)
 from anabranch_service.registry.statements import Statement
 
 
@@ -39,12 +45,14 @@ class Queries:
 
     Attributes:
         records: all runs, in order of registration.
+        index: the runs by each of their ``keys``, in order of registration.
         streams: stream with the changes of a query -> the query's run.
         mode: mode of the pipeline; in a replay, queries with post-join parts can't be read.
         functions: users' functions by name.
     """
 
     records: Sequence[QueryRecord]
+    index: Mapping[str, Mapping[str, QueryRecord]]
     activations: Mapping[str, Activation]
     progress: Progress | None
     now: datetime
@@ -56,6 +64,10 @@ class Queries:
         """Return the status of a run."""
         return status_of(record, self.activations.get(record.id), self.progress, self.now)
 
+    def runs(self, name: str) -> Collection[QueryRecord]:
+        """Return all runs of the queries called ``name``, in any case."""
+        return self.index.get(name_key(name), {}).values()
+
     def find(self, name: str) -> QueryRecord | None:
         """Return the newest run of the live query called ``name``, or else of the one whose name
         differs only in case; None if there is none.
@@ -63,8 +75,7 @@ class Queries:
         Raises:
             QueryError: the name may mean several queries.
         """
-        lowered = name.lower()
-        found = [one for one in newest_runs(self.records) if query_of(one.id).lower() == lowered]
+        found = newest_runs(self.runs(name))
         found = [one for one in found if self.status(one) in LIVE]
         exact = [one for one in found if query_of(one.id) == name]
         if len(found) > 1 and not exact:
@@ -76,24 +87,20 @@ class Queries:
 
     def readers(self, query: str) -> list[str]:
         """Return the live queries that read ``query``, in order of registration."""
-        return list(self.readers_of_all(query).get(query, ()))
-
-    def readers_of_all(self, only: str | None = None) -> dict[str, dict[str, None]]:
-        """Map each query that is read (``only`` this one) to the live queries that read it."""
-        found: dict[str, dict[str, None]] = {}
-        for record in self.records:
-            read = record.reads if only is None or only in record.reads else ()
-            if read and self.status(record) in LIVE and not record.is_over(self.now):
-                for query in read:
-                    found.setdefault(query, {})[query_of(record.id)] = None
-        return found
+        return list(
+            dict.fromkeys(
+                query_of(one.id)
+                for one in self.index.get(reader_key(query), {}).values()
+                if self.status(one) in LIVE and not one.is_over(self.now)
+            )
+        )
 
     def all_readers(self, query: str) -> list[str]:
         """Return the live queries that read ``query`` directly or through others."""
         found: dict[str, None] = {}
-        waiting, readers = [query], self.readers_of_all()
+        waiting = [query]
         while waiting:
-            for reader in readers.get(waiting.pop(), ()):
+            for reader in self.readers(waiting.pop()):
                 if reader not in found:
                     found[reader] = None
                     waiting.append(reader)
@@ -102,11 +109,11 @@ class Queries:
     def ended_below(self, record: QueryRecord) -> dict[str, str]:
         """Map each ended query that ``record`` reads to the reason why it produces no more rows."""
         found: dict[str, str] = {}
-        newest = newest_runs(self.records) if record.reads else ()
-        for read in newest if record.reads and self.status(record) in LIVE else ():
-            name, status = query_of(read.id), self.status(read)
-            if name in record.reads and read.normalised.post_join and status not in LIVE:
-                found[name] = f"query {name!r} is {status}: it produces no more rows"
+        for name in record.reads if self.status(record) in LIVE else ():
+            for read in newest_runs(self.runs(name)):
+                status = self.status(read)
+                if query_of(read.id) == name and read.normalised.post_join and status not in LIVE:
+                    found[name] = f"query {name!r} is {status}: it produces no more rows"
         return found
 
     def users_of(self, stream: str) -> Callable[[Sequence[QueryRecord]], list[str]]:
@@ -208,10 +215,8 @@ def with_queries(
     """
     if queries.mode is Mode.STEP and statement.window is None:
         _check_whole(statement, streams, queries, run)
-    others = {query_of(one.id) for one in queries.records if one.part_of}.intersection(streams)
-    if others:
-        # Parts of other statements can't be read, and must not be suggested for an unknown name.
-        streams = {name: stream for name, stream in streams.items() if name not in others}
+    # Parts of other statements can't be read, and must not be suggested for an unknown name.
+    streams = {n: stream for n, stream in streams.items() if part_key(n) not in queries.index}
     inlined = {
         name: record
         for name in statement.names

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, cast
 
@@ -35,27 +35,34 @@ class Mirror(Generic[_T]):
         kind: str,
         read: Callable[[str, str], _T | None],
         order: Callable[[_T], int] | None = None,
+        keys: Callable[[_T], Iterable[str]] = lambda _: (),
     ) -> None:
         """``kind``: the journal's name for the hash. ``read``: name and text -> record (None:
-        unreadable). ``order``: sort key of a record, or None (unsorted).
+        unreadable). ``order``: sort key of a record, or None (unsorted). ``keys``: the keys of a
+        record in the index.
         """
         self._redis, self._journal, self._key, self._kind = redis, journal, key, kind
-        self._read, self._order = read, order
+        self._read, self._order, self._keys = read, order, keys
         #: Id of the newest change applied to ``_found``; None before the first read.
         self._upto: str | None = None
         self._texts: dict[str, str] = {}
         self._found: dict[str, _T] = {}
-        #: Whether a caller may have a reference to ``_found``, so that changes need a copy.
+        self._index: dict[str, dict[str, _T]] = {}
+        #: Whether a caller may have a reference to these, so that changes need a copy.
         self._lent = False
         self._lock = asyncio.Lock()
         self.version = 0
 
     async def all(self) -> Mapping[str, _T]:
         """Return the current records by name, sorted by ``order``, as an immutable mapping."""
+        return (await self.indexed())[0]
+
+    async def indexed(self) -> tuple[Mapping[str, _T], Mapping[str, Mapping[str, _T]]]:
+        """Return :meth:`all`, and the same records by key, each key's sorted by ``order``."""
         async with self._lock:
             await self._look()
             self._lent = True
-            return MappingProxyType(self._found)
+            return MappingProxyType(self._found), MappingProxyType(self._index)
 
     async def count(self) -> int:
         """Return the current number of records."""
@@ -100,22 +107,34 @@ class Mirror(Generic[_T]):
         gone &= self._texts.keys()
         if not changed and not gone:
             return
-        found = self._found.copy() if self._lent else self._found
+        if self._lent:
+            self._found, self._index = self._found.copy(), self._index.copy()
         self._lent = False
-        for name in gone:
-            found.pop(name, None)
-        read: dict[str, _T] = {}
+        found, read = self._found, dict[str, _T]()
         for name, text in changed.items():
             one = self._read(name, text)
-            if one is None:
-                found.pop(name, None)
-            else:
+            if one is not None:
                 read[name] = one
+        for name in (*gone, *changed):
+            if name in found:
+                self._unindex(name, found[name])
+            if name not in read:
+                found.pop(name, None)
+        for name, one in read.items():
+            for key in self._keys(one):
+                known = self._index.get(key, {}).copy()
+                self._index[key] = _merged(known, {name: one}, self._order)
         self._found = _merged(found, read, self._order)
         for name in gone:
             del self._texts[name]
         self._texts |= changed
         self.version += 1
+
+    def _unindex(self, name: str, record: _T) -> None:
+        for key in self._keys(record):
+            left = {other: one for other, one in self._index.pop(key).items() if other != name}
+            if left:
+                self._index[key] = left
 
 
 def _merged(

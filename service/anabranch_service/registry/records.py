@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, Field, JsonValue
 
 from anabranch_contract.connectors.user_functions import UserFunction
 from anabranch_contract.plans.ruleset import digest
+from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.documents import Closed
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.planning.epochs import ChangeCounts, KeptSummary, PublishedEpoch
@@ -22,6 +23,21 @@ from anabranch_contract.rest.planning.insight import (
 from anabranch_contract.rest.planning.plans import CpuRecord
 from anabranch_contract.rest.planning.revisions import RevisionRecord
 from anabranch_contract.rest.queries import ProblemRecord, QueryTerms
+
+
+def name_key(query: str) -> str:
+    """Return the key of a query's runs in the registry's index; names in other case share it."""
+    return f"name {query.lower()}"
+
+
+def reader_key(query: str) -> str:
+    """Return the key, in the registry's index, of the runs that read a query."""
+    return f"reads {query}"
+
+
+def part_key(query: str) -> str:
+    """Return the key, in the registry's index, of the runs of a query that is a subquery."""
+    return f"part {query}"
 
 
 class InlinedQuery(Closed):
@@ -81,6 +97,12 @@ class QueryRecord(Closed, QueryTerms):
     rejected: ProblemRecord | None = None
     first_epoch: int | None = None
     last_epoch: int | None = None
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys that the registry's index has for it."""
+        parts = [part_key(query_of(self.id))] if self.part_of else []
+        return [name_key(query_of(self.id)), *map(reader_key, self.reads), *parts]
 
     @property
     def called(self) -> dict[str, UserFunction]:

@@ -41,9 +41,10 @@ class Store(StreamStore, FunctionStore, PlanStore, ReportStore):
         """Return the registered queries, with their states, in a pipeline of ``mode``."""
         streams = (await self.streams()).items()
         runs = {n: one.source.options[RUN] for n, one in streams if is_query(one)}
-        records, activations = await self.queries(), await self.activations()
+        (records, index), activations = await self.indexed_queries(), await self.activations()
         functions = {n: one.to_function() for n, one in (await self.functions()).items()}
-        return Queries(records, activations, await self.progress(), now, runs, mode, functions)
+        progress = await self.progress()
+        return Queries(records, index, activations, progress, now, runs, mode, functions)
 
     async def delete_unread(self, queries: Queries) -> None:
         """Delete the streams of queries that no live query reads any more."""

@@ -12,8 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from anabranch_contract.errors import QueryError
+from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
+from anabranch_service.registry.derived import with_queries
+from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.statements import read_statement
 from anabranch_service.settings import ServiceSettings
+from tests.support.combined.registry import Registry
 from tests.support.scenarios.seeds import mostly_slow
 from tests.support.worlds.changed_views import COLUMNS
 from tests.support.worlds.derived import OTHERS, TABLE, Derived, run_seed
@@ -534,3 +541,33 @@ def test_outer_joins_with_streams_after_tables(
             world.settle()
             world.check()
         assert world.events["rows"]
+
+
+class _Unvisited(list[QueryRecord]):
+    """Runs that may not be visited one by one."""
+
+    def __iter__(self) -> Iterator[QueryRecord]:
+        raise AssertionError("a registration visits all runs")
+
+
+def test_a_registration_looks_up_what_it_reads_and_visits_no_other_query() -> None:
+    known = [
+        StreamRecord(
+            name=name,
+            columns=tuple(ColumnRecord(name=c, type=t) for c, t in columns.items()),
+            source=SourceRecord(format="push"),
+            registration=name,
+        )
+        for name, columns in STREAMS.items()
+    ]
+    registry = Registry(known, Keys("unused"))
+    for name, sql in (("spent", SPENT), ("rich", RICH), ("Counted", COUNTED)):
+        registry.register(name, sql, past=False)
+    queries = replace(registry.queries, records=_Unvisited(registry.records))
+    statement = read_statement("SELECT n FROM counted JOIN SPENT s ON s.customer = n")
+    reading = with_queries(statement, registry.usable, queries, "new")
+    assert set(reading.reads) == {"Counted", "spent"}
+    assert queries.readers("spent") == queries.all_readers("spent") == ["rich", "Counted"]
+    assert queries.ended_below(registry.records[-1]) == {}
+    with pytest.raises(QueryError, match="read itself"):
+        with_queries(read_statement("SELECT n FROM counted"), registry.usable, queries, "Counted")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from itertools import count
 from random import Random
 
@@ -22,7 +23,12 @@ def _mirror(connection: AsyncRedis, keys: Keys, read: list[str]) -> Mirror[int]:
         read.append(name)
         return None if text == "bad" else int(text)
 
-    return Mirror(connection, keys.changes, keys.queries, "queries", one, order=lambda n: n)
+    def indexed(number: int) -> list[str]:
+        return [f"{number % 3}", *(["large"] if number > 2 else [])]
+
+    return Mirror(
+        connection, keys.changes, keys.queries, "queries", one, order=lambda n: n, keys=indexed
+    )
 
 
 def test_random_writes_are_seen_at_once(redis: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +52,8 @@ def test_random_writes_are_seen_at_once(redis: str, monkeypatch: pytest.MonkeyPa
         connection = AsyncRedis.from_url(redis, decode_responses=True)
         found = _mirror(connection, keys, [])
         assert await found.all() == {}
-        kept, before = await found.all(), dict[str, int]()
+        (kept, kept_index), before = await found.indexed(), dict[str, int]()
+        before_index = dict[str, Mapping[str, int]]()
         for _ in range(300):
             for _ in range(rng.randrange(5)):
                 change()
@@ -58,11 +65,15 @@ def test_random_writes_are_seen_at_once(redis: str, monkeypatch: pytest.MonkeyPa
             if rng.random() < 0.5:
                 assert await found.count() == sum(t != "bad" for t in texts.values())
                 continue
-            now = await found.all()
-            assert kept == before, "what was returned stays"
-            kept, before = now, dict(now)
+            now, index = await found.indexed()
+            assert (kept, kept_index) == (before, before_index), "what was returned stays"
+            kept, kept_index, before, before_index = now, index, dict(now), dict(index)
             assert now == {n: int(t) for n, t in texts.items() if t != "bad"}
             assert list(now.values()) == sorted(now.values())
+            wanted = {k: {n: v for n, v in now.items() if v % 3 == int(k)} for k in "012"}
+            wanted["large"] = {n: v for n, v in now.items() if v > 2}
+            assert index == {key: of_key for key, of_key in wanted.items() if of_key}
+            assert all(list(one.values()) == sorted(one.values()) for one in index.values())
         await connection.aclose()
 
     asyncio.run(play())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -70,7 +71,11 @@ class Registry:
     def queries(self) -> Queries:
         """The queries, as the service's registration sees them."""
         runs = {n: r.source.options["run"] for n, r in self.streams.items() if is_query(r)}
-        return Queries(self.records, {}, None, _NOW, runs, Mode.LIVE, FUNCTIONS)
+        index = defaultdict[str, dict[str, QueryRecord]](dict)
+        for record in self.records:
+            for key in record.keys:
+                index[key][record.id] = record
+        return Queries(self.records, index, {}, None, _NOW, runs, Mode.LIVE, FUNCTIONS)
 
     @property
     def wanted(self) -> list[QueryRecord]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -107,7 +107,8 @@ class QueryStore(RedisRecords):
         self.forms = NormalForms()
         keys = self.keys
         read, order = partial(lenient, QueryRecord), attrgetter("sequence")
-        self._queries = Mirror(redis, keys.changes, keys.queries, "queries", read, order)
+        keys_of = attrgetter("keys")
+        self._queries = Mirror(redis, keys.changes, keys.queries, "queries", read, order, keys_of)
         #: Newest run of each query, with the version of the records that the list comes from.
         self._newest: tuple[int, Sequence[ListedQuery]] = -1, ()
 
@@ -115,6 +116,13 @@ class QueryStore(RedisRecords):
         """Return all runs of all queries in order of registration; logs and leaves out unreadable
         records."""
         return list((await self._queries.all()).values())
+
+    async def indexed_queries(
+        self,
+    ) -> tuple[list[QueryRecord], Mapping[str, Mapping[str, QueryRecord]]]:
+        """Return :meth:`queries`, and the same runs by each of their ``keys``."""
+        found, index = await self._queries.indexed()
+        return list(found.values()), index
 
     async def count_queries(self) -> int:
         """Return the number of runs of all queries."""

@@ -67,7 +67,7 @@ async def list_queries(
     sources, approvals = await store.sources(), await store.approvals()
     floors = floors_of(progress, await store.rations())
     queries = await store.known_queries(now, ctx.settings.mode)
-    readers, parts_of = queries.readers_of_all(), parts_now(queries.records, queries.activations)
+    parts_of = parts_now(queries.records, queries.activations)
     sought = Sought(find.strip(), owner, frozenset(stream or ()), frozenset(tag or ()))
 
     def in_state(record: QueryRecord) -> bool:
@@ -76,7 +76,7 @@ async def list_queries(
     def item(record: QueryRecord) -> QueryOut:
         activation = of_union(activations, record.id, len(record.normalised.branches))
         left = activations.get(record.id + LEFT_SUFFIX)
-        read_by = readers.get(query_of(record.id), ())
+        read_by = queries.readers(query_of(record.id))
         return query_out(
             record,
             activation,
