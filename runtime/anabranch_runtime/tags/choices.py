@@ -133,9 +133,13 @@ class Choices:
     @property
     def predicates(self) -> I32:
         """Return the distinct predicates of ``labels`` by choice: shape (alternatives, labels)."""
+        rows: I32 = self.group.predicates[self.chosen]
+        if self.labels == self.group.labels:
+            # The group's choices are distinct.
+            return rows
         columns = [self.group.labels.index(label) for label in self.labels]
-        found: I32 = np.unique(self.group.predicates[self.chosen][:, columns], axis=0)
-        return found
+        distinct = sorted(set(map(tuple, rows[:, columns].tolist())))
+        return np.array(distinct, np.int32).reshape(-1, len(columns))
 
     def views(self, labels: Sequence[Label]) -> list[TranslatedView]:
         """Return the present translations of the predicate sets of some labels."""

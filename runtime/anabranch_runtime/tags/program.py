@@ -409,7 +409,7 @@ class _TagCompiler:
         )
 
         def choices(some: Iterable[_Predicates], tested: Container[Label]) -> Choices:
-            chosen = np.unique(np.array([numbers[wanted] for wanted in some], np.int64))
+            chosen = np.array(sorted({numbers[wanted] for wanted in some}), np.int64)
             mask = bits_of(chosen, (len(ordered) + 63) // 64)
             used: list[bool] = np.any(predicates[chosen] >= 0, axis=0).tolist()
             kept = tuple(x for x, u in zip(labels, used, strict=True) if u and x in tested)

@@ -42,7 +42,8 @@ def parts_now(
     found = defaultdict[str, list[PartNow]](list)
     parts = [one for one in records if one.part_of and run in (None, one.part_of)]
     owners = {one.part_of for one in parts}
-    begins = {one.id for one in records if one.id in owners and one.past == "none"}
+    seen = records if owners else ()
+    begins = {one.id for one in seen if one.id in owners and one.past == "none"}
     for one in parts:
         meaning = one.normalised
         activation = of_union(activations, one.id, len(meaning.branches))

@@ -40,6 +40,10 @@ def part_key(query: str) -> str:
     return f"part {query}"
 
 
+#: Key, in the registry's index, of the runs that wait for a cutover.
+WAITS = "waits"
+
+
 class InlinedQuery(Closed):
     """The statement of a query that is inserted as a subquery into the statement of its reader."""
 
@@ -101,8 +105,9 @@ class QueryRecord(Closed, QueryTerms):
     @property
     def keys(self) -> list[str]:
         """The keys that the registry's index has for it."""
-        parts = [part_key(query_of(self.id))] if self.part_of else []
-        return [name_key(query_of(self.id)), *map(reader_key, self.reads), *parts]
+        query = query_of(self.id)
+        kinds = ([part_key(query)] if self.part_of else []) + ([WAITS] if self.waits else [])
+        return [name_key(query), *map(reader_key, self.reads), *kinds]
 
     @property
     def called(self) -> dict[str, UserFunction]:

@@ -21,7 +21,7 @@ from anabranch_service.registry.cutover import lack
 from anabranch_service.registry.lifecycle import LIVE, status_of
 from anabranch_service.registry.publishing.lease import LeadershipLost, Lease
 from anabranch_service.registry.publishing.publication import Publication
-from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.records import WAITS, QueryRecord
 from anabranch_service.registry.store import Store
 from anabranch_service.tables.described import newest_batch
 
@@ -55,8 +55,8 @@ class Cutovers:
             LeadershipLost: another service leads.
         """
         term, store, now = self._lease.term, self._store, self._clock()
-        records = [] if term is None else await store.queries()
-        waiting = [one for one in records if one.waits]
+        records, index = await store.indexed_queries()
+        waiting = index.get(WAITS, {}).values()
         if term is None or not waiting:
             return
         activations, progress = await store.activations(), await store.progress()
