@@ -40,7 +40,7 @@ def present(column: pa.Array) -> Bools | None:
 
 
 def with_nulls(values: npt.NDArray[Any], target: pa.DataType, valid: Bools | None) -> pa.Array:
-    """Return an Arrow array over ``values`` as ``target`` (same width), NULL if not ``valid``."""
+    """Return ``values`` as an Arrow array of type ``target`` (same width), NULL where not valid."""
     mask = None if valid is None else ~valid
     return pa.array(values, mask=mask).view(target)
 
@@ -182,12 +182,12 @@ def scatter(values: pa.Array, rows: Ints, length: int) -> pa.Array:
 
 
 def joined(masks: Sequence[tuple[Bools | None, int]]) -> Bools:
-    """Concatenate masks of blocks of rows, given with their lengths; None: all rows of a block."""
+    """Concatenate masks of row blocks: (mask, number of rows) each; a mask None: all valid."""
     return np.concatenate([np.ones(n, np.bool_) if mask is None else mask for mask, n in masks])
 
 
 def assemble(pieces: Iterable[tuple[Ints, pa.Array]], length: int, target: pa.DataType) -> pa.Array:
-    """Assemble a column from disjoint pieces, given with their row numbers; other rows: NULL."""
+    """Assemble an Arrow column from pieces (row numbers, values); rows in no piece are NULL."""
     source = np.full(length, -1, dtype=np.int64)
     arrays: list[pa.Array] = []
     offset = 0
