@@ -1,4 +1,4 @@
-"""Cause of the process's end, reported to its parent process as JSON through a pipe.
+"""Report of the cause of the driver's end to its parent process, as JSON through a pipe.
 
 A pipe is used because a log has no reliable last line, Redis may be lost, and a disk may be full.
 """
