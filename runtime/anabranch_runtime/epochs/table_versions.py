@@ -20,7 +20,7 @@ from anabranch_runtime.storage.segment import Segment
 
 
 def begin_versions(state: State, loads: Mapping[str, Load]) -> State:
-    """Record table versions that the next batch begins; ``loads``: feed -> load that it reads."""
+    """Record the table versions that begin with the next batch; ``loads``: feed -> its load."""
     streams = dict(state.streams)
     for load in loads.values():
         known = streams.get(load.stream)
@@ -41,7 +41,7 @@ def end_versions(
     that no tuple looks up any more.
 
     Args:
-        loads, feeds: feed -> load that is being read; feed -> its state; both after the batch.
+        loads, feeds: feed -> load that is being read; feed -> its state; both after it.
         now: seconds since 1970.
     """
     found = versions_of(state)
@@ -62,7 +62,7 @@ def end_versions(
 def _current(store: StoreState, versions: Mapping[str, TableVersions]) -> StoreState:
     """Drop a store's segments of outdated table versions.
 
-    A row of a materialized join belongs to the batch of its last-arriving member.
+    A row of a materialized join counts as of the batch of its last-arriving member.
     """
     known = [versions[s] for s in store.streams if s in versions]
     if store.is_base:
@@ -89,14 +89,14 @@ def versions_of(state: State) -> dict[str, TableVersions]:
 
 def superseding(state: State) -> dict[str, int]:
     """Return, per stream that keeps the latest tuple per key, the first batch whose tuples replace
-    older ones permanently; without tables being reloaded, as their former version is in use.
+    older ones permanently. Tables being reloaded are left out: their former version is in use.
     """
     rereads = {n for n, v in versions_of(state).items() if v.until is not None}
     return {n: b for n, b in latest_since(state).items() if n not in rereads}
 
 
 def sides(state: State, store: StoreState) -> Callable[[Segment], int]:
-    """Return a function that numbers segments by table version; merges never mix versions."""
+    """Return a function from a segment to its table version's number; merges never mix versions."""
     versions = versions_of(state).get(store.streams[0]) if store.is_base else None
     return lambda segment: 0 if versions is None else versions.side(segment.first_batch)
 
