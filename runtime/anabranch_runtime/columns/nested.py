@@ -215,7 +215,7 @@ def exact_text(column: pa.Array) -> pa.Array:
 
 
 def exact_value(texts: pa.Array, kind: DataType) -> pa.Array:
-    """Return the values of type ``kind`` whose :func:`exact_text` are ``texts``."""
+    """Restore the nested values of type ``kind`` from their texts by :func:`exact_text`."""
     return converted(read_json(texts, _exact_form(kind)), kind, _from_exact)
 
 
