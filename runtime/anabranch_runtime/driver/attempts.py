@@ -64,5 +64,5 @@ def attempt(
 
 
 def written(reports: list[TaskReport]) -> set[str]:
-    """Names of the packs that the tasks of an attempt have written."""
+    """Return the names of the packs that the tasks of an attempt at a batch have written."""
     return set().union(*(r.packs for r in reports))

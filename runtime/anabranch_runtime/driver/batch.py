@@ -64,7 +64,7 @@ def begin(
     rationed: bool = False,
     planned: int | None = None,
 ) -> Batch:
-    """Return the next batch and its first state; a new ``epoch`` is entered.
+    """Return the next batch, with the state in which it starts; enters ``epoch`` if it is new.
 
     Args:
         state: the committed state.

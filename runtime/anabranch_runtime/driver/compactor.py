@@ -4,9 +4,8 @@ A probe reads every segment of a store, so segments are merged in a tiered LSM t
 ``fanout`` segments of a level become one of the next. A merge may take longer than several batches.
 So it runs in its own thread, over segments that never change, and its output replaces them in the
 manifest of the next committed batch. Before that commit, or after a crash, the output is a file
-that no manifest names. Segments written by batches are merged in one thread, segments that are
-merged already in another, so that a large merge does not delay merges of the last batches' segments
-(ADR 0124).
+that no manifest names. Segments of batches are merged in one thread, merged segments in another, so
+that a large merge does not delay merges of the last batches' segments (ADR 0124).
 
 On one host these threads merge in compiled code and at low priority, so that tasks have precedence.
 On a cluster the threads wait while the hosts of the partitions merge concurrently
@@ -70,8 +69,7 @@ class Compactor:
         work: does one merge. By default this process merges, several small ones into one pack.
         beside: whether merges run in a thread; otherwise :meth:`begin` does them itself, so that a
             run depends only on its input, not on timing.
-        queue: returns the name of a merge's queue. Merges of one queue run one after the other;
-            queues run in parallel.
+        queue: returns the queue of a merge. Merges of a queue run one by one, queues in parallel.
         leaving: set when no more merges may begin (:meth:`close`).
     """
 

@@ -3,8 +3,7 @@
 1. Input, epoch and rules of a batch are recorded while its job runs, and durable before its results
    are published, so a repetition of the batch uses the same.
 2. Tasks write segments and staged results under names that contain the attempt.
-3. Staged result files are renamed to their query and batch, and replace those of an earlier
-   attempt.
+3. Staged result files are renamed to their query and batch, and replace an earlier attempt's.
 4. The manifest commits the batch atomically. A crash before this step leaves garbage only.
 
 Decisions are pure functions: ``epoch_cycle`` begins and ends epochs, ``batch`` computes the states
@@ -100,10 +99,9 @@ class Driver:
         compactor: merges between batches; module ``pipeline`` replaces it by one that merges in the
             background.
         tables: tables that post-join parts maintain.
-        cluster: coordinator of tasks whose hosts share only the object store; None if the tasks
-            share the state directory.
-        progress: the sources of input, and their progress. ``rationer``: chooses the rations of
-            batches.
+        cluster: coordinator of tasks that share only the object store; None: they share the state
+            directory.
+        progress: sources, and their progress. ``rationer``: chooses the rations of batches.
         reporting: reports of committed batches.
     """
 
@@ -208,7 +206,7 @@ class Driver:
         self._look_for_changes()
 
     def watch(self) -> None:
-        """In live mode, notice changes of the registry, even during a batch; for one thread."""
+        """In live mode, notice changes of the registry, even in a batch; called by one thread."""
         if self.settings.mode is Mode.LIVE:
             digest = self.control.registry_digest()
             if digest != self._registry[0]:
@@ -412,8 +410,7 @@ class Driver:
         return sum(report.tuples for report in reports)
 
     def _choose(self, number: int, offsets: Offsets | None) -> tuple[JournalEntry, Ruleset]:
-        """Choose a batch's journal entry (epoch, ruleset, input) and begin to record it; for an
-        interrupted batch, take the recorded entry.
+        """Choose and begin to record a batch's journal entry, or take an interrupted batch's.
 
         Returns:
             The entry, and its ruleset without the queries that have failed.

@@ -79,10 +79,9 @@ class Quiet:
     """Event of live mode: no batch runs, and no interrupted batch has to be repeated.
 
     Attributes:
-        published: epoch for which the newest ruleset up to the cycle's epoch was published; None:
-            no ruleset yet. ``coming``: the same for the next epoch.
-        digest: digest of the registered streams, queries and settings. ``since``: time at which it
-            was first seen.
+        published: epoch of the newest ruleset up to the cycle's epoch; None: none yet. ``coming``:
+            the same for the next epoch.
+        digest: digest of the registry's objects. ``since``: time at which it was first seen.
     """
 
     published: int | None

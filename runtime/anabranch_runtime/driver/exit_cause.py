@@ -17,7 +17,7 @@ from anabranch_runtime.errors import PipelineError
 
 
 def redis_away(error: RedisError, control: Control) -> PipelineError:
-    """The structured error for a Redis that does not answer, or refuses access."""
+    """Return the structured error for a Redis that does not answer, or refuses access."""
     if isinstance(error, AuthenticationError):
         return PipelineError(
             "redis-refused",

@@ -86,14 +86,13 @@ def snapshot(state: State, steps: tuple[JoinSample, ...] = ()) -> Snapshot:
 
 
 def without_batches(found: Snapshot) -> Snapshot:
-    """Return an epoch's statistics without batches: ``found`` without earlier epochs' counts."""
+    """Return statistics of an epoch that had no batches: ``found`` without earlier counts."""
     stores = {name: replace(store, reads={}) for name, store in found.stores.items()}
     return replace(found, batches=0, edges={}, measured={}, stores=stores)
 
 
 def steps_seen(state: State, steps: Mapping[str, CountedStep]) -> tuple[JoinSample, ...]:
-    """Return join samples (measured sizes) at the end of the epoch of ``state``, including earlier
-    epochs' samples.
+    """Return join samples at the end of ``state``'s epoch, including earlier epochs' samples.
 
     ``steps``: edge -> step in the state's ruleset.
     """

@@ -108,8 +108,7 @@ class SparkPipeline:
     """One pipeline: all registered streams, one driver.
 
     Attributes:
-        begun: Spark's session, if the caller has begun to start it; otherwise :meth:`run` starts
-            it.
+        begun: Spark's session, if its start has begun already; otherwise :meth:`run` starts it.
         abandon: ends the process at once with an error, if an orderly end is impossible.
         standby: whether to wait, ready to take over, while another process runs the pipeline.
         workers: resident workers of batches on one machine, once Spark has started.
@@ -460,7 +459,7 @@ def _lost(reason: str) -> PipelineError:
 
 
 def _session(begun: Future[SparkSession]) -> SparkSession:
-    """Wait for the session that ``begun`` starts.
+    """Wait for Spark's session, which ``begun`` starts.
 
     Raises:
         PipelineError: ``spark-not-started``: the start takes too long, or Spark reports an error.

@@ -69,7 +69,7 @@ class Revisions:
         return self._taken(state, base, RulesetId(published, found.revision), found.digest)
 
     def _taken(self, state: State, base: RulesetId, name: RulesetId, digest: str) -> RulesetId:
-        """The revision ``name`` of ``base`` if it is valid; otherwise ``base``."""
+        """Return the id ``name`` if this revision of ``base`` is valid; otherwise ``base``."""
         try:
             self._keep(state, base, name, digest)
         except (PipelineError, RulesetError) as error:

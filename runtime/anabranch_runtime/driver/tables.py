@@ -248,7 +248,7 @@ class TablesApart:
         self._send(("hear", news))
 
     def take(self) -> list[TablesStatus]:
-        """Return the statuses since the last call, as :meth:`Peer.take`."""
+        """Return the tables' statuses since the last call, as :meth:`Peer.take`."""
         with self._changed:
             found, self._statuses = self._statuses, []
         return found

@@ -108,7 +108,7 @@ def counted(
 
 
 def task_phases(reports: Sequence[TaskReport]) -> dict[str, float]:
-    """Phase -> seconds of the task that took longest for this phase."""
+    """Return phase -> seconds of the batch's task that took longest for this phase."""
     return {
         phase: max((r.phases.get(phase, 0.0) for r in reports), default=0.0) for phase in PHASES
     }

@@ -71,7 +71,7 @@ class CpuReporter:
         self._others += self._add(uses)
 
     def _add(self, uses: CpuUses) -> float:
-        """Add CPU seconds by use; return their sum."""
+        """Add the CPU seconds of uses to the sums of the run; return their total."""
         for (group, name), seconds in uses.items():
             self._spent[self._key(group, name)] += seconds
         return sum(uses.values())
@@ -130,8 +130,8 @@ class CpuReporter:
 
 
 def _children() -> dict[str, float]:
-    """Return the CPU seconds of this process's descendants, including those that have ended, by
-    kind: Spark's JVM, processes of tasks, others.
+    """Return the CPU seconds of this process's descendants, even ended ones, by kind: Spark's JVM,
+    processes of tasks, others.
     """
     # Imported late, since tests limit the memory that driver and task use up to the first report.
     import psutil

@@ -27,7 +27,7 @@ LONG = 600.0
 
 
 class Heart:
-    """Writes the heartbeat; see the module docstring. A standby's has a key of its own."""
+    """Writes the heartbeat; see the module docstring. A standby writes a key of its own."""
 
     def __init__(self, control: Control, *, standby: bool = False) -> None:
         self._control, self._standby = control, standby

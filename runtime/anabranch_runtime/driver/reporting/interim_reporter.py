@@ -93,7 +93,7 @@ class InterimReporter:
         return self._watch.alarmed
 
     def committed(self, state: State, ruleset: Ruleset) -> None:
-        """Add a committed state with its ``ruleset``; report the period's measurements if over."""
+        """Add a committed state with its ``ruleset``; report measurements at the period's end."""
         last = self._commits[-1]
         now, steps = time.monotonic(), last.steps
         if state.ruleset != last.state.ruleset or not steps:
@@ -157,7 +157,7 @@ class InterimReporter:
         return [ended]
 
     def _begin(self, last: _Commit | None = None) -> None:
-        """Begin a period at the commit ``last``; if it is None, at the newest commit."""
+        """Begin a period of measurements at the commit ``last`` (None: at the newest commit)."""
         last = last or self._commits[-1]
         self._commits.clear()
         period = begin(last.state, last.now)
@@ -175,5 +175,5 @@ def _entering(before: State, after: State) -> bool:
 
 
 def _entered(period: Period, last: _Commit, state: State) -> Period:
-    """Return ``period`` with ``state`` included; a new ruleset turns counts by edge into steps'."""
+    """Continue ``period`` to ``state``; an ended ruleset's counts by edge become counts by step."""
     return leave_ruleset(period, last.state, last.steps) if _entering(last.state, state) else period

@@ -283,16 +283,16 @@ class Reporting:
         self._completeness.show(state.queries, state.next_batch - 1, left, at_once=at_once)
 
     def _totals(self, state: State) -> dict[str, int]:
-        """Query -> number of results so far; views and outer joins are in :meth:`_written`."""
+        """Return query -> number of results so far, without queries in :meth:`_written`."""
         results, versions = self._results.of(state.queries), self._written()
         return {q: n for q, n in results.items() if q not in versions} if versions else results
 
     def _written(self) -> dict[str, tuple[int, int]]:
-        """View or outer join -> its last written version, and number of rows written so far."""
+        """Return view or outer join -> its last written version, and rows written so far."""
         return self.tables.written()
 
     def _problems(self) -> dict[str, str]:
-        """Query -> error that prevents the delivery of its results."""
+        """Return query -> error that prevents the delivery of its results."""
         return {**self.publisher.problems(), **self.tables.problems()}
 
     def _lag(self, state: State) -> dict[str, int]:

@@ -45,7 +45,7 @@ class SourceHealth:
 
     Attributes:
         input: progress of the sources that the runtime reads itself.
-        left_out: stream -> error because of which no batch reads it.
+        left_out: stream -> error that makes batches leave the stream out.
         opened: registrations of the streams that batches read.
         held: stream -> reason why batches currently do not read it further.
     """
