@@ -68,7 +68,7 @@ class StoreLayout:
 
     @property
     def dealt_rows(self) -> DealtRows | None:
-        """Partitions that may have rows of hot key values; None if no rows are spread."""
+        """Partitions of the store that may have rows of hot key values; None: no spread rows."""
         return dealt_rows(self.dealt, self.partitions) if self.dealt else None
 
     def column(self, member: Label, name: str) -> str:

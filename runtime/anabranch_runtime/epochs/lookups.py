@@ -44,13 +44,13 @@ def completing(query: QuerySpec) -> tuple[int, ...]:
 
 
 def looking_up(ruleset: Ruleset) -> frozenset[str]:
-    """Return the queries that look up tuples; without catch-up, they can't have rations."""
+    """Return queries that look up tuples: these can't have rations, as they have no catch-up."""
     return frozenset(str(q.id) for q in ruleset.queries if q.looked_up)
 
 
 @per_ruleset
 def without_lookups(ruleset: Ruleset) -> Ruleset:
-    """Remove the rules by which a looked-up tuple would complete a result."""
+    """Return ``ruleset`` without rules by which a looked-up tuple would complete a result."""
     if not looking_up(ruleset):
         return ruleset
     gone = unprobed(ruleset)

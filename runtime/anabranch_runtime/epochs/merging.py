@@ -108,7 +108,7 @@ def _due(
     quiet: QuietStores | None,
     taken: Collection[Segment],
 ) -> Iterator[DueMerge]:
-    """Yield the merge of each mergeable level of each partition."""
+    """Yield the possible merge of each level of each store partition, if there is one."""
     needed = needed_from(state, ruleset)
     key = ruleset.id, fanout, most, state.debt.past, versions_of(state)
     known = {} if quiet is None else quiet.look(*key)
@@ -148,7 +148,7 @@ def _levels(
 
 
 def _durations(segments: Sequence[Segment], needed: Limits) -> Limits:
-    """Return how long each member's rows are needed in microseconds (None: for ever)."""
+    """Return per member the microseconds for which rows of a store are needed (None: for ever)."""
     found: list[int | None] = []
     for at, least in enumerate(needed):
         times = [t for s in segments if (t := s.tau_max[at]) is not None]

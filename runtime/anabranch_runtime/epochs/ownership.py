@@ -5,14 +5,15 @@ cast). Rules and stores that serve only failed queries are removed; all others c
 rule and store has *users*: the queries whose results depend on it.
 
 * The user of an output rule is its query.
-* The users of an edge (tuples between two rules) are those of its outputs, of its further probes,
-  and of the intermediate results stored from it.
-* The users of a store are those of the probes that read it, including probes that read it because a
+* The users of an edge (tuples between two rules) are the users of its outputs, of its further
+  probes, and of the intermediate results stored from it.
+* The users of a store are the users of the probes that read it, including probes that read it
+  because a
 materialized join is incomplete. The users of a relation are the queries that join it.
 * The users of the search for newer tuples of equal key (latest per key) are the stream's queries.
 
-An expression that fails in a shared rule fails all users of the rule, and no other query, since a
-shared edge checks only conditions that all of its users have in common (``plans.compile``).
+An expression that fails in a shared rule fails exactly the rule's users, since a shared edge checks
+only conditions that all of its users have in common (``plans.compile``).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ Limits: TypeAlias = "tuple[int | None, ...]"
 
 
 def watermarks(state: State) -> dict[str, int]:
-    """Return stream -> watermark, for streams that have one."""
+    """Return stream -> watermark, for the streams in ``state`` that have one."""
     marks = {name: stream.watermark() for name, stream in state.streams.items()}
     return {name: mark for name, mark in marks.items() if mark is not None}
 

@@ -41,7 +41,7 @@ def end_versions(
     that no tuple looks up any more.
 
     Args:
-        loads, feeds: feed -> load that is being read; feed -> its state; both after it.
+        loads, feeds: at the batch's end, feed -> load that is being read; feed -> its state.
         now: seconds since 1970.
     """
     found = versions_of(state)
@@ -83,7 +83,7 @@ def looked_up(state: State) -> dict[str, tuple[int, int | None]]:
 
 
 def versions_of(state: State) -> dict[str, TableVersions]:
-    """Return table -> its versions (:class:`TableVersions`)."""
+    """Return reloaded table -> its versions (:class:`TableVersions`), as in ``state``."""
     return {n: s.versions for n, s in state.streams.items() if s.versions is not None}
 
 
@@ -123,7 +123,7 @@ def rows_kept(state: State, table: str) -> int | None:
 
 
 def table_progress(state: State) -> dict[str, TableProgress]:
-    """Return table -> version and row counts, for progress reports."""
+    """Return reloaded table -> version and row counts, for progress reports."""
     tables = {n: s.versions for n, s in state.streams.items() if s.spec and s.spec.is_table}
     return {
         name: TableProgress(v.number, v.coming, v.read_at, rows_kept(state, name))
