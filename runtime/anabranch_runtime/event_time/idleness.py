@@ -20,7 +20,7 @@ from anabranch_runtime.state.manifest import StreamState
 def clock_reading(
     streams: Mapping[str, StreamState], running: int | None, last: int | None
 ) -> int | None:
-    """Return the clock's reading of a batch.
+    """Return the reading of the pipeline's clock for a batch.
 
     Args:
         streams: every stream's state after the batch.
