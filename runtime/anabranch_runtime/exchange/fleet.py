@@ -36,8 +36,8 @@ class Fleet:
     """Tasks of a batch and their hosts; equal in all tasks except for ``task``.
 
     A partition is owned by its host in the placement if that host takes part in the batch, else by
-    another host, which all tasks compute in the same way. Rows that are sent to a host are written
-    by its tasks, each of which can read all rows of the host.
+    another host, which all tasks compute in the same way. The tasks of a host write the rows that
+    are sent to it, and each task can read all its rows.
 
     Attributes:
         hosts: name of each task's host, in task order.
@@ -83,7 +83,7 @@ class Fleet:
         return found
 
     def own(self, partitions: int) -> Bools:
-        """Return the mask of partitions that this host owns, for stores with ``partitions``."""
+        """Return the mask of this host's partitions, for stores with ``partitions`` partitions."""
         found = self._own.get(partitions)
         if found is None:
             found = self._own[partitions] = self.owners(partitions) == self.here

@@ -98,8 +98,7 @@ class DriverMessage:
 
     Attributes:
         order: number of the order. ``round``: number of the all-gather round; None for an order.
-        content: of an order, the batch (None: the task shall end); of a reply, all tasks' messages
-            in the round.
+        content: of an order, the batch (None: the task shall end); of a reply, all tasks' messages.
     """
 
     order: int

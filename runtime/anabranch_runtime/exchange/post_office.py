@@ -219,7 +219,7 @@ def enclosed(letters: Sequence[Letter]) -> pa.RecordBatch:
 
 
 def _binary(texts: Sequence[pa.Buffer]) -> pa.Array:
-    """Make a binary column with a value per buffer; each buffer is copied once."""
+    """Make a binary column from buffers, a value each, copying each buffer once."""
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum([text.size for text in texts], out=offsets[1:])
     joined = pa.py_buffer(b"".join(texts))
