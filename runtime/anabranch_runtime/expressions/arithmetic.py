@@ -87,7 +87,7 @@ def unary(op: str, value: pa.Array, kind: DataType) -> pa.Array:
 
 
 def rounded(column: pa.Array, kind: DataType) -> pa.Array:
-    """Convert a decimal column to the decimal type ``kind``, rounding half up.
+    """Convert decimals to the decimal type ``kind`` of an SQL expression, rounding half up.
 
     Raises:
         ExpressionError: a value has too many digits before the decimal point.
@@ -147,7 +147,7 @@ def _scaled(op: str, value: pa.Array, by: pa.Array, kind: DataType) -> pa.Array:
 
 
 def half_up(numbers: Ints, divisors: Ints) -> Ints:
-    """Divide integers, rounding half away from zero; no divisor may be 0."""
+    """Divide integers as SQL rounds: half away from zero; no divisor may be 0."""
     size, by = (np.abs(part).view(np.uint64) for part in (numbers, divisors))
     quotient = size // by
     rest = size - quotient * by
@@ -178,7 +178,7 @@ def _refuse_zero(left: pa.Array, right: pa.Array) -> None:
 
 
 def divided_by_zero() -> ExpressionError:
-    """Return the error for a division by zero."""
+    """Return the error for an SQL expression that divides by zero."""
     return ExpressionError(
         "divide-by-zero",
         "a divisor is zero",

@@ -60,7 +60,7 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 
 def cast(column: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Cast ``column`` of type ``source`` (in its Arrow type) to ``target``.
+    """Evaluate SQL's CAST of ``column`` from type ``source`` (in its Arrow type) to ``target``.
 
     Raises:
         ExpressionError: a value can't be cast, or Spark has no such cast.

@@ -31,7 +31,7 @@ def shown_schema(view: View) -> pa.Schema:
 
 
 def sort_fields(view: View) -> list[pa.Field]:
-    """Return the fields of a view's columns with sort keys."""
+    """Return the Arrow fields of the columns that have a view's sort keys."""
     return [pa.field(SORT.format(n), arrow_type(s.expr.type)) for n, s in enumerate(view.order)]
 
 

@@ -71,7 +71,7 @@ class _Elements:
         return limits_of(sizes), pa.array(places)
 
     def some(self, held: Bools) -> Bools:
-        """Return the mask of rows where ``held`` is true for at least one element."""
+        """Return the mask of rows with at least one array element for which ``held`` is true."""
         return np.bincount(self.parents[held], minlength=self.frame.length) > 0
 
 

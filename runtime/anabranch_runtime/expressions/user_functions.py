@@ -142,7 +142,7 @@ def _called(function: UserFunction, message: pa.Buffer) -> pa.Array:
 
 
 def _module(function: UserFunction) -> _Module:
-    """Return an idle or a new process that has loaded the module of ``function``.
+    """Return an idle or new process that has loaded the module of the user's ``function``.
 
     Raises:
         ExpressionError: ``function-unavailable``.

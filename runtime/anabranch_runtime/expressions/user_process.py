@@ -40,7 +40,7 @@ _GRACE = 2.0
 
 
 def receive(connection: socket.socket) -> tuple[int, bytearray, float]:
-    """Receive a message: its tag, its bytes, and the CPU seconds of the other side.
+    """Receive a message of worker or function process: tag, bytes, the sender's CPU seconds.
 
     Raises:
         EOFError: the other side has closed the connection.
@@ -76,7 +76,7 @@ def decoded(message: bytes | bytearray) -> pa.RecordBatch:
 
 
 def load(name: str, files: Sequence[str], digest: str, folders: Sequence[str]) -> Any:
-    """Execute the first existing one of ``files`` as module ``name``.
+    """Load a module of users' functions: execute the first existing file as module ``name``.
 
     Args:
         digest: SHA-256 that the file must have. ``folders``: where it may import from.
@@ -199,7 +199,7 @@ def _described(error: BaseException) -> str:
 
 
 def main(connection: socket.socket) -> None:
-    """Answer the worker's requests until the connection is closed."""
+    """Answer the worker's requests (calls of users' functions) until the connection is closed."""
     modules = list[Any]()
 
     def begin() -> bytes:

@@ -298,7 +298,7 @@ def _codes(values: pa.Array) -> tuple[Ints, Bools]:
 
 
 def _equal(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Compare elements for equality, where NaN equals NaN; NULL if either side is NULL."""
+    """Compare array elements: NaN equals NaN; the result is NULL if either side is NULL."""
     codes, known = _codes(pa.concat_arrays([left, right]))
     half = len(left)
     return pa.array(codes[:half] == codes[half:], mask=~(known[:half] & known[half:]))
@@ -402,7 +402,7 @@ def _union(call: Call, args: list[pa.Array]) -> pa.Array:
 
 def _members(args: list[pa.Array]) -> tuple[Ints, pa.Array, Ints, Bools]:
     """Return offsets and elements of the left arrays, the positions of their distinct elements, in
-    order, and the mask of those that the row's right array contains, too.
+    order, and the mask of distinct elements that the row's right array contains.
     """
     (limits, values), (others, more) = map(elements, args)
     codes, _ = _codes(pa.concat_arrays([values, more]))

@@ -69,7 +69,7 @@ def _civil(days: Ints) -> tuple[Ints, Ints]:
 
 
 def _first(months: Ints) -> Ints:
-    """Return the first days of ``months`` (months since January 1970) as days since 1970."""
+    """Return the first days of months (numbered since January 1970) as days since 1970."""
     days: Ints = months.astype("M8[M]").astype("M8[D]").astype(np.int64)
     return days
 
@@ -284,7 +284,7 @@ def next_day(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def from_unix(call: Call, args: list[pa.Array]) -> pa.Array:
-    """Convert numbers of seconds, milliseconds or microseconds since 1970 to timestamps."""
+    """Evaluate ``timestamp_seconds``, ``timestamp_millis`` or ``timestamp_micros``."""
     if pa.types.is_null(args[0].type):
         return pa.nulls(len(args[0]), arrow_type(call.type))
     unit = pa.scalar(_FROM_UNIX[call.op], pa.int64())
@@ -296,7 +296,7 @@ def from_unix(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def to_unix(call: Call, args: list[pa.Array]) -> pa.Array:
-    """Convert timestamps to seconds, milliseconds or microseconds since 1970, rounded down."""
+    """Evaluate ``unix_seconds``, ``unix_millis`` or ``unix_micros``, rounded down."""
     if pa.types.is_null(args[0].type):
         return pa.nulls(len(args[0]), arrow_type(call.type))
     micros = fixed(args[0].view(pa.int64()), np.int64)

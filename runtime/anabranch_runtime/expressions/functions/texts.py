@@ -32,7 +32,7 @@ _MOST_BYTES = (1 << 31) - 1
 
 
 def constants(call: Call) -> list[Any] | None:
-    """Return the literal values of all arguments but the first; None if any is not, or NULL."""
+    """Return the literal values of all arguments but the first; None if one is NULL or computed."""
     rest = call.args[1:]
     if all(isinstance(arg, Literal) and arg.value is not None for arg in rest):
         return [arg.value for arg in rest if isinstance(arg, Literal)]

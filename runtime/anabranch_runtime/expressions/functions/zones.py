@@ -31,7 +31,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @lru_cache(maxsize=64)
 def _zone(name: str) -> tzinfo | int:
-    """Return the time zone of this name, or its offset in microseconds if it is fixed."""
+    """Return the time zone with this name, or its offset in microseconds if that is fixed."""
     offset = fixed_offset(name)
     return ZoneInfo(name) if offset is None else offset
 
