@@ -24,8 +24,8 @@ from anabranch_runtime.index.predicate_sets import below_lowest, is_member
 from anabranch_runtime.index.rounds import AT, FIRST, LAST, OF, RULE
 from anabranch_runtime.index.words import load32, load64, store32
 
-#: Columns of the table of labels: row of ``sets`` with the members' rows; their column of set
-#: numbers; addresses of the predicate sets' places and data.
+#: Columns of the table of labels: row set of the members' rows, column with the numbers of their
+#: predicate sets, addresses of the sets' places and data.
 SET, TAGS, PLACES, DATA = range(4)
 #: Columns of the table of rules: range of the rule's labels, and range of its choices in the array
 #: of predicates, which has one predicate per choice and label; without labels all tuples pass.
@@ -138,8 +138,7 @@ def translate(
     slots: I32,
     count: int,
 ) -> int:
-    """Translate predicate sets into bits of satisfied choices: add missing rows to ``bits``, and
-    return their number.
+    """Translate predicate sets into ``bits`` of choices; return the number of distinct rows.
 
     Args:
         ends, holders: predicate -> range of ``holders``, the sets that have it.
@@ -174,7 +173,7 @@ def satisfied(labels: Ints, mask: U64, sets: I32) -> U64:
 
     Args:
         labels: per label, the addresses of the sets' numbers of rows of bits, and of these rows.
-        sets: shape (labels, tuples): the tuples' sets.
+        sets: shape (labels, tuples): numbers of the predicate sets of the tuples' members.
     """
     width, tuples = sets.shape
     words = len(mask)

@@ -105,7 +105,7 @@ def joined_places(one: ColumnPlaces, other: ColumnPlaces) -> ColumnPlaces:
 
 
 def place_of(column: pa.Array) -> ColumnPlace:
-    """Return the addresses of the buffers of ``column``, which may not be chunked."""
+    """Return the buffers' addresses of ``column``, to gather from; it may not be chunked."""
     buffers, kind = column.buffers(), column.type
     valid = buffers[0].address if column.null_count and buffers[0] is not None else 0
     width = _width(kind)
@@ -252,15 +252,15 @@ class BatchTable:
 
     @property
     def rows(self) -> int:
-        """Number of rows of the batch."""
+        """Number of rows of the record batch."""
         return int(self.batch.num_rows)
 
     def column(self, name: str) -> pa.Array:
-        """Return the column ``name`` of the batch."""
+        """Return the column ``name`` of the record batch."""
         return self.batch.column(name)
 
     def place(self, name: str) -> ColumnPlace:
-        """Return the addresses of the buffers of the column ``name``."""
+        """Return the addresses of the buffers of the column ``name``, to gather values from."""
         if name not in self._places:
             made = self.derived.get(name)
             found = place_of(self.batch.column(name)) if made is None else made.place

@@ -188,8 +188,7 @@ def match(
 
     Returns:
         Position and row of each pair, in the order of the segments; number of pairs per segment;
-        number of counted pairs per segment; number of look-ups avoided thanks to filters or empty
-            indexes;
+        number of counted pairs per segment; number of look-ups avoided by filters or empty indexes;
         whether the call was stopped.
     """
     probes, constraints = len(hashes), columns.shape[0]

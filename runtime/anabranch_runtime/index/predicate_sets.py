@@ -39,7 +39,7 @@ class SetView:
 
     @property
     def addresses(self) -> tuple[int, int]:
-        """The memory addresses of ``places`` and ``data``."""
+        """The memory addresses of ``places`` and ``data``, as arguments of kernels."""
         return self.places.ctypes.data, self.data.ctypes.data
 
 
@@ -124,7 +124,7 @@ class PredicateSets:
 
 
 def longer(values: Any, length: int) -> Any:
-    """Return a copy of an array with zeros appended up to ``length``."""
+    """Return a copy of an array with zeros appended up to ``length``, for more sets."""
     made = np.zeros((length, *values.shape[1:]), values.dtype)
     made[: len(values)] = values
     return made

@@ -42,7 +42,7 @@ def enable(wanted: bool) -> None:
 
 
 def is_enabled() -> bool:
-    """Whether this process prefetches pages of mapped files."""
+    """Whether this process prefetches pages of mapped files before kernels read them."""
     return _asking
 
 

@@ -53,7 +53,7 @@ def _storer(bits: int, kind: Any) -> Any:
 
 @intrinsic
 def copy_bytes(typingctx: Any, source: Any, target: Any, count: Any) -> Any:
-    """Copy ``count`` bytes from the address ``source`` to ``target``; they do not overlap."""
+    """In a kernel, copy ``count`` bytes from address ``source`` to ``target``, without overlap."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = ir.IntType(8).as_pointer()
