@@ -159,7 +159,7 @@ class Watch:
         steps, relations: names of steps and relations. ``sums`` has, in this order, matches per
             step, tuples with a match per step, and arrivals per relation.
         pooled: shape (3, steps): counts not yet in a value: probes, tuples with a match, matches.
-        arrived: per relation, arrivals not yet in a value.
+        arrived: per relation, arrivals that are not yet part of a value.
         values: the newest value of each statistic.
     """
 

@@ -322,7 +322,7 @@ def _segment(segment: Segment) -> SegmentReport:
 
 
 def _ttl(state: State, stream: str) -> int | None:
-    """Return a stream's ttl in microseconds; None if it has none, or is in no ruleset."""
+    """Return a stream's ttl in microseconds for the report; None: no ttl, or in no ruleset."""
     known = state.streams.get(stream)
     return None if known is None or known.spec is None else known.spec.ttl
 

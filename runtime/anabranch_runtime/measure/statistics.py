@@ -118,7 +118,7 @@ def _edges(known: Measurements, tasks: Sequence[TaskMeasures]) -> dict[str, Edge
 
 
 def _with_punctual(meter: StreamMeter) -> StreamMeter:
-    """Add to the delays the number of punctual tuples (delay 0), which tasks do not count."""
+    """Add to the statistic of delays the number of punctual tuples, which tasks do not count."""
     if meter.max_tau is None:
         return replace(meter, delays=())
     punctual = meter.input - meter.invalid - meter.ahead - sum(meter.delays)
@@ -201,7 +201,7 @@ def store_statistics(state: State) -> dict[str, StoreStatistics]:
 
 
 def distincts(state: State) -> dict[str, dict[str, float]]:
-    """Return relation -> key -> estimated number of distinct values in all batches so far."""
+    """Return relation -> key -> estimated number of distinct values, as a statistic."""
     return {
         owner: {key: estimate_distinct(unpack(sketch)) for key, sketch in keys.items()}
         for owner, keys in state.measured.sketches.items()
@@ -210,7 +210,7 @@ def distincts(state: State) -> dict[str, dict[str, float]]:
 
 
 def frequent_values(state: State) -> dict[str, dict[str, FrequentValues]]:
-    """Return relation -> key attribute -> frequent values with their counts."""
+    """Return relation -> key attribute -> frequent values with their counts, for the planner."""
     return {
         owner: {key: found.published() for key, found in keys.items()}
         for owner, keys in state.measured.values.items()
