@@ -101,7 +101,7 @@ def locality(state: State) -> float | None:
 
 
 def coming(state: State) -> Placement | None:
-    """Return the expected placement of the next epoch; None means the present placement.
+    """Return the expected placement of partitions in the next epoch; None: as at present.
 
     Hosts use it to prefetch packs of the partitions that they will get.
     """
