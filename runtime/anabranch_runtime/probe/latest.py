@@ -47,7 +47,7 @@ class Latest:
         ]
 
     def current(self, partial: Partial, label: Label) -> Partial:
-        """Return ``partial`` without the results whose member ``label`` is superseded."""
+        """Return ``partial`` without results with a superseded member ``label``."""
         found = self._target(label)
         if found is None or not partial.length:
             return partial

@@ -103,7 +103,7 @@ class NumberedTables:
         return kept[key]
 
     def of(self, rows: RowSet, kind: str) -> I32:
-        """Return the table number of each row; the tables of all rows are of ``kind``."""
+        """Return the table number of each row of a row set, whose tables are of ``kind``."""
         rows = rows.settled()
         numbers = np.array([self.number(table, kind) for table in rows.tables.members], np.int32)
         if rows.which is None:
@@ -112,5 +112,5 @@ class NumberedTables:
         return found
 
     def rows(self, which: I32, rows: I32, kind: str) -> RowSet:
-        """Return the rows ``rows[i]`` of the tables numbered ``which[i]``, all of ``kind``."""
+        """Return the rows ``rows[i]`` of tables numbered ``which[i]`` (``kind``) as a row set."""
         return RowSet(self._alike[kind], self._local[which], rows)

@@ -284,7 +284,7 @@ class _Keys:
 class Lookup:
     """One probe of one partial result.
 
-    Matching checks some of the time ``bounds`` already, where that is exact and cheap; the caller
+    The match already checks some of the time ``bounds``, where this is exact and cheap; the caller
     checks all of them.
 
     Attributes:

@@ -78,7 +78,7 @@ class RoundOutputs:
 
 @dataclass(frozen=True, slots=True)
 class ProbeProgram:
-    """The rules of a program; a rule's number is its index in ``rules``.
+    """The rules of a probe program; a rule's number is its index in ``rules``.
 
     Attributes:
         rules: the rules. ``numbers``: edge -> number of its rule.
@@ -243,7 +243,7 @@ class _Compiler:
         ]
 
     def _is_plain(self, part: KeyPart) -> bool:
-        """Whether the kernel can read the columns of a key part on both sides."""
+        """Whether the kernel of rounds can read the columns of a key part on both sides."""
         layout, kinds = self.layout, _PLAIN.get(part.type, frozenset())
         for end in (part.probe, part.build):
             declared = dict(layout.streams[layout.stream(end.label)].columns)

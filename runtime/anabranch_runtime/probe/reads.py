@@ -45,7 +45,7 @@ class LookupCounts:
 
     @property
     def reads(self) -> Reads:
-        """The counts of lookups as a record of the protocol."""
+        """The counts of look-ups as a record of the protocol."""
         return Reads(
             self.tuples,
             int(np.count_nonzero(self.marks.view(np.bool_))),

@@ -90,10 +90,10 @@ class Targets:
     Attributes:
         lookups: per look-up of the program, the range of its rows in ``stores``; ``_ELSEWHERE``:
             its rules can't run in rounds in this batch: some rows are in gaps or need more checks.
-        stores: per store of a lookup, the range of its rows in ``segments``.
-        names: (store, index) per row of ``stores``. ``outside``: number of segments outside the
-            batches of the lookup's tiles.
-        segments, members: see ``index.rounds``. ``work``: lookups plus matches per segment.
+        stores: per store of a look-up, the range of its rows in ``segments``.
+        names: (store, index) per row of ``stores``. ``outside``: per row, number of segments
+            outside the batches of the look-up's tiles.
+        segments, members: see ``index.rounds``. ``work``: look-ups plus matches per segment.
         partitions: (store, partition) of each segment.
     """
 
@@ -189,7 +189,6 @@ class Targets:
 
 
 def _longer(values: Ints, length: int) -> Ints:
-    """Return ``values`` with zeros appended up to ``length``."""
     more = np.zeros((length - len(values), *values.shape[1:]), np.int64)
     return np.concatenate([values, more])
 

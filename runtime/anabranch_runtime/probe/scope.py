@@ -84,7 +84,7 @@ def _is_whole(known: Activation, streams: frozenset[str], marks: Mapping[str, in
 
 @per_ruleset
 def _completing(ruleset: Ruleset) -> dict[str, frozenset[str]]:
-    """Return, by query with a view, the streams whose rows complete its joined rows."""
+    """Return query with a view -> streams whose rows can complete its joined rows."""
     streams = {str(r.id): str(r.stream) for r in ruleset.relations}
     return {
         query.id: frozenset(streams[query.members[n][2]] for n in completing(query))
@@ -112,7 +112,7 @@ class _Limits:
         self._known: tuple[Mapping[str, Mapping[str, Visibility]], dict[str, Limits]] = {}, {}
 
     def of(self, queries: Mapping[str, Activation]) -> dict[str, Limits]:
-        """Return query -> label -> first visible (batch, event time), without unlimited ones."""
+        """Return query -> label -> first visible (batch, event time), where that is limited."""
         last, found = self._known
         seen = self._seen.of(queries)
         if seen is not last:
