@@ -220,7 +220,7 @@ def _in_order(batches: Sequence[OwedBatches], deadlines: _Deadlines) -> list[Owe
     """Order owed results by deadline, earliest first.
 
     If the catch-up of the first record has not begun, the record keeps only queries whose deadlines
-    precede those of all other records. Queries without a deadline may wait for later batches.
+    precede all other records' deadlines. Queries without a deadline may wait for later batches.
     """
     ends = [deadlines.of_owed(one) for one in batches]
 
@@ -337,7 +337,7 @@ def _with_changes(ruleset: Ruleset) -> frozenset[QueryId]:
 
 
 def until(access: Access, last: int) -> Access:
-    """Restrict ``access`` to rows that had arrived by the end of batch ``last``."""
+    """Restrict a probe's ``access`` in a catch-up to rows that arrived by the end of ``last``."""
     gaps = tuple((low, min(high, last)) for low, high in access.gaps if low <= last)
     fill = tuple(_until(tiles, last) for tiles in access.fill) if gaps else ()
     return Access(_until(access.tiles, last), gaps, fill)

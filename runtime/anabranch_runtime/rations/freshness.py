@@ -38,7 +38,7 @@ def oldest_starts(ruleset: Ruleset, now: int | None) -> Mapping[Edge, int]:
 
 @per_ruleset
 def _limited(ruleset: Ruleset) -> list[QuerySpec]:
-    """Return the queries with a freshness limit."""
+    """Return the ruleset's queries that have a freshness limit."""
     return [query for query in ruleset.queries if query.freshness]
 
 

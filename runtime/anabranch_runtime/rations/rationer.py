@@ -39,7 +39,7 @@ class Rationer:
 
     @property
     def length(self) -> float | None:
-        """Maximum seconds of a batch; None without a promised latency."""
+        """Maximum seconds of a batch by the promised latency; None: no latency is promised."""
         schedule = self.schedule
         return None if schedule is None or not self._live else schedule.latency / 2
 
