@@ -46,7 +46,7 @@ class JournalEntry:
         logs: lengths and checksums of the sources' logs (``recovery.logs``).
         left_out: feed -> its input that the batch leaves out, known once its tasks are done.
         rations: the rations below 1. ``owed``: whether a catch-up computes the withheld results.
-        load: load for which the budget of rations was chosen; None: unknown, or no rations.
+        load: load from which the budget of rations was chosen; None: unknown, or no rations.
         costs: stream -> expected seconds of probing per tuple, for the assignment of input to
             tasks. A repeated batch needs the same assignment: tuples' arrival numbers depend on it,
             and rations depend on these numbers.
