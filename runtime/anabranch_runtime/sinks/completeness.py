@@ -59,7 +59,7 @@ class CompletenessFiles:
 
     results: Path
     _written: dict[str, Completeness] = field(default_factory=dict)
-    #: Queries at the last call of :meth:`show`; if one's object is the same, it has not changed.
+    #: Queries at the last call of :meth:`show`; a query that is the same object is unchanged.
     _seen: Mapping[str, Activation] = field(default_factory=dict)
     _looked: float = -INTERVAL
 

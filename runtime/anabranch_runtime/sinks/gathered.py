@@ -175,7 +175,7 @@ class Gathered:
     """
 
     def __init__(self, directory: Path, next_batch: int, grouped: Mapping[str, int]) -> None:
-        """Open the logs, and delete results of ``next_batch`` and later batches, and of groups.
+        """Open the logs; delete results of ``next_batch`` and later, and results in groups already.
 
         Args:
             grouped: query -> last batch of its newest group.

@@ -27,7 +27,7 @@ class JoinedRows(RowBuffer):
     def __init__(
         self, writer: PackWriter, join: str, batch: int, schema: pa.Schema, page: int
     ) -> None:
-        """``page``: maximum bytes of a segment; a single wider row is a segment too."""
+        """``page``: maximum bytes of a segment of joined rows; a wider row has its own segment."""
         super().__init__(schema, page)
         self._pack, self._join, self._batch = writer, join, batch
 
@@ -56,7 +56,7 @@ class JoinedBatch:
     def __init__(
         self, root: str, segments: Sequence[Segment], feeds: Mapping[str, Sequence[str]]
     ) -> None:
-        """``feeds``: joins whose rows several queries share -> these queries."""
+        """``feeds``: joins whose joined rows several queries share -> these queries."""
         self._root = root
         self._joins: dict[str, list[Segment]] = {}
         #: Reader (query, or join of an outer join) -> joins that have its rows.

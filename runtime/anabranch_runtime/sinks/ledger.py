@@ -99,7 +99,7 @@ class NewEntries:
         return self._new(self.results / LEDGER, RationedBatches)
 
     def paid(self) -> list[PaidBatches]:
-        """Return the entries for catch-ups completed since the last call, in that order."""
+        """Return the ledger's entries for catch-ups completed since the last call, in order."""
         return self._new(self.results / LEDGER / PAID, PaidBatches)
 
     def _new(self, folder: Path, kind: type[_T]) -> list[_T]:

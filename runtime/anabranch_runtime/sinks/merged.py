@@ -8,7 +8,8 @@ more are merged, so the pipeline may run meanwhile.
 At no moment does a folder's listing show a row twice, even after a kill:
 
 1. The merged file is written below ``.merging/<query>/``, made durable, and renamed there to
-   ``<first>..<last>.parquet``, by the files to replace. From now on the merge is irrevocable.
+   ``<first>..<last>.parquet``, named by the files that it replaces. From now on the merge is
+   irrevocable.
 2. All of these files except the last are deleted, durably.
 3. The merged file is renamed to the name of the last file.
 

@@ -130,7 +130,7 @@ class Outbox:
             del self._waiting[query]
 
     def _record(self, query: str, folder: Path) -> None:
-        """Keep a delivered group's folder as the query's record, and delete the earlier record."""
+        """Keep a delivered group's folder in the outbox as record; delete the earlier record."""
         earlier = self._delivered.get(query)
         self._delivered[query] = folder
         if earlier is not None:

@@ -26,7 +26,7 @@ SCHEMA = pa.schema([(BATCH, pa.int64()), (FLOOR, pa.timestamp("us", "UTC"))])
 def left_row_columns(
     query: QuerySpec, partner: str, partial: Partial, marks: Mapping[str, int]
 ) -> list[pa.Array]:
-    """Return the columns of :data:`SCHEMA` for joined tuples that are left rows or pairs.
+    """Return the columns of :data:`SCHEMA` for an outer join's left rows or pairs.
 
     Args:
         query: the join of left rows, or of pairs. ``partner``: the partner's stream.

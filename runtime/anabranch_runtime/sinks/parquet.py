@@ -69,7 +69,7 @@ class RowBuffer(ABC):
     """Buffers a task's results of a query in one batch, and writes them page by page."""
 
     def __init__(self, schema: pa.Schema, page: int) -> None:
-        """``page``: maximum bytes of rows that wait to be written."""
+        """``page``: maximum bytes of result rows that wait to be written."""
         self._pending: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._page, self._width = page, _fixed_width(schema)
@@ -77,7 +77,7 @@ class RowBuffer(ABC):
 
     @property
     def room(self) -> int:
-        """Maximum number of rows to pass to :meth:`add` at once, so that they fit the buffer."""
+        """Maximum number of result rows to pass to :meth:`add` at once, to fit into the buffer."""
         if not self._width:
             return _FIRST_ROWS
         return max(1, min(GROUP_ROWS, int(self._page / self._width)))
@@ -108,7 +108,7 @@ class FileWriter(RowBuffer):
     """Writes a file of one task's results of one query in one batch, in an existing folder."""
 
     def __init__(self, path: Path, schema: pa.Schema, page: int) -> None:
-        """Open the file; ``page``: maximum bytes of rows that are buffered for a row group."""
+        """Open the result file; ``page``: maximum bytes of rows buffered for a row group."""
         super().__init__(schema, page)
         # Opened here, since Arrow would spend more time on detecting the file system.
         self._file = pa.OSFile(str(path), "wb")
@@ -116,7 +116,7 @@ class FileWriter(RowBuffer):
 
     @abstractmethod
     def _opened(self, file: pa.OSFile) -> Any:
-        """Return Arrow's writer of the class's format, which writes to ``file``."""
+        """Return an Arrow writer, in the format of this class, that writes to ``file``."""
 
     def close(self) -> None:
         """Write the result rows in the buffer, and finish the file."""
@@ -228,7 +228,7 @@ def _fixed_width(schema: pa.Schema) -> float:
 
 
 def clear_staging(results: Path) -> None:
-    """Remove the staging directories of all attempts."""
+    """Remove the staging directories of result files of all attempts."""
     staging = results / STAGING
     if staging.exists():
         for directory in staging.iterdir():

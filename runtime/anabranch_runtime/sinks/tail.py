@@ -67,7 +67,7 @@ class Tails:
         self._lock = Lock()
 
     def close(self) -> None:
-        """Close the connection to Redis."""
+        """Close the live tail's connection to Redis."""
         self._redis.close()
 
     def feed(

@@ -190,7 +190,7 @@ def _message_keys(rows: pa.RecordBatch, key: Sequence[str]) -> pa.Array | None:
 
 
 def _objects(rows: pa.Table, key: Sequence[str]) -> pa.Array:
-    """Return the keys of messages as JSON objects."""
+    """Return the keys of Kafka messages as JSON objects."""
     if not key:
         return pa.repeat(pa.scalar("{}", pa.large_string()), rows.num_rows)
     return json_table(rows.select(key))

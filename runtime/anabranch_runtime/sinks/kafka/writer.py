@@ -182,7 +182,7 @@ class KafkaWriter:
         """Return the producer's transactional id: per connection, and the same after a restart.
 
         Runs of a query with different connections send different messages. Deliveries that a former
-        run has begun are repeated through its connection, before those of later runs.
+        run has begun are repeated through its connection, before the deliveries of later runs.
         """
         settings, progress, identity = target
         shown = [pair for pair in settings if pair[0] not in (*COMMON, *_SECRET)]

@@ -139,7 +139,7 @@ def _widened(kind: DataType) -> DataType:
 
 
 def _expire(table: Any) -> None:
-    """Remove old snapshots from the table's metadata, which each commit writes completely."""
+    """Remove old snapshots from the Iceberg table's metadata, which each commit rewrites."""
     kept, times = table.properties.get(SNAPSHOTS), [s.timestamp_ms for s in table.snapshots()]
     if kept is None or len(times) < 2 * max(int(kept), 1):
         return

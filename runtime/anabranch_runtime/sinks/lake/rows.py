@@ -45,7 +45,7 @@ def changed(rows: pa.Table) -> pa.Table:
 
 
 def counted(rows: pa.Table) -> pa.Table:
-    """Return distinct rows with their ``COUNT``, inserts minus deletes, where it is not 0."""
+    """Return distinct rows with ``COUNT`` (inserts minus deletes) for the table, if not 0."""
     body = rows.drop_columns([CHANGE])
     is_delete = pc.equal(rows[CHANGE], str(Change.DELETE))
     numbered = pa.table(

@@ -67,7 +67,7 @@ class Receiver:
             raise refusal(status, self._shown, retry, time.time())
 
     def close(self) -> None:
-        """Close the connection to the receiver."""
+        """Close the connection to the webhook's receiver."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -149,7 +149,7 @@ class Receiver:
 
 
 def refusal(status: int, shown: str, retry: str | None, now: float) -> SinkPaused:
-    """Return the error for the status of a receiver's answer.
+    """Return the error for the status with which a webhook's receiver answers.
 
     Args:
         retry: the answer's ``Retry-After``: seconds, or a date. ``now``: seconds since 1970.
