@@ -7,8 +7,8 @@ without the piece, so each piece is read completely or not at all:
 * The feed is *held* at the piece (``Held``): nothing from the piece on is read. Later batches skip
   the feed, except for attempts (trials, ``TRIALS``) to read it again from the held offset on.
 * Or, if the stream's policy is to skip unreadable input, the batch leaves out all of its input from
-  that file, however it was divided, and records this. Of a Redis Stream, it reads the remaining
-  entries and records the number of lost entries.
+  that file, however it was divided, and records this. If entries of a Redis Stream are lost, the
+  batch reads the other entries and records the number of lost ones.
 
 The outcome is committed with the batch. It is written to the journal before any result of the batch
 is published, so that a repeated batch leaves out the same input.

@@ -101,7 +101,7 @@ def from_messages(
     envelope: Envelope | None = None,
 ) -> Iterator[Decoded]:
     """Decode messages of one JSON object each, as :func:`from_json`, to rows with the columns
-    ``columns`` and those of ``beside``, a row per message; invalid rows have the latter too.
+    ``columns`` and the columns of ``beside`` (a row per message), as have invalid rows.
     """
     schema = schema_of(columns)
     if envelope is not None:
@@ -401,12 +401,12 @@ def _from_parts(kind: DataType) -> Callable[[pa.Array], pa.Array]:
 
 
 def from_text(kind: DataType) -> Callable[[pa.Array], pa.Array]:
-    """Return a function that converts strings to values of ``kind``."""
+    """Return a function that converts strings of a source to values of ``kind``."""
     return lambda column: cast(column, _STRING, kind)
 
 
 def from_utf8(kind: DataType) -> Callable[[pa.Array], pa.Array]:
-    """Return a function that converts UTF-8 bytes to values of ``kind``."""
+    """Return a function that converts UTF-8 bytes of a source to values of ``kind``."""
     convert = from_text(kind)
     return lambda column: convert(column.cast(pa.string()))
 

@@ -73,7 +73,7 @@ class Piece:
         source: the file or key that contains the piece. ``unit``, ``first``, ``last``: the range of
             the piece within it (``UnreadPiece``).
         before: the feed's offset within ``source`` at which the piece begins.
-        gone: error because of which the piece can never be read, if planning has found one.
+        gone: error, found by planning, that makes the piece unreadable for ever.
         number: number of the piece, unique in its batch.
         optional: columns that are NULL where the input lacks them.
     """

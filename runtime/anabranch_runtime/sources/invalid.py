@@ -52,7 +52,7 @@ def convert_values(
 
 
 def _unconvertible(column: pa.Array, convert: Convert) -> NDArray[np.bool_]:
-    """Return the mask of bad values in a column that can't be converted as a whole."""
+    """Return the mask of values that don't fit, in an input column that fails as a whole."""
     bad = np.zeros(len(column), np.bool_)
     ranges = [(0, len(column))]
     while ranges:
@@ -85,7 +85,7 @@ def invalid_rows(rows: pa.RecordBatch, arrived: pa.Array) -> pa.RecordBatch:
 def split(
     rows: pa.RecordBatch, bad: NDArray[np.bool_] | None, arrived: Callable[[pa.Array], pa.Array]
 ) -> Decoded:
-    """Split a block of read ``rows`` into valid rows and ``bad`` rows.
+    """Split a block of input ``rows`` into valid rows and ``bad`` (invalid) rows.
 
     ``arrived`` returns the raw input of rows, given an array of their numbers.
     """
@@ -130,7 +130,7 @@ def _objects(rows: pa.StructArray) -> Iterator[str]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """Return the Python values of a column; the text of values that Python can't represent."""
+    """Return an input column's Python values; text for values that Python can't represent."""
     kind = column.type
     if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
         column = pc.cast(column, pa.string())

@@ -56,7 +56,7 @@ class KeyBell:
         return True
 
     def wait(self, seconds: float) -> bool:
-        """Wait up to ``seconds``; return whether a key has changed."""
+        """Wait up to ``seconds`` for a change in Redis; return whether a key has changed."""
         deadline = time.monotonic() + seconds
         while self._armed and self._messages is not None:
             left = deadline - time.monotonic()
@@ -74,11 +74,11 @@ class KeyBell:
         return False
 
     def disarm(self) -> None:
-        """Forget changes until the next :meth:`arm`."""
+        """Ignore changes of keys in Redis until the next :meth:`arm`."""
         self._armed = False
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to Redis."""
         self._armed = False
         for one in (self._messages, self._reader):
             if one is not None:

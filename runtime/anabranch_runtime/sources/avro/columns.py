@@ -87,7 +87,7 @@ class _SlotColumns:
     unfit: Bools
 
     def column(self, target: AvroTarget, rows: Ints) -> pa.Array:
-        """Return the values of a target as a column; ``rows``: row of each value."""
+        """Return the values of an Avro target as a column; ``rows``: row of each value."""
         kind = arrow_type(target.kind)
         if target.slot < 0:
             return _constant(target, len(rows))

@@ -35,8 +35,8 @@ def from_avro(
     beside: pa.RecordBatch,
     options: Mapping[str, str],
 ) -> Iterator[Decoded]:
-    """Decode Avro messages to rows with the columns ``columns`` and those of ``beside``, which has
-    a row per message; valid rows are in the order of the messages.
+    """Decode Avro messages to rows with the columns ``columns`` and the columns of ``beside``,
+    which has a row per message; valid rows are in the order of the messages.
 
     Args:
         values: messages; None: a row whose columns are NULL.

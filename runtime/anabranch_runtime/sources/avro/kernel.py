@@ -46,13 +46,13 @@ def read_messages(
     data: Any, begins: Any, ends: Any, program: Any, kids: Any, base: Any, values: Any, sizes: Any,
     present: Any, used: Any, bad: Any, write: bool,
 ) -> None:  # fmt: skip
-    """Read all messages into slots.
+    """Read all Avro messages into slots.
 
     Args:
         data: bytes of the messages and of the symbols of enums.
         begins, ends: start and end of each message in ``data``.
         program, kids: the types (the first: of a message), and the numbers of their parts' types.
-        base: first place of each slot in ``values`` (numbers, places of bytes, or lengths of
+        base: first position of each slot in ``values`` (numbers, positions of bytes, or lengths of
             arrays), ``sizes`` (numbers of bytes) and ``present``.
         used: number of values in each slot, increased.
         bad: set to True for bad messages; messages for which it is True are not read.

@@ -303,7 +303,7 @@ def _fits(type: AvroType, kind: DataType) -> bool:
 
 
 def form_of(type: AvroType, kind: DataType) -> str:
-    """Return a leaf's form: how its values are converted for the column.
+    """Return how values of an Avro leaf type are converted for the column (``form``).
 
     >>> form_of(AvroType("long", logical="timestamp-millis"), DataType(TypeKind.TIMESTAMP))
     'timestamp-millis'

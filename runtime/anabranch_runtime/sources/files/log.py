@@ -87,7 +87,7 @@ def read_lines(path: Path) -> list[bytes]:
 
 
 def append_lines(path: Path, lines: Sequence[str]) -> None:
-    """Append lines to a log durably."""
+    """Append lines to a log of found files, durably."""
     if not lines:
         return
     with path.open("a") as file:

@@ -134,7 +134,7 @@ class _OpenParquet:
         return self.begins[group] <= self.position <= first
 
     def rows(self, path: Any, first: int, last: int | None) -> Iterator[pa.RecordBatch]:
-        """Yield rows ``[first, last)``; ``path`` is named in errors."""
+        """Yield rows ``[first, last)`` of the Parquet file; ``path`` is named in errors."""
         last = self.begins[-1] if last is None else last
         while self.position < last:
             batch, self.rest = self.rest or next(self.batches, None), None

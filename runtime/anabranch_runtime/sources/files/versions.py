@@ -71,7 +71,7 @@ class VersionFeed(CommonFeed):
 
     @property
     def on_loss(self) -> OnLoss:
-        """The policy for a version that can't be read: to wait until it can."""
+        """Policy for a version of the query that can't be read: to wait until it can."""
         return OnLoss.STOP
 
     def look(self, offset: Any) -> None:

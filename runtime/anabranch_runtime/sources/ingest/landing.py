@@ -74,7 +74,7 @@ class Landed:
 
     Attributes:
         batch: its number in the ingest query.
-        offsets: its end offsets, as text of Spark's offset log.
+        offsets: the batch's end offsets, as text of Spark's offset log.
         files: name, number of rows and bytes of each file.
         logs: lengths and checksums of Spark's logs of the source then (``recovery.logs``).
         files_seen: times at which its files appeared; None for a source without files.

@@ -89,7 +89,7 @@ class _Source(IngestSource):
         return self._source_error(reason(error))
 
     def _read(self) -> None:
-        """Run the ingest query until the thread is to end.
+        """Run the source's ingest query until the thread is to end.
 
         Raises:
             Exception: the query has failed.
@@ -297,7 +297,7 @@ class Ingest:
         return {s.record.name: s.status for s in self._sources.values()}
 
     def check(self) -> None:
-        """Raise the error of a source that has failed for good, if there is one."""
+        """Raise the error of a source that fails at present, if there is one."""
         for source in self._sources.values():
             if source.error is not None:
                 raise source.error
@@ -311,7 +311,7 @@ class Ingest:
                 source.drain()
 
     def close(self) -> None:
-        """End all ingest queries."""
+        """End the ingest queries of all sources."""
         for source in self._sources.values():
             source.leave()
         for source in self._sources.values():

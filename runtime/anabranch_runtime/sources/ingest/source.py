@@ -81,7 +81,7 @@ class IngestSource:
         raise NotImplementedError
 
     def _judged(self, error: Exception) -> StructuredError | None:
-        """Return the error to report for a failure of :meth:`_read`; None ends the thread."""
+        """Return the error to report for a failure to read the source; None ends the thread."""
         return self._source_error(str(error) or repr(error))
 
     def _status(self, state: SourceState, error: str | None = None) -> SourceStatus:

@@ -79,7 +79,7 @@ class PartitionLook:
 def settle(
     place: str, look: PartitionLook, position: PartitionPosition | None, on_loss: OnLoss
 ) -> PartitionPosition:
-    """Return the position in a partition from which to continue.
+    """Return the position in a Kafka partition from which reading continues.
 
     If ``position`` is None, the partition was added after reading had begun. It is read from offset
     0 (as if its topic were created again), so messages deleted before the first look are lost.

@@ -192,7 +192,7 @@ def messages_lost(place: str, count: int) -> EntriesLost:
 
 
 def topic_replaced(place: str) -> SourceError:
-    """Return the error for a topic that was deleted and created again."""
+    """Return the error for a Kafka topic that was deleted and created again."""
     return SourceError(
         "topic-replaced",
         "the topic was deleted and created again",

@@ -5,8 +5,8 @@ number, which appear at once and never change; each lists files that it added an
 lines (Delta's transaction log protocol). A commit that only rearranges rows marks its files so.
 
 With a change data feed, the rows that a commit changed are in separate files. Without it, all rows
-of removed files count as deleted, and all rows of added files as inserted; most are the same rows,
-and cancel.
+of removed files count as deleted, and all rows of added files as inserted; most of them are the
+same rows, and cancel each other out.
 """
 
 from __future__ import annotations
@@ -310,7 +310,7 @@ class DeltaTable(LakeTable):
         self.check_columns(names)
 
     def _mark(self, number: int) -> int | None:
-        """Return the checksum of a commit; None if the log no longer has it."""
+        """Return the checksum of a Delta commit; None if the table's log no longer has it."""
         try:
             return zlib.crc32(self._log(number).read_bytes())
         except FileNotFoundError:

@@ -56,7 +56,7 @@ class Versions(Protocol):
 
     @property
     def rest(self) -> float:
-        """Least seconds between two searches for new versions."""
+        """Least seconds between two searches for new versions of the table."""
 
     def place(self, path: str) -> str:
         """Return the full path of one of the table's files."""
@@ -222,7 +222,7 @@ class TableFeed(CommonFeed):
         return self._log
 
     def _discover(self) -> SourceError | None:
-        """Add new versions to the log; return the error, if any, that prevents finding more."""
+        """Add new versions of the table to the log; return the error that ends this, if any."""
         log, began = self._loaded(), time.monotonic()
         if began < self._next:
             return self._error

@@ -73,7 +73,7 @@ class LakeTable:
         """Refuse a commit that removes rows from a stream whose rows only insert.
 
         Raises:
-            SourceError: the stream's options do not pass over such commits.
+            SourceError: the stream's options do not allow such commits to be skipped.
         """
         if not rewrites and self.options.on_delete is OnLoss.SKIP:
             return

@@ -83,7 +83,7 @@ class BackPressure:
 def observe(
     pressure: BackPressure, rows: int, seconds: float, target: float | None, full: float = 0.0
 ) -> BackPressure:
-    """Return the pressure after a batch.
+    """Return the back-pressure (the next batch's row limit) after a batch.
 
     Args:
         pressure: the pressure before the batch.

@@ -46,7 +46,7 @@ class RateLimiter:
 
     @property
     def limit(self) -> int | None:
-        """Maximum number of rows of the next batch; None if there is no limit."""
+        """Maximum number of input rows of the next batch; None if there is no limit."""
         return self._pressure.limit if self._holds else None
 
     @property

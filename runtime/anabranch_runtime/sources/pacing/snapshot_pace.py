@@ -5,16 +5,17 @@ So a batch with many rows of a snapshot should take ``SLOWDOWN`` times as long a
 Both times are measured: while a snapshot is read, every ``PROBE``-th batch has few rows of it. Few
 rather than none, so that its time includes the fixed cost of opening files. If this cost were
 attributed to the rows, each row would seem dearer the fewer are read, and ever fewer would be read.
-A line fitted to all batches (``back_pressure``) is no substitute: live batches of some dozen rows
-do not reveal the fixed cost, as their sizes follow from their durations.
+A line fitted to all batches (``back_pressure``) would not do: live batches of some dozen rows do
+not reveal the fixed cost, since their sizes follow from their durations.
 
-The fixed time is the median of the last batches with few rows. The seconds per row are the median
-over the last batches with many, weighted by their rows, of the time beyond it, so a single batch
-that merges or other programs delay has no effect. The first batches of a snapshot have few rows, as
-their cost is unknown; then the limit grows by at most ``GROWTH`` from batch to batch.
+The fixed time is the median of the last batches with few rows. The seconds per row are the time
+beyond it per row: the median over the last batches with many rows, weighted by their rows, so that
+a single batch delayed by merges or other programs has no effect. The first batches of a snapshot
+have few rows, as their cost is unknown; then the limit grows by at most ``GROWTH`` from batch to
+batch.
 
 ``1 - 1 / SLOWDOWN`` of the time of batches with many rows is spent on these rows. The limit on all
-rows of a batch (``back_pressure``) holds as well. Pure.
+rows of a batch (``back_pressure``) holds as well. All functions are pure.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def observed(pace: SnapshotPace, rows: int, seconds: float) -> SnapshotPace:
         few, pause = (*pace.few, seconds)[-FEWS:], 0 if rows else pace.pause + 1
         if pause < FEWS:
             return replace(pace, few=few, since=0, pause=pause)
-        # The next rows are those of another snapshot.
+        # The next rows are another snapshot's.
         return SnapshotPace(few=few, pause=pause)
     many = (*pace.many, (rows, seconds))[-MANIES:]
     fixed = median_low(pace.few)

@@ -106,7 +106,7 @@ class Slot:
 
 
 def read_slot(cursor: Any, name: str) -> Slot | None:
-    """Return a replication slot of the database; None: there is none.
+    """Return the PostgreSQL replication slot ``name``; None: there is none.
 
     Raises:
         SourceError: the slot is not for changes of this database's tables.

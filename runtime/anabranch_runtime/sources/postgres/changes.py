@@ -196,7 +196,7 @@ def _same(buffer: Any, a: int, b: int, size: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def _parse(buffer: Any, starts: Any, key: Any, needed: Any) -> Any:
-    """Find the rows of replicated changes.
+    """Find the rows in PostgreSQL's messages about changes.
 
     Args:
         buffer: the messages (insert, update or delete), one after the other.

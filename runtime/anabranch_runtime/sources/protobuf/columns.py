@@ -139,7 +139,7 @@ class _ReadSlots:
         return found
 
     def _natural(self, target: ProtoTarget, present: Bools | None) -> pa.Array:
-        """Return a leaf's values as an array of their own type."""
+        """Return the values of a Protobuf leaf field as an array of their own type."""
         here = self.here(target.slot)
         values, absent = self.values[here], None if present is None else ~present
         if target.form == "integer":
@@ -199,7 +199,7 @@ class _ReadSlots:
 
 
 def _names(enum: ProtoEnum, values: Ints, absent: Bools | None) -> pa.Array:
-    """Return the names of an enum's numbers; numbers without a name become their digits."""
+    """Return the names of a Protobuf enum's numbers; a number without name becomes its digits."""
     names = {number: name for name, number in reversed(enum.values)}
     known = np.array(sorted(names), np.int64)
     places = np.minimum(np.searchsorted(known, values), len(known) - 1)

@@ -1,4 +1,6 @@
-"""Decoder of Protobuf messages: plain ones, or with the id of their schema in a registry as prefix.
+"""Decoder of Protobuf messages: plain ones, or with the id of their schema in a registry first.
+After the id come the indexes of the message's type: how many, then each index, zigzag-encoded; the
+number 0 alone stands for the first type.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ def from_protobuf(
     beside: pa.RecordBatch,
     options: Mapping[str, str],
 ) -> Iterator[Decoded]:
-    """Decode Protobuf messages to rows with the columns ``columns`` and those of ``beside``, which
-    has a row per message; valid rows are in the order of the messages.
+    """Decode Protobuf messages to rows with the columns ``columns`` and the columns of ``beside``,
+    which has a row per message; valid rows are in the order of the messages.
 
     Args:
         values: messages; None: a row whose columns are NULL.

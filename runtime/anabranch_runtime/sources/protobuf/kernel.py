@@ -286,7 +286,7 @@ def read_messages(
             row = _found(fields, nodes[node, FIRST], nodes[node, COUNT], number, near[depth])
             if row < 0 or not is_of(fields, row, wire):
                 if row >= 0 and wire == 2 and fields[row, WIRE] == 3 and fields[row, LIST] >= 0:
-                    # In this encoding, Google's parser refuses repeated groups and skips others.
+                    # Google's parser refuses repeated groups in this form, and skips other groups.
                     at = -1
                     break
                 at = skip(data, at, stop, number, wire, depth, open)
@@ -442,7 +442,7 @@ def read_messages(
 
 @njit(cache=True, nogil=True)
 def index_sizes(data: Any, begins: Any, ends: Any, sizes: Any) -> None:
-    """Write the number of bytes of the path of type indexes before each message; -1: malformed."""
+    """Write the number of bytes of the path of type indexes that begins each message, or -1."""
     for i in range(len(begins)):
         count, at = _short(data, begins[i], ends[i])
         if at >= 0:

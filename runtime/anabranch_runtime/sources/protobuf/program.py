@@ -84,7 +84,7 @@ class ProtoProgram:
     """A resolved message type: arguments of the kernel, and the targets of the columns.
 
     Attributes:
-        nodes, fields: rows of messages and of fields. ``numbers``: those of closed enums.
+        nodes, fields: rows of messages and of fields. ``numbers``: numbers of closed enums.
         of: domain of each slot. ``weights``: number of slots of each domain.
         defaults: per slot, value and size in a new row; positions of bytes are relative to
             ``content``. ``shown``: whether it is present. ``texts``: whether it has bytes.
@@ -148,7 +148,7 @@ class _MessageCompiler:
         )
 
     def domain(self) -> int:
-        """Add a domain (of slots with as many values), and return its number."""
+        """Add a domain (of slots with equally many values) to the program; return its number."""
         self.domains += 1
         return self.domains - 1
 

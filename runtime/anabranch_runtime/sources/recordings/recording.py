@@ -59,7 +59,7 @@ class Recording:
         return -(-self.rows // self.rows_per_batch)
 
     def slice_of(self, batch: int) -> tuple[int, int]:
-        """Return the first row of ``batch`` and the row after its last row."""
+        """Return the first row of ``batch`` in the recording, and the row after its last one."""
         first = min(batch * self.rows_per_batch, self.rows)
         return first, min(first + self.rows_per_batch, self.rows)
 

@@ -51,8 +51,8 @@ class EncodedMessages:
     def rows(
         self, columns: Columns, beside: pa.RecordBatch, read: Iterable[tuple[Ints, ReadColumns]]
     ) -> Iterator[Decoded]:
-        """Yield rows in the order of their messages, with the columns ``columns`` and those of
-        ``beside``, which has a row per message.
+        """Yield rows in the order of their messages, with the columns ``columns`` and the columns
+        of ``beside``, which has a row per message.
 
         Args:
             read: numbers of messages, and their columns; other messages are invalid, and NULL

@@ -13,7 +13,7 @@ from anabranch_runtime.columns.arrays import Bools, Ints
 
 
 def bytes_column(data: NDArray[np.uint8], places: Ints, sizes: Ints, present: Bools) -> pa.Array:
-    """Return the binary values at ``places``; absent values have the size 0."""
+    """Return the binary values of messages at ``places``; absent values have the size 0."""
     limits = np.zeros(len(places) + 1, np.int32)
     found = np.empty(int(sizes.sum()), np.uint8)
     _gather(data, places, sizes, limits, found)
