@@ -78,7 +78,7 @@ def take_orders(office: PostOffice, context: BatchContext) -> None:
 
 
 def lately() -> bool:
-    """Whether a merge has run in this process since the last call of this function."""
+    """Whether a worker's merge has run in this process since the last call."""
     found = _LATELY.is_set() or bool(_UNDER_WAY)
     _LATELY.clear()
     return found

@@ -188,8 +188,9 @@ def with_spare_slots(master: str) -> tuple[str, int | None]:
     """Return a local master URL with two slots more than batches use, and the batches' number.
 
     A batch's barrier stage needs all its slots at the same moment, so tasks of other jobs would
-    delay it, or block it for ever if they follow each other. So sinks that Spark writes share one
-    spare slot, and ingest queries the other. A cluster's master is returned unchanged, with None.
+    delay it, or block it for ever if they run one after the other. So all sinks that Spark writes
+    share one spare slot, all ingest queries the other. A cluster's master is returned unchanged,
+    with None.
 
     >>> with_spare_slots("local[2]"), with_spare_slots("spark://host:7077")
     (('local[4]', 2), ('spark://host:7077', None))
