@@ -40,7 +40,7 @@ _ABSENT = object()
 
 
 def difference(before: Any, after: Any, inside: Collection[type]) -> StateChange:
-    """Return the change from ``before`` to ``after``: dataclasses of one type, or mappings.
+    """Return the change from a state ``before`` to ``after``: dataclasses of one type, or mappings.
 
     Args:
         inside: dataclasses that are compared field by field; a changed value of any other dataclass

@@ -1,11 +1,11 @@
 """Choice of the stores that a probe reads for each batch of the past. Pure functions.
 
 A plan may create a store while older stores have earlier rows of the same relation or materialized
-join (MIR); these are its *generations*. A store's *intervals* are the batches of which it has all
-rows (except expired ones). A probe over batches ``[low, now]`` is *tiled*: for every batch it reads
-one store: the preferred one if that covers the batch, otherwise an older generation. Batches of an
-MIR that no generation covers are *gaps*. There the join's inputs are probed one by one, and only
-combinations whose last-arriving member is in a gap are kept (``semantics.md``, coverage rule).
+join (MIR); these are its *generations*. A store's *intervals* are the batches whose rows it has
+completely (except expired rows). A probe over batches ``[low, now]`` is *tiled*: for every batch it
+reads one store: the preferred one if that covers the batch, otherwise an older generation. Batches
+of an MIR that no generation covers are *gaps*. There the join's inputs are probed one by one, and
+only combinations whose last-arriving member is in a gap are kept (``semantics.md``, coverage rule).
 
 ``semantics.md`` speaks of epochs, this module of batches: every batch belongs to one epoch, so a
 combination belongs to an epoch if its last member arrived in one of the epoch's batches.

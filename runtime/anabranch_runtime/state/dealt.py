@@ -51,7 +51,7 @@ class DealtRows:
 
     Attributes:
         hashes: hashes of the values, ascending.
-        partitions: shape (values, partitions): whether the partition may hold rows of the value.
+        partitions: shape (values, partitions): whether the partition may have rows of the value.
         targets: one row per value: target partitions of new rows, padded.
         counts: number of valid entries in each row of ``targets``.
     """

@@ -73,7 +73,7 @@ class OwedBatches:
 
     @property
     def queries(self) -> frozenset[QueryId]:
-        """Queries whose results of these batches are still to be computed."""
+        """Queries whose results of these batches are still owed."""
         return frozenset(goal.query for goal in self.goals)
 
 

@@ -115,8 +115,9 @@ class StreamState:
             newest entry is kept.
         active_at: clock reading (``State.clock``) in the last batch with tuples of the stream.
         floor: lower bound of the watermark, raised while the stream was idle.
-        latest_since: first batch from which the stream has kept the latest per key and been read by
-            queries without interruption; None if it does not keep the latest, or no query reads it.
+        latest_since: first batch since which, without interruption, the stream has kept the latest
+            per key and been read by queries; None if it does not keep the latest, or no query reads
+            it.
         ahead: number of future tuples (``event_time.newest_allowed``).
         began: first batch with a tuple of the stream; None: no such batch, or unknown.
         admitted: (batch, valid tuples before it that were neither late nor future) at epoch starts,
@@ -159,7 +160,7 @@ class StreamState:
         return own if self.floor is None else max(own, self.floor)
 
     def max_tau_before(self, batch: int) -> int | None:
-        """Return an upper bound of the event times that arrived before ``batch``."""
+        """Return an upper bound of the stream's event times that arrived before ``batch``."""
         for start, greatest in self.history:
             if start >= batch:
                 return greatest

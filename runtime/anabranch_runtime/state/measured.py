@@ -119,7 +119,7 @@ class Measurements:
     def in_epoch(
         self, epochs: Collection[str], newest: Mapping[str, int | None], stores: Collection[str]
     ) -> Measurements:
-        """Carry the measurements into a new epoch.
+        """Return the measurements as they are at the start of a new epoch.
 
         Args:
             epochs: epochs whose counts are kept. ``newest``: stream -> greatest event time.

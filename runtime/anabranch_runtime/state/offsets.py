@@ -24,7 +24,7 @@ class Offsets:
 
     @property
     def feeds(self) -> dict[str, Any]:
-        """The offset of the planned source of all feeds (``sources.feeds``)."""
+        """Offset of the planned source of all feeds (``sources.feeds``), for the batch's end."""
         found: dict[str, Any] = self.sources.get("feeds", {})
         return found
 

@@ -48,7 +48,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Placement: a map from partitions to hosts.
+    """A map from store partitions to hosts.
 
     Attributes:
         hosts: names of the hosts, sorted.

@@ -61,7 +61,7 @@ class SegmentRows:
 
     @property
     def rows(self) -> int:
-        """Number of rows in the range."""
+        """Number of rows in the range of the segment."""
         return self.last - self.first
 
 
@@ -115,7 +115,7 @@ class Slice:
 
     @property
     def rows(self) -> int:
-        """Number of the start member's rows in the slice."""
+        """Number of the start member's rows in the backfill's slice."""
         return sum(s.rows for s in self.sources)
 
 

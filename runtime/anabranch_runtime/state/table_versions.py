@@ -62,7 +62,7 @@ class TableVersions:
         return self.first, self.until
 
     def is_outdated(self, first: int, last: int) -> bool:
-        """Whether no tuple looks up rows of the batches ``first`` to ``last`` any more."""
+        """Whether no tuple looks up the table's rows of batches ``first`` to ``last`` any more."""
         dropped = self.until is not None and first >= self.until and last < self.since
         return last < self.first or dropped
 

@@ -35,9 +35,8 @@ MOST, WORTH, STAYS = 64, 0.002, 0.001
 #: affects the next epoch's plan and dominates plans from the third epoch on.
 HALF_LIFE = 8
 _FADED = 0.5 ** (1 / HALF_LIFE)
-#: Rows of ``KeyValues.figures``: number of tuples with the value, among all and among recent ones;
-#: number of recent tuples of the relation since the value was found; maximum error of the first
-#: two.
+#: Rows of ``KeyValues.figures``: number of tuples with the value, of all and of recent tuples;
+#: number of recent tuples of the relation since the value was found; error of the first two.
 COUNT, RECENT, SPAN, UNDER, UNDER_RECENT = range(5)
 _FADING = np.array([[1.0], [_FADED], [_FADED], [1.0], [_FADED]])
 #: A value replaces the rarest kept value only if it is more frequent by this factor.
