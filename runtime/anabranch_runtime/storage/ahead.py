@@ -82,7 +82,7 @@ class Prefetcher:
 
 
 def give_way() -> None:
-    """Give the calling thread the lowest priority; on Linux, priorities are per thread."""
+    """Give the calling background thread the lowest priority; on Linux, it is per thread."""
     try:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
     except (OSError, AttributeError):

@@ -61,7 +61,7 @@ def _says_errno(error: BaseException | None, numbers: Sequence[int]) -> bool:
 
 
 def _existing(folder: Path) -> Path:
-    """Return ``folder``, or its nearest ancestor that exists."""
+    """Return ``folder``, or its nearest ancestor that exists on the disk."""
     while not folder.exists():
         folder = folder.parent
     return folder

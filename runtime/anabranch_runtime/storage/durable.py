@@ -9,7 +9,7 @@ files are fetched. So the directory is never ahead of the object store, and a st
 contents equal (``adopt``). A document in the object store is replaced only if this process has read
 or written its present version: if two drivers continue from the same manifest, only one commits.
 
-Tasks and merges also look up a state directory's storage by its path, once per process.
+Tasks and merges, too, get the storage of a state directory by its path, once per process.
 """
 
 from __future__ import annotations
@@ -548,7 +548,7 @@ class Mirrored(Durable):
                 return
 
     def _settle(self) -> None:
-        """Wait for background deletions, to keep them in order with other writes."""
+        """Wait for background deletions of objects, to keep them in order with other writes."""
         if self._deleting is not None:
             self._deleting.result()
             self._deleting = None

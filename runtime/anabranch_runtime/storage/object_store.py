@@ -330,7 +330,7 @@ def _bad(uri: str, why: str) -> PipelineError:
 
 @contextlib.contextmanager
 def _errors() -> Iterator[None]:
-    """Convert the library's errors to ``OSError`` and subclasses."""
+    """Convert the object store library's errors to ``OSError`` and subclasses."""
     try:
         yield
     except BaseError as error:

@@ -35,7 +35,7 @@ class Table(Protocol):
     """A table with named columns: a segment's reader, or this batch's arrivals."""
 
     def place(self, name: str) -> ColumnPlace:
-        """Return the addresses of the buffers of the column ``name``."""
+        """Return the addresses of the buffers of the table's column ``name``."""
 
 
 class Tables:
@@ -83,7 +83,7 @@ class GrowingTables(Tables):
         return len(self._all)
 
     def add(self, table: Table) -> int:
-        """Append a table, and return its number."""
+        """Append a table to the list, and return its number."""
         self._all.append(table)
         return len(self._all) - 1
 

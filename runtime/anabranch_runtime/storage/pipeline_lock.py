@@ -105,7 +105,7 @@ def identify(root: Path, control: Control, *, fresh: bool) -> str:
 
 
 def lost(control: Control) -> StateError:
-    """Return the error for a Redis that has lost the pipeline's data."""
+    """Return the error for a Redis that has lost the data of the state's pipeline."""
     return StateError(
         "redis-lost",
         f"{control.where} has lost its data of this pipeline (streams, queries, rulesets)",

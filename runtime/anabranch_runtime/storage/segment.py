@@ -99,7 +99,7 @@ class Segment:
 
     @property
     def bytes(self) -> int:
-        """Size on disk in bytes, including indexes."""
+        """Size of the segment on disk in bytes, including indexes."""
         total = self.data[1]
         for _, _, blobs in self.indexes:
             for blob in blobs:
@@ -394,7 +394,7 @@ class SegmentReader:
         return found
 
     def place(self, name: str) -> ColumnPlace:
-        """Return the memory addresses of the buffers of the column ``name``."""
+        """Return the memory addresses of the buffers of the segment's column ``name``."""
         found = self._places.get(name)
         if found is None:
             made = self.derived.get(name)
