@@ -1,4 +1,4 @@
-"""Maintained tables: rows of a query's post-join part, updated by weighted joined rows.
+"""Maintained tables: rows of a query's post-join part, updated by joined rows with weights.
 
 ``words`` encodes values as 64-bit words, equal and ordered as in Spark; ``slots`` numbers distinct
 tuples, ``ordered`` keeps multisets in order, ``sums`` adds exactly. By them ``aggregates`` keeps a

@@ -31,7 +31,7 @@ class Accumulator(Protocol):
 
     @property
     def once(self) -> int | None:
-        """Index of the collection with the DISTINCT values to count; None: all values count."""
+        """Index of the collection of DISTINCT values that count in the group; None: all rows do."""
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
         """Add weighted ``rows`` to the words from ``at`` on; ``index``: their rows in ``state``."""
@@ -210,7 +210,7 @@ class Least:
 
 
 def masked(column: pa.Array, valid: np.typing.NDArray[np.bool_]) -> pa.Array:
-    """Return ``column`` with NULL where it is not ``valid``."""
+    """Return a column of groups' values, with NULL where it is not ``valid``."""
     if valid.all():
         return column
     return column.take(pa.array(np.arange(len(column)), mask=~valid))

@@ -102,7 +102,7 @@ class GroupAggregates:
             part.add(state, at, index, rows, once[part.once])
 
     def undo(self) -> None:
-        """Undo the last :meth:`add` in the collections of values."""
+        """Undo the last :meth:`add` of rows to groups, in the collections of values."""
         for collection in self.collections:
             collection.undo()
 
@@ -210,7 +210,7 @@ class GroupAggregates:
 
     @property
     def bytes(self) -> int:
-        """Return the size of the collections in memory."""
+        """Size in memory of the groups' collections of values, in bytes."""
         return sum(c.values.bytes for c in self.collections)
 
     # --- parts -----------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ class GroupAggregates:
         return number
 
     def _of_column(self, name: str) -> int:
-        """Return the index of the collection of a column's values."""
+        """Return the index of the collection that has a column's values by group."""
         return self._collection((name,), (TupleField(self._kinds[name], nullable=False),), name)
 
     def _value(self, aggregate: ViewAggregate) -> Value:

@@ -51,7 +51,7 @@ class Collection:
         return crossed
 
     def undo(self) -> None:
-        """Undo the last :meth:`add`, unless it has been settled."""
+        """Undo the last :meth:`add` of values to groups, unless it has been settled."""
         if self._last is not None:
             slots, tuples, weights = self._last
             self.values.add(slots, tuples, -weights)

@@ -72,7 +72,7 @@ class Inputs:
         return found
 
     def floats(self, name: str) -> Floats:
-        """Return the column ``name`` as doubles; values at NULLs are undefined."""
+        """Return the input column ``name`` as doubles; values at NULLs are undefined."""
         found = self._floats.get(name)
         if found is None:
             column, kind = self.column(name), self.kinds[name].kind
@@ -88,14 +88,14 @@ class Inputs:
         return found
 
     def integers(self, name: str) -> Ints:
-        """Return the column ``name`` as 64-bit integers."""
+        """Return the input column ``name`` as 64-bit integers."""
         found = self._integers.get(name)
         if found is None:
             found = self._integers[name] = read_only(integers_of(self.column(name)))
         return found
 
     def halves(self, name: str) -> tuple[Ints, Ints]:
-        """Return the low and high halves of a decimal column's unscaled values."""
+        """Return the low and high words of the unscaled values of a decimal input column."""
         pairs = halves(self.column(name))
         return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
 

@@ -26,7 +26,7 @@ NONE = -1
 
 @njit(cache=True, nogil=True)
 def _last_word(place: int, size: int) -> int:
-    """Return the last 8 bytes of a text (``size`` bytes at ``place``) as a word, or all."""
+    """Return the last 8 bytes of a text, or all if fewer, as a word; ``place``: its address."""
     if size >= 8:
         return load64_anywhere(place + size - 8, 0)
     word = np.uint64(0)

@@ -279,7 +279,7 @@ class SessionGroups(Groups):
 
     @property
     def bytes(self) -> int:
-        """Return the approximate bytes of the sessions in memory."""
+        """Approximate bytes of the groups and session rows in memory."""
         return super().bytes + self._groups.bytes + self._rows.bytes + self._sessions.bytes
 
 

@@ -166,7 +166,7 @@ class TupleField:
 
     @property
     def width(self) -> int:
-        """Number of words, including the word for NULL."""
+        """Number of words that the value takes in a tuple, including the word for NULL."""
         return int(self.nullable) + 1 + int(self.wide)
 
 
@@ -290,13 +290,13 @@ def column_of(field: TupleField, words: Ints, valid: Bools | None, pool: Texts) 
 def plain_column(
     values: np.typing.NDArray[Any], valid: Bools | None, target: pa.DataType
 ) -> pa.Array:
-    """Return ``values`` as a column of the type ``target``, which has the same width."""
+    """Return decoded ``values`` as a column of type ``target``, which has the same width."""
     buffers = [_bits(valid), pa.py_buffer(np.ascontiguousarray(values))]
     return pa.Array.from_buffers(target, len(values), buffers)
 
 
 def decimal_column(low: Ints, high: Ints, valid: Bools | None, target: pa.DataType) -> pa.Array:
-    """Return a decimal column from the halves of its unscaled values."""
+    """Return a decimal column from the low and high words of its unscaled values."""
     both = np.empty((len(low), 2), np.int64)
     both[:, 0] = low
     both[:, 1] = high

@@ -183,7 +183,7 @@ class AsOfJoin:
         return np.where(ranks > 0, self._right.rows.at(slots, np.maximum(ranks - 1, 0)), NONE)
 
     def _nearest(self, slots: Ints, words: Ints) -> Ints:
-        """Return per left row 1 and the words of its nearest right row, or 0 first: it has none."""
+        """Return per left row 1 and its nearest right row's words; 0 first if there is none."""
         rows = self._right.rows
         ranks = rows.ranks(slots, words[:, 0], inclusive=self._inclusive)
         nodes = self._before(slots, ranks) if self._backward else rows.at(slots, ranks)
@@ -229,7 +229,7 @@ class AsOfJoin:
 
     @classmethod
     def load(cls, outer: OuterJoin, dumped: Sequence[pa.RecordBatch]) -> AsOfJoin:
-        """Restore the ASOF join from a dump."""
+        """Restore the ASOF join's left and right rows from a dump."""
         made = cls(outer)
         made._restore(dumped)
         return made
@@ -242,5 +242,5 @@ class AsOfJoin:
 
     @property
     def bytes(self) -> int:
-        """Return the approximate bytes of the join in memory."""
+        """Approximate bytes in memory of the join's left and right rows."""
         return sum(one.bytes for one in (self.pool, self._keys, self._left.rows, self._right.rows))

@@ -307,7 +307,7 @@ class LookUps:
 
     @classmethod
     def load(cls, outer: OuterJoin, dumped: Sequence[pa.RecordBatch]) -> LookUps:
-        """Restore the look-ups from a dump."""
+        """Restore left rows and pairs of the look-ups from a dump."""
         made = cls(outer)
         own = len(made._tables)
         made._restore(dumped[:own])
@@ -325,6 +325,6 @@ class LookUps:
 
     @property
     def bytes(self) -> int:
-        """Return the approximate bytes of the look-ups in memory."""
+        """Approximate bytes in memory of the left rows and pairs."""
         right = 0 if self._right is None else self._right.bytes
         return right + self.pool.bytes + sum(own.bytes for own in self._tables)

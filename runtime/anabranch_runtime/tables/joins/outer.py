@@ -11,7 +11,7 @@ computes such a row (after load shedding), another batch may find its pairs. The
 the floor (``sinks.outer_rows``), which is equal for the row and its pairs.
 
 Left rows of different batches are in different groups, since load shedding may have withheld the
-pairs of one batch but not those of another (``views.undecided``).
+pairs of only one of them (``views.undecided``).
 """
 
 from __future__ import annotations
