@@ -78,7 +78,7 @@ class Axis:
         self._points: tuple[Ints, Ints] = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._pointed: Ints = np.zeros(0, np.int64)
         self._ranges: list[tuple[Ints, Ints, Ints]] = []
-        #: Per code, the bits of the predicates that hold; computed only where ``_known``.
+        #: Per code, the bits of the predicates that hold for it; computed only where ``_known``.
         self._bits: U64 = np.zeros((0, 1), np.uint64)
         self._known: Bools = np.zeros(0, np.bool_)
 
@@ -204,6 +204,6 @@ def words_for(predicates: int) -> int:
 
 
 def packed(bits: Bools) -> U64:
-    """Pack ``bits`` (shape (rows, multiple of 64)) into 64-bit words, the first bit lowest."""
+    """Pack predicates' ``bits`` (rows, multiple of 64) into 64-bit words, the first bit lowest."""
     found: U64 = np.packbits(bits, axis=1, bitorder="little").view(np.uint64)
     return found

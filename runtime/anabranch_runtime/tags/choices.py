@@ -37,7 +37,7 @@ class TranslatedView:
 
     @property
     def addresses(self) -> tuple[int, int]:
-        """The memory addresses of ``numbers`` and ``bits``."""
+        """The memory addresses of ``numbers`` and ``bits``, for kernels that test tags."""
         return self.numbers.ctypes.data, self.bits.ctypes.data
 
 

@@ -35,11 +35,11 @@ class TaggedTable(Protocol):
 
     @property
     def derived(self) -> dict[str, DerivedColumn]:
-        """Columns computed from the table's rows, by name."""
+        """Columns computed from the tagged table's rows, by name."""
 
     @property
     def rows(self) -> int:
-        """Number of the table's rows."""
+        """Number of rows of the tagged table."""
 
     def column(self, name: str) -> pa.Array:
         """Return the column ``name`` of the table with tagged rows."""

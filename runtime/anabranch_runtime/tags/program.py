@@ -1,4 +1,4 @@
-"""Tag program of a ruleset: the predicates that each probe and each output of it tests.
+"""Tag program of a ruleset: the predicates that each of its probes and outputs tests.
 
 A *tag* is a predicate that a query has on one of its labels and that the filter of the label's
 relation does not contain: so queries with different filters can read one store. A tuple is sent to
@@ -151,7 +151,7 @@ _Predicates = tuple[tuple[Label, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """The tags of an output rule, if residuals ``applied`` are checked upstream.
+    """The tags of an output rule, if the residuals ``applied`` are checked upstream.
 
     Attributes:
         wanted: the query's predicates. ``tagged``: the rule, without and with their conditions.

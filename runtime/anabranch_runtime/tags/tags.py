@@ -247,7 +247,7 @@ class WantedResults:
     labels: Sequence[Label]
 
     def of(self, tables: Tables, is_base: bool) -> PairTest:
-        """Return the test of pairs with stored rows in ``tables``."""
+        """Return the test, by tags, of pairs with stored rows in ``tables``."""
         names = [self.tags.column(x, "" if is_base else str(x), tables) for x in self.labels]
         columns = np.stack([tables.places(name).first for name in names])
         views = self.choices.views(self.labels)
