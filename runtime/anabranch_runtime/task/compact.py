@@ -32,7 +32,7 @@ MERGED = "merged-"
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """One merge, to be run on any task or thread.
+    """One merge of segments, to be run by any task or thread.
 
     Attributes:
         root: the state directory. ``pack``: the file to write, below it.

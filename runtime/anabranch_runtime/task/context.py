@@ -77,7 +77,7 @@ def order_of(last: BatchContext | None, context: BatchContext) -> Order:
 
 
 def context_of(last: BatchContext | None, order: Order) -> BatchContext:
-    """Return the context that ``order`` encodes; unchanged parts of ``last`` stay the same."""
+    """Return the batch's context that ``order`` encodes; unchanged parts of ``last`` are reused."""
     if isinstance(order, BatchContext):
         return order
     assert last is not None

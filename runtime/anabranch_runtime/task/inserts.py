@@ -66,7 +66,7 @@ class Uploads:
         self._begun.append(_uploader().submit(durable(self.root).upload, pack))
 
     def finish(self) -> None:
-        """Wait until all packs are durable.
+        """Wait until all packs that the task has written are durable.
 
         Raises:
             OSError, StateError: a pack can't be synced or uploaded.
@@ -77,7 +77,7 @@ class Uploads:
             reach(Point.UPLOADED)
 
     def close(self) -> None:
-        """Cancel the uploads that have not begun; wait for the others."""
+        """Cancel the uploads of packs that have not begun; wait for the others."""
         for upload in self._begun:
             upload.cancel()
         wait(self._begun)
@@ -253,7 +253,7 @@ class Inserts:
 
     @contextmanager
     def _metered(self) -> Iterator[None]:
-        """Count the CPU time of the ``with`` block as time of inserts."""
+        """Count the CPU time of the ``with`` block as the task's time of inserts."""
         started = process_seconds()
         yield
         self.report.measured.inserts += Writes(seconds=process_seconds() - started)

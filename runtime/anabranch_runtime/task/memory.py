@@ -136,7 +136,7 @@ class PrivateMemory:
             self._next = time.perf_counter() + _GLANCE
 
     def look(self) -> int:
-        """Measure and return the private memory in bytes."""
+        """Measure and return the task process's private memory in bytes."""
         now = self.read()
         self.peak = max(self.peak, now)
         return now

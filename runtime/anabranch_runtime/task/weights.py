@@ -125,7 +125,7 @@ def _lowest(groups: Ints, signs: Ints) -> Bools:
     first = np.concatenate([[True], numbers[1:] != numbers[:-1]])
     sums = np.cumsum(signs)
     base = np.repeat((sums - signs)[first], np.diff(np.flatnonzero(first), append=len(signs)))
-    # Levels of each group are below those of earlier groups, so a minimum stays in its group.
+    # Levels of each group are below all earlier groups' levels: a minimum stays in its group.
     floor = -numbers * (2 * len(signs) + 2)
     levels = sums - base + floor
     least = np.minimum.accumulate(levels)

@@ -294,7 +294,7 @@ class _Task:
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
-        """Add the time of the ``with`` block, without nested phases, to the phase ``name``."""
+        """Add the time of the ``with`` block, without nested phases, to the task's phase."""
         self.advanced()
         outer, self.inner = self.inner, (0.0, 0.0)
         started = time.perf_counter(), process_seconds()
