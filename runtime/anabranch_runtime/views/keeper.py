@@ -39,9 +39,8 @@ from anabranch_runtime.views.kept import KeptView, VersionFile
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
-#: A checkpoint is due once the rounds since the last one have taken ``SECONDS`` seconds and
-#: ``RATIO`` times its duration, have more than ``BYTES`` bytes and than the tables, or are
-#: ``ROUNDS`` in number.
+#: A checkpoint is due once the rounds since the last one have taken ``SECONDS`` and ``RATIO`` times
+#: its duration, have more bytes than ``BYTES`` and the tables, or number ``ROUNDS``.
 SECONDS, RATIO, BYTES, ROUNDS = 2.0, 10.0, 1 << 25, 1024
 #: Seconds after which changed rows are published even if more rounds wait; greatest share of time
 #: for publishing; longest pause in seconds that this share causes.
@@ -124,7 +123,7 @@ class _Aside:
 
     Attributes:
         failures: 0 while the sink writes the version for the first time.
-        next: first round that it does not include.
+        next: first round that the table does not include.
         version, rows: version that its sink has not accepted; None: the table has failed.
     """
 
@@ -281,7 +280,7 @@ class Keeper:
 
     @property
     def pause(self) -> float:
-        """Seconds until the next retry or publication, if no batch commits before; at most 60."""
+        """Seconds until the next retry or publication of a table, unless a batch commits; <= 60."""
         now = time.monotonic()
         times = [one.retry for one in self._aside.values()]
         times += [self._unshown.publish_after] if self._unshown.changed else []

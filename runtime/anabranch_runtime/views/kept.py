@@ -82,7 +82,7 @@ class _Once:
     file: VersionFile | None = None
 
     def of(self, version: int, apply: Callable[[], pa.Table]) -> pa.Table:
-        """Return the changes of ``version``, which the first caller computes."""
+        """Return the changes of the view's ``version``, which the first caller computes."""
         if version != self.version:
             self.version, self.changes, self.error = version, None, None
             try:
@@ -96,7 +96,7 @@ class _Once:
 
 @dataclass(slots=True)
 class KeptView:
-    """The post-join part of ``query``.
+    """The post-join part of ``query``, with its table.
 
     Attributes:
         results: the results directory, with the ledger of withheld results.

@@ -91,7 +91,7 @@ class _MomentQueue:
 
     @property
     def bytes(self) -> int:
-        """Approximate bytes of the queue in memory."""
+        """Approximate bytes of the queue of rows in memory."""
         return sum(run.moments.nbytes + run.rows.nbytes for run in self._runs)
 
     def dump(self, schema: pa.Schema) -> pa.RecordBatch:
@@ -185,7 +185,7 @@ class RollingRows:
         return starts, ends
 
     def dump(self) -> list[pa.RecordBatch]:
-        """Return the state for a checkpoint."""
+        """Return the view's waiting rows, for a checkpoint."""
         coming = self.schema.append(pa.field(_UNTIL, pa.int64()))
         return [self._coming.dump(coming), self._leaving.dump(self.schema)]
 
@@ -196,7 +196,7 @@ class RollingRows:
 
 
 def _multiples(times: Ints, unit: int) -> Ints:
-    """Return the least multiples of ``unit`` at or after ``times``."""
+    """Return the first moments at or after ``times`` that are multiples of ``unit``."""
     return -(-times // unit) * unit
 
 
