@@ -92,16 +92,16 @@ class Control:
         return f"Redis at {masked(self.url)}, namespace {self.keys.namespace!r},"
 
     def pipeline(self) -> str | None:
-        """The id of the pipeline to which this namespace belongs; None if it belongs to none."""
+        """Id of the pipeline to which the Redis namespace belongs; None if it belongs to none."""
         found = cast("bytes | None", self._redis.get(self.keys.pipeline))
         return None if found is None else found.decode()
 
     def claim(self, pipeline: str) -> None:
-        """Give the namespace to the pipeline with the id ``pipeline`` if it belongs to none."""
+        """Give the Redis namespace to the pipeline with id ``pipeline`` if it belongs to none."""
         self._redis.set(self.keys.pipeline, pipeline, nx=True)
 
     def streams(self) -> list[StreamRecord]:
-        """Return every registered stream, by name."""
+        """Return every stream registered in Redis, by name."""
         documents = self._redis.hgetall(self.keys.streams).values()
         records = [StreamRecord.model_validate_json(d) for d in documents]
         return sorted(records, key=lambda r: r.name)
@@ -111,12 +111,12 @@ class Control:
         return next(iter(self.newest_epochs(epoch, 1)), None)
 
     def newest_epochs(self, epoch: int, most: int) -> list[int]:
-        """Return the ``most`` newest epochs, up to ``epoch``, whose rulesets are published."""
+        """Return the ``most`` newest epochs, up to ``epoch``, with published rulesets."""
         found = self._redis.zrevrangebyscore(self.keys.published, epoch, 0, start=0, num=most)
         return [int(name) for name in cast("list[bytes]", found)]
 
     def wait_for_epoch(self, epoch: int, seconds: float, look: Callable[[], None]) -> int:
-        """Wait until ``epoch`` is published; ``look`` is called at every poll.
+        """Wait until a ruleset for ``epoch`` is in Redis; ``look`` is called at every poll.
 
         Raises:
             PipelineError: ``no-ruleset`` after ``seconds``, ``stopped`` if a stop is requested.
@@ -204,7 +204,7 @@ class Control:
         return Boundary.loads(text) if text is not None else None
 
     def report_boundary(self, boundary: Boundary) -> None:
-        """Report that an epoch has ended (or that the runtime has started)."""
+        """Report to the service that an epoch has ended (or that the runtime has started)."""
         if boundary.snapshot is not None:
             self._redis.set(self.keys.statistics(boundary.epoch), pack(boundary.snapshot))
         self._redis.rpush(self.keys.boundaries, boundary.dumps())
@@ -233,7 +233,7 @@ class Control:
             pipe.execute()
 
     def report_profile(self, report: CpuReport) -> None:
-        """Report the CPU time of this run, by group of uses and name."""
+        """Report to the service the CPU time of this run, by use (group and name)."""
         self._redis.set(self.keys.profile, report.dumps())
 
     def report(
@@ -283,13 +283,13 @@ class Control:
         return {name: last.committed - lag for name, lag in lags.items() if last is not None}
 
     def beat(self, state: str, *, standby: bool = False) -> None:
-        """Write the heartbeat, which lasts :data:`HEARTBEAT_MILLISECONDS`."""
+        """Write the heartbeat to Redis, where it lasts :data:`HEARTBEAT_MILLISECONDS`."""
         heartbeat = Heartbeat(self.run, os.getpid(), os.uname().nodename, state)
         key = self.keys.standby if standby else self.keys.heartbeat
         self._redis.set(key, heartbeat.dumps(), px=HEARTBEAT_MILLISECONDS)
 
     def stop_beating(self, *, standby: bool = False) -> None:
-        """Remove the heartbeat, unless another run has written it."""
+        """Remove the heartbeat from Redis, unless another run has written it."""
         key = self.keys.standby if standby else self.keys.heartbeat
         text = cast("bytes | None", self._redis.get(key))
         if text is not None and Heartbeat.loads(text).run == self.run:
@@ -301,8 +301,8 @@ class Control:
         self._redis.hset(self.keys.views, mapping=texts)
 
     def report_state(self, report: str, parts: Mapping[str, str], gone: Collection[str]) -> None:
-        """Write reports of the contents of stores: texts of a ``StateReport`` and of ``StoreParts``
-        (:mod:`anabranch_contract.protocol.state_report`) by store; delete those of stores ``gone``.
+        """Write reports of stores' contents: texts of ``StateReport`` and, by store, ``StoreParts``
+        (:mod:`anabranch_contract.protocol.state_report`); delete reports of stores ``gone``.
         """
         with self._redis.pipeline() as pipe:
             pipe.set(self.keys.state, report)
@@ -325,14 +325,14 @@ class Control:
         return None if value is None else int(value)
 
     def set_limit(self, rows: int | None) -> None:
-        """Record the maximum number of rows per batch for the next start (None: no limit)."""
+        """Record in Redis the maximum rows per batch for the next start (None: no limit)."""
         if rows is None:
             self._redis.delete(self.keys.limit)
         else:
             self._redis.set(self.keys.limit, rows)
 
     def report_sources(self, changed: Mapping[str, SourceStatus], gone: Collection[str]) -> None:
-        """Report the status of sources by stream, and delete it for the streams ``gone``."""
+        """Write the status of sources to Redis, by stream; delete it for the streams ``gone``."""
         with self._redis.pipeline() as pipe:
             if changed:
                 documents: dict[EncodableT, EncodableT] = {
@@ -383,7 +383,7 @@ class Control:
         self._upto = page[-1][0] if page else b""
 
     def stop_requested(self) -> bool:
-        """Whether the service has requested the runtime to stop."""
+        """Whether the service has requested the runtime to stop, by a key in Redis."""
         return bool(self._redis.exists(self.keys.stop))
 
 

@@ -18,7 +18,7 @@ FEW = 32
 
 
 class _Trace:
-    """Changed names of the versions of one mapping.
+    """Names that have changed between the versions of one mapping.
 
     Attributes:
         names: per version, the names in which it differs from the version before.
@@ -32,7 +32,7 @@ class _Trace:
         self.first, self.total = 1, 0
 
     def add(self, names: tuple[str, ...], most: int) -> None:
-        """Add a version that differs in ``names``; keep at most ``most`` names."""
+        """Add a version of the mapping that differs in ``names``; keep at most ``most`` names."""
         self.names.append(names)
         self.total += len(names)
         if self.total > most:
@@ -51,7 +51,7 @@ class Traced(dict[str, _V]):
         self._trace, self._at = trace, at
 
     def next(self, entries: Mapping[str, _V]) -> Traced[_V]:
-        """Return the next version, with new or changed ``entries``."""
+        """Return the next version of the mapping, with new or changed ``entries``."""
         trace, at = self._trace, self._at
         if at != trace.first + len(trace.names) - 1:
             # This version already has a successor, so the new one begins a trace of its own.
@@ -87,7 +87,7 @@ class Traced(dict[str, _V]):
 
 
 def changed(known: dict[str, _V], entries: Mapping[str, _V]) -> dict[str, _V]:
-    """Return ``known`` with new or changed ``entries``; ``known`` itself if there are none."""
+    """Return the mapping ``known`` with new or changed ``entries``; itself if there are none."""
     if not entries:
         return known
     if len(known) < FEW:
