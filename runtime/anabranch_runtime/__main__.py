@@ -1,6 +1,6 @@
 """``python -m anabranch_runtime``: run one pipeline until a stop is requested or an error ends it.
 
-Modules that parsing of arguments does not need are imported while the JVM starts, to save time.
+To save time, modules that are not needed to parse the arguments are imported while the JVM starts.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def main(arguments: list[str] | None = None) -> int:
         report_cause(options.error_fd, control.run, error)
 
     def abandon(error: StructuredError) -> None:
-        """End the process at once: an orderly close would wait for a task that hangs."""
+        """End the runtime's process at once: an orderly close would wait for a hanging task."""
         report(error)
         os._exit(1)
 
@@ -241,7 +241,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _without_passwords(
     _: object, __: str, entry: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Mask passwords in a log entry (structlog processor), as Spark's errors quote options."""
+    """Mask passwords in a log entry (structlog processor): Spark's errors quote options."""
     for name, value in entry.items():
         if isinstance(value, str):
             entry[name] = masked(value)
@@ -249,7 +249,7 @@ def _without_passwords(
 
 
 def _access(options: argparse.Namespace) -> AccessPolicy:
-    """Read the access policy; sources and sinks may not use the pipeline's state and results."""
+    """Return the access policy for sources and sinks; the pipeline's own files are forbidden."""
     from anabranch_contract.connectors.policy import AccessPolicy
     from anabranch_runtime.sources.permitted import resolve
 

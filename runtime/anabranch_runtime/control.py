@@ -71,7 +71,7 @@ class _Expiry:
 class Control:
     """Reads rulesets and settings that the service has published, and writes the runtime's reports.
 
-    ``run`` is the id of this run of the runtime (None: a random one).
+    ``run`` is the id of this run of the runtime; if it is None, a random id is chosen.
     """
 
     def __init__(self, url: str, namespace: str, run: str | None = None) -> None:
@@ -82,8 +82,8 @@ class Control:
         #: Last reported activations (start and counters of each query), and id of that Redis entry.
         self._reported: dict[str, Activation] = {}
         self._noted = b""
-        #: Ids of the last change of the registry that has been read, and of the last one that
-        #: requires a plan; expiry time per query.
+        #: Id of the last change of the registry (streams, queries, settings) that has been read; id
+        #: of the last change that requires a plan; expiry time per query.
         self._upto, self._changed, self._ends = b"", b"", dict[bytes, datetime | None]()
 
     @property
@@ -92,31 +92,31 @@ class Control:
         return f"Redis at {masked(self.url)}, namespace {self.keys.namespace!r},"
 
     def pipeline(self) -> str | None:
-        """The id of the pipeline to which this namespace belongs; None if it belongs to none."""
+        """Id of the pipeline to which the Redis namespace belongs; None if it belongs to none."""
         found = cast("bytes | None", self._redis.get(self.keys.pipeline))
         return None if found is None else found.decode()
 
     def claim(self, pipeline: str) -> None:
-        """Give the namespace to the pipeline with the id ``pipeline`` if it belongs to none."""
+        """Give the Redis namespace to the pipeline with id ``pipeline`` if it belongs to none."""
         self._redis.set(self.keys.pipeline, pipeline, nx=True)
 
     def streams(self) -> list[StreamRecord]:
-        """Return every registered stream, by name."""
+        """Return every stream registered in Redis, by name."""
         documents = self._redis.hgetall(self.keys.streams).values()
         records = [StreamRecord.model_validate_json(d) for d in documents]
         return sorted(records, key=lambda r: r.name)
 
     def newest_epoch(self, epoch: int) -> int | None:
-        """Return the newest published epoch up to ``epoch``, or None if there is none."""
+        """Return the newest epoch with a published ruleset, up to ``epoch``; None if none has."""
         return next(iter(self.newest_epochs(epoch, 1)), None)
 
     def newest_epochs(self, epoch: int, most: int) -> list[int]:
-        """Return the ``most`` newest epochs, up to ``epoch``, whose rulesets are published."""
+        """Return the ``most`` newest epochs, up to ``epoch``, with published rulesets."""
         found = self._redis.zrevrangebyscore(self.keys.published, epoch, 0, start=0, num=most)
         return [int(name) for name in cast("list[bytes]", found)]
 
     def wait_for_epoch(self, epoch: int, seconds: float, look: Callable[[], None]) -> int:
-        """Wait until ``epoch`` is published; ``look`` is called at every poll.
+        """Wait until a ruleset for ``epoch`` is in Redis; ``look`` is called at every poll.
 
         Raises:
             PipelineError: ``no-ruleset`` after ``seconds``, ``stopped`` if a stop is requested.
@@ -163,7 +163,7 @@ class Control:
             return text
 
     def ration_schedule(self) -> RationSchedule | None:
-        """The newest schedule: the best rations per budget; None if missing or unreadable."""
+        """The newest schedule: best rations per CPU budget; None if missing or unreadable."""
         text = cast("bytes | None", self._redis.get(self.keys.rations))
         return None if text is None else _schedule(text)
 
@@ -176,7 +176,7 @@ class Control:
             return None
 
     def wait_for_answer(self, batch: int, seconds: float) -> RevisionAnswer:
-        """Wait until the service has answered the interim measurements up to ``batch`` (exclusive).
+        """Wait for the service's answer to interim measurements of the batches before ``batch``.
 
         Raises:
             PipelineError: ``no-revision`` after ``seconds``, ``stopped`` if a stop is requested.
@@ -204,7 +204,7 @@ class Control:
         return Boundary.loads(text) if text is not None else None
 
     def report_boundary(self, boundary: Boundary) -> None:
-        """Report that an epoch has ended (or that the runtime has started)."""
+        """Report to the service that an epoch has ended (or that the runtime has started)."""
         if boundary.snapshot is not None:
             self._redis.set(self.keys.statistics(boundary.epoch), pack(boundary.snapshot))
         self._redis.rpush(self.keys.boundaries, boundary.dumps())
@@ -226,14 +226,14 @@ class Control:
             self._redis.hdel(self.keys.latest, *gone)
 
     def report_interim(self, *interims: Interim) -> None:
-        """Append interim measurements to their list in Redis, and remove its oldest ones."""
+        """Append interim measurements of the epoch to their list in Redis; remove the oldest."""
         with self._redis.pipeline() as pipe:
             pipe.rpush(self.keys.interims, *(pack(interim.dumps()) for interim in interims))
             pipe.ltrim(self.keys.interims, -INTERIMS_KEPT, -1)
             pipe.execute()
 
     def report_profile(self, report: CpuReport) -> None:
-        """Report the CPU time of this run, by group of uses and name."""
+        """Report to the service the CPU time of this run, by use (group and name)."""
         self._redis.set(self.keys.profile, report.dumps())
 
     def report(
@@ -242,9 +242,9 @@ class Control:
         activations: dict[str, Activation],
         batches: Collection[BatchReport] = (),
     ) -> None:
-        """Write progress and changed activations (query records) in one transaction, and append the
-        reports of ``batches`` to their list; writes all activations if those in Redis are not the
-        last ones that this process reported.
+        """In one transaction, write the progress and the changed activations (records of queries)
+        to Redis, and append the reports of ``batches`` to their list. If Redis has other
+        activations than this process reported last, all are written.
         """
         journal = self.keys.activation_changes
         newest = cast("Any", self._redis.xrevrange(journal, count=1))
@@ -271,8 +271,8 @@ class Control:
             self._noted = answers[-1]
 
     def included(self) -> dict[str, int]:
-        """Return, by view, the number of batches that its rows included at the last report of
-        progress; empty without a report, or if an earlier release wrote it.
+        """Return view -> number of batches included in its rows, as last reported to Redis; empty
+        if there is no report, or only one of an earlier release without this number.
         """
         text = cast("bytes | None", self._redis.get(self.keys.runtime))
         try:
@@ -283,13 +283,13 @@ class Control:
         return {name: last.committed - lag for name, lag in lags.items() if last is not None}
 
     def beat(self, state: str, *, standby: bool = False) -> None:
-        """Write the heartbeat, which lasts :data:`HEARTBEAT_MILLISECONDS`."""
+        """Write the heartbeat to Redis, where it lasts :data:`HEARTBEAT_MILLISECONDS`."""
         heartbeat = Heartbeat(self.run, os.getpid(), os.uname().nodename, state)
         key = self.keys.standby if standby else self.keys.heartbeat
         self._redis.set(key, heartbeat.dumps(), px=HEARTBEAT_MILLISECONDS)
 
     def stop_beating(self, *, standby: bool = False) -> None:
-        """Remove the heartbeat, unless another run has written it."""
+        """Remove the heartbeat from Redis, unless another run has written it."""
         key = self.keys.standby if standby else self.keys.heartbeat
         text = cast("bytes | None", self._redis.get(key))
         if text is not None and Heartbeat.loads(text).run == self.run:
@@ -301,8 +301,8 @@ class Control:
         self._redis.hset(self.keys.views, mapping=texts)
 
     def report_state(self, report: str, parts: Mapping[str, str], gone: Collection[str]) -> None:
-        """Report the contents of stores: texts of a ``StateReport`` and of some stores'
-        ``StoreParts`` (:mod:`anabranch_contract.protocol.state_report`), and the removed stores.
+        """Write reports of stores' contents: texts of ``StateReport`` and, by store, ``StoreParts``
+        (:mod:`anabranch_contract.protocol.state_report`); delete reports of stores ``gone``.
         """
         with self._redis.pipeline() as pipe:
             pipe.set(self.keys.state, report)
@@ -320,19 +320,19 @@ class Control:
         }
 
     def limit(self) -> int | None:
-        """Greatest number of rows per batch, as last recorded by :meth:`set_limit`."""
+        """Greatest rows per batch that :meth:`set_limit` last recorded in Redis; None: no limit."""
         value = self._redis.get(self.keys.limit)
         return None if value is None else int(value)
 
     def set_limit(self, rows: int | None) -> None:
-        """Record the maximum number of rows per batch for the next start (None: no limit)."""
+        """Record in Redis the maximum rows per batch for the next start (None: no limit)."""
         if rows is None:
             self._redis.delete(self.keys.limit)
         else:
             self._redis.set(self.keys.limit, rows)
 
     def report_sources(self, changed: Mapping[str, SourceStatus], gone: Collection[str]) -> None:
-        """Report the status of sources by stream, and delete it for the streams ``gone``."""
+        """Write the status of sources to Redis, by stream; delete it for the streams ``gone``."""
         with self._redis.pipeline() as pipe:
             if changed:
                 documents: dict[EncodableT, EncodableT] = {
@@ -349,7 +349,7 @@ class Control:
 
     def registry_digest(self) -> int:
         """Return a checksum that changes when a client changes a stream, query or setting, a query
-        expires, or a plan is approved, but not when a plan changes them.
+        expires, or a plan is approved, but not when planning itself changes these.
         """
         self._follow_registry()
         now = datetime.now(UTC)
@@ -358,7 +358,7 @@ class Control:
         return zlib.crc32(repr((self._changed, over, approved)).encode())
 
     def _follow_registry(self) -> None:
-        """Read expiry times of queries changed since the last call; the first call reads all."""
+        """Read expiry times of queries changed since the last call; at first, of all queries."""
         changes, queries = self.keys.changes, self.keys.queries
         page = cast("Any", self._redis.xrange(changes, min=self._upto)) if self._upto else []
         if page and page[0][0] == self._upto:
@@ -383,12 +383,12 @@ class Control:
         self._upto = page[-1][0] if page else b""
 
     def stop_requested(self) -> bool:
-        """Whether the service has requested the runtime to stop."""
+        """Whether the service has requested the runtime to stop, by a key in Redis."""
         return bool(self._redis.exists(self.keys.stop))
 
 
 def gate(url: str, namespace: str) -> int | None:
-    """Return the number of batches that may start, as set by the client; None if unlimited."""
+    """Return the number of batches that a stepping client lets start; None if unlimited."""
     value = connection(url).get(Keys(namespace).gate)
     return None if value is None else int(value)
 
@@ -435,7 +435,7 @@ def _ruleset_text(url: str, namespace: str, name: RulesetId) -> str:
 
 
 def _patched(url: str, keys: Keys, name: RulesetId, patch: Patch) -> str | None:
-    """Apply ``patch`` to its base; if that fails, fetch the whole ruleset. None: it is missing."""
+    """Apply ``patch`` to its base, or else fetch the whole ruleset; None if Redis lacks it."""
 
     def base() -> str | None:
         text = _text(url, keys.ruleset(patch.base))
@@ -456,7 +456,7 @@ def _patched(url: str, keys: Keys, name: RulesetId, patch: Patch) -> str | None:
 
 
 def _text(url: str, key: str) -> str | None:
-    """Return the unpacked text under a key of Redis; None if it is missing or damaged."""
+    """Return the decompressed text under a key of Redis; None if it is missing or damaged."""
     kept = cast("bytes | None", connection(url).get(key))
     try:
         return None if kept is None else unpack(kept.decode())

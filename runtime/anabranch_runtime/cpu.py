@@ -17,7 +17,7 @@ from anabranch_contract.protocol.profile import CpuGroup
 #: CPU seconds by use: group, and name in the group (such as a query's or a stream's).
 CpuUses = dict[tuple[CpuGroup, str], float]
 
-#: Phase of tasks -> group for those CPU seconds of the phase that are metered for no use.
+#: Phase of a task -> group to which the CPU seconds of the phase are added that no meter counted.
 _COMMON = {"read": CpuGroup.SOURCE, "store": CpuGroup.INSERT} | dict.fromkeys(
     ("probe", "catch-up", "write"), CpuGroup.PROBE
 )
@@ -25,12 +25,12 @@ _lock = threading.Lock()
 #: CPU seconds of this process that :func:`attribute_rest` has attributed so far.
 _reported = 0.0
 _threads: CpuUses = defaultdict(float)
-#: CPU seconds of other processes for calls of this process.
+#: CPU seconds that other processes spent on calls (of users' functions) by this process.
 _called = 0.0
 
 
 class _OfThread(threading.local):
-    """CPU seconds of other processes for calls of this thread."""
+    """CPU seconds that other processes (of users' functions) spent on calls by this thread."""
 
     called = 0.0
 
@@ -39,17 +39,17 @@ _of_thread = _OfThread()
 
 
 def process_seconds() -> float:
-    """CPU seconds of this process, and of users' functions for its calls."""
+    """CPU seconds of this process, including users' functions on its calls."""
     return time.process_time() + _called
 
 
 def thread_seconds() -> float:
-    """CPU seconds of this thread, and of users' functions for its calls."""
+    """CPU seconds of this thread, including users' functions on its calls."""
     return time.thread_time() + _of_thread.called
 
 
 def add_called(seconds: float) -> None:
-    """Count CPU seconds of a user's function for a call of this thread."""
+    """Count the CPU seconds that a user's function, in its process, spent on this thread's call."""
     global _called
     with _lock:
         _called += seconds
@@ -57,7 +57,7 @@ def add_called(seconds: float) -> None:
 
 
 def add_time(spent: CpuUses, group: CpuGroup, name: str, began: float) -> float:
-    """Add the process's CPU seconds since ``began`` to a use in ``spent``; return these seconds."""
+    """Attribute the process's CPU seconds since ``began`` to a use in ``spent``; return them."""
     seconds = process_seconds() - began
     spent[group, name] = spent.get((group, name), 0.0) + seconds
     return seconds
@@ -65,7 +65,7 @@ def add_time(spent: CpuUses, group: CpuGroup, name: str, began: float) -> float:
 
 @contextmanager
 def metered(group: CpuGroup, name: str) -> Iterator[None]:
-    """Count this thread's CPU time in the ``with`` block; for threads that run beside batches."""
+    """Count this thread's CPU time in the ``with`` block for a use; for threads beside batches."""
     began = thread_seconds()
     try:
         yield
@@ -74,13 +74,13 @@ def metered(group: CpuGroup, name: str) -> Iterator[None]:
 
 
 def add_metered(group: CpuGroup, name: str, seconds: float) -> None:
-    """Count CPU seconds of this thread for a use, as :func:`metered` does with a block's."""
+    """Count CPU ``seconds`` of this thread for a use, as :func:`metered` does for its block."""
     with _lock:
         _threads[group, name] += seconds
 
 
 def divide(group: CpuGroup, name: str, among: Sequence[str], seconds: float) -> None:
-    """Divide ``seconds``, counted by :func:`metered`, equally ``among`` names of the group."""
+    """Divide CPU ``seconds``, counted by :func:`metered`, equally ``among`` uses of a group."""
     with _lock:
         _threads[group, name] -= seconds
         for one in among:
@@ -96,7 +96,7 @@ def take_metered() -> CpuUses:
 
 
 def attribute_rest(spent: CpuUses, phases: Mapping[str, float]) -> None:
-    """Add to a task's metered uses the unmetered CPU time of its process since its last batch.
+    """Add the unmetered CPU time of a task's process since its last batch to the task's uses.
 
     Args:
         spent: metered uses within phases; afterwards their sum is the process's CPU time.

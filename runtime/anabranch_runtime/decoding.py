@@ -16,7 +16,7 @@ from anabranch_contract.plans.rows import Decoded, decoded
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 
 _LAST = deque[Decoded](maxlen=1)
-#: Cached bases of patches as (digest, text): one from Redis, one from the state directory.
+#: Bases of patches that are cached, as (digest, text): from Redis, and from the state directory.
 _BASES = deque[tuple[str, str]](maxlen=2)
 
 
@@ -31,7 +31,7 @@ def read_ruleset(text: str, name: RulesetId) -> Ruleset:
 
 
 def patched(patch: Patch, base: Callable[[], str | None]) -> str:
-    """Apply ``patch`` to the text of its base, from the cache or else from ``base()``.
+    """Apply ``patch`` to its base, a ruleset's text that is cached or else returned by ``base()``.
 
     Raises:
         RulesetError: the patch does not apply, as :func:`applied`.

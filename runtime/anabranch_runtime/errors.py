@@ -40,7 +40,7 @@ class PipelineError(AnabranchRuntimeError):
 
 
 class SinkError(AnabranchRuntimeError):
-    """A sink that can't be written to; its results are kept and delivered later."""
+    """A sink that can't be written to; its results are kept on disk and delivered later."""
 
 
 class SinkPaused(SinkError):
@@ -62,7 +62,7 @@ class SinkUnderway(SinkPaused):
 
 
 class SourceError(AnabranchRuntimeError):
-    """A stream's source that can't be read, for ever or for now; other streams are read on."""
+    """A stream's source that can't be read, for ever or for now; other streams go on."""
 
 
 class EntriesLost(SourceError):

@@ -5,7 +5,7 @@ creating a file with the point's name in this folder. The first process that rea
 renames the file to ``<point>.held``, writes its process id into it, and waits until the file is
 deleted. Meanwhile the test kills this or other processes.
 
-Overhead is small: a batch passes about ten points per task, none of them per tuple.
+The overhead is small: each task passes about ten points in a batch, and none for each tuple.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOOK = 0.002
 
 class Point(StrEnum):
     """Fault points in the order in which a batch passes them: in the driver, in a task, or in
-    background work ("beside batches").
+    background work concurrent with batches.
     """
 
     WAITING = "waiting"
@@ -78,7 +78,7 @@ class Point(StrEnum):
 
 
 def reach(point: Point) -> None:
-    """Pause at ``point`` if a test has armed it; otherwise return at once."""
+    """Pause the process at the fault point ``point`` if a test has armed it."""
     if _FOLDER is not None:
         _stand_still(Path(_FOLDER), point)
 

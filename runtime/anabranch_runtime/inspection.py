@@ -43,7 +43,7 @@ from anabranch_runtime.storage.segment import Segment
 
 def describe(root: Path) -> dict[str, Any]:
     """Describe the state in ``root``: a :class:`StateReport`, and ``spare_bytes``, the size of pack
-    files not named by the newest manifest (kept for older ones, or left by a killed process).
+    files that the newest manifest does not name (older ones do, or a killed process left them).
 
     Raises:
         StateError: the directory has no state, or an unreadable manifest.
@@ -62,7 +62,7 @@ def describe(root: Path) -> dict[str, Any]:
 
 
 def describe_store(root: Path, name: str) -> dict[str, Any]:
-    """Describe a store and its segments, in the order in which they are probed.
+    """Describe a store of the state in ``root``, and its segments in the order of probes.
 
     Raises:
         StateError: ``unknown-store``.
@@ -84,8 +84,8 @@ def describe_store(root: Path, name: str) -> dict[str, Any]:
 
 
 def verify(root: Path) -> dict[str, Any]:
-    """Compare every pack file named by the newest manifest with its checksums; packs missing in the
-    directory are read from the object store, if one was given.
+    """Compare every pack file named by the newest manifest with its checksums; packs that the
+    directory lacks are read from the object store, if there is one.
 
     Returns:
         Number of packs and of bytes read, and per damaged or missing pack its error and remedy.
@@ -100,7 +100,7 @@ def verify(root: Path) -> dict[str, Any]:
         try:
             durable(root).read(path, parts)
         except StateError as error:
-            # A running pipeline may have merged and deleted the pack since; then it is no problem.
+            # A running pipeline may have merged and deleted the pack meanwhile, which is no fault.
             if path in packs_of(newest(root)):
                 problems.append({"pack": path, **_told(error)})
     read = sum(s.bytes for parts in segments.values() for s in parts)
@@ -141,7 +141,7 @@ def compact(root: Path) -> dict[str, Any]:
 
 
 def merge(root: Path, results: Path) -> dict[str, Any]:
-    """Merge the result files of the pipeline with the state ``root``, which may be running.
+    """Merge the result files of the pipeline whose state is in ``root``; it may be running.
 
     Raises:
         StateError: ``root`` has no state.
@@ -155,13 +155,13 @@ def merge(root: Path, results: Path) -> dict[str, Any]:
             field="results",
             remedy="name a pipeline's results (anabranch up --dir D has them in D/results)",
         )
-    # Recovery may go back to the oldest kept manifest; only results of batches before it are final.
+    # Recovery may return to the oldest kept manifest: only earlier batches' results are final.
     settled = int(_manifests(root)[-KEPT - 1 :][0].stem)
     return asdict(merge_results(results, settled))
 
 
 def newest(root: Path) -> State:
-    """Return the state of the newest manifest.
+    """Return the state in the directory ``root`` as of its newest manifest.
 
     Raises:
         StateError: ``no-state``, or the manifest can't be read.
@@ -189,7 +189,7 @@ def _manifests(root: Path) -> list[Path]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code: 1 after an error, or if ``verify`` finds a problem."""
+    """Entry point; return the exit code: 1 after an error, or if ``verify`` finds a fault."""
     parser = argparse.ArgumentParser(prog="anabranch_runtime.inspection", description=__doc__)
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--object-store", default=os.environ.get("ANABRANCH_OBJECT_STORE") or None)

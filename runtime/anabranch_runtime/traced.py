@@ -1,9 +1,9 @@
 """Mappings that know the names in which they differ from earlier versions of themselves.
 
 A batch changes few entries of mappings with an entry per query, edge or store. Versions of one
-mapping share a list of changed names, so a comparison of two of them reads the changed entries
-only. Operations other than :func:`changed` return a mapping without the list, which is compared
-entry by entry. The list only saves time; no result depends on it.
+mapping share a list of changed names, so a comparison of two versions reads only the changed
+entries. Operations other than :func:`changed` return a plain mapping without this list, which is
+compared entry by entry. The list only saves time; no result depends on it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ FEW = 32
 
 
 class _Trace:
-    """Changed names of the versions of one mapping.
+    """Names that have changed between the versions of one mapping.
 
     Attributes:
         names: per version, the names in which it differs from the version before.
-        first: number of the first version in ``names``. ``total``: number of all names in it.
+        first: number of the first version in ``names``. ``total``: number of names in all.
     """
 
     __slots__ = ("first", "names", "total")
@@ -32,7 +32,7 @@ class _Trace:
         self.first, self.total = 1, 0
 
     def add(self, names: tuple[str, ...], most: int) -> None:
-        """Add a version that differs in ``names``; keep at most ``most`` names."""
+        """Add a version of the mapping that differs in ``names``; keep at most ``most`` names."""
         self.names.append(names)
         self.total += len(names)
         if self.total > most:
@@ -51,10 +51,10 @@ class Traced(dict[str, _V]):
         self._trace, self._at = trace, at
 
     def next(self, entries: Mapping[str, _V]) -> Traced[_V]:
-        """Return the next version, with new or changed ``entries``."""
+        """Return the next version of the mapping, with new or changed ``entries``."""
         trace, at = self._trace, self._at
         if at != trace.first + len(trace.names) - 1:
-            # This version has a successor already, so the new one begins a trace of its own.
+            # This version already has a successor, so the new one begins a trace of its own.
             trace, at = _Trace(), 0
         made = Traced(self, trace, at + 1)
         dict.update(made, entries)
@@ -62,8 +62,8 @@ class Traced(dict[str, _V]):
         return made
 
     def since(self, before: object) -> Collection[str] | None:
-        """Return the names of all entries that differ from the version ``before``, possibly with
-        some unchanged names; None if ``before`` is no earlier version, or too old.
+        """Return the names of all entries that differ from the version ``before``, and possibly
+        some others; None if ``before`` is no earlier version, or is too old.
         """
         if before is self:
             return ()
@@ -76,7 +76,7 @@ class Traced(dict[str, _V]):
         return dict.fromkeys(name for names in islice(trace.names, begin, end) for name in names)
 
     def __reduce__(self) -> tuple[type[dict[str, _V]], tuple[dict[str, _V]]]:
-        """Leave the trace out of copies in other processes."""
+        """Leave the trace out when the mapping is copied to another process (pickled)."""
         return dict, (dict(self),)
 
     def _fixed(self, *_: Any, **__: Any) -> Never:
@@ -87,7 +87,7 @@ class Traced(dict[str, _V]):
 
 
 def changed(known: dict[str, _V], entries: Mapping[str, _V]) -> dict[str, _V]:
-    """Return ``known`` with new or changed ``entries``; ``known`` itself if there are none."""
+    """Return the mapping ``known`` with new or changed ``entries``; itself if there are none."""
     if not entries:
         return known
     if len(known) < FEW:
@@ -96,8 +96,8 @@ def changed(known: dict[str, _V], entries: Mapping[str, _V]) -> dict[str, _V]:
 
 
 def changes(before: Mapping[str, _V], after: Mapping[str, _V]) -> Collection[str] | None:
-    """Return the names of all entries in which ``after`` differs from ``before``, possibly with
-    some unchanged names; None if unknown. Unless None, ``after`` has all names of ``before``.
+    """Return the names of all entries in which ``after`` differs from ``before``, and possibly some
+    others; None if unknown. If it is not None, ``after`` has all names of ``before``.
     """
     if before is after:
         return ()

@@ -40,7 +40,7 @@ def present(column: pa.Array) -> Bools | None:
 
 
 def with_nulls(values: npt.NDArray[Any], target: pa.DataType, valid: Bools | None) -> pa.Array:
-    """Return an Arrow array over ``values`` as ``target`` (same width), NULL if not ``valid``."""
+    """Return ``values`` as an Arrow array of type ``target`` (same width), NULL where not valid."""
     mask = None if valid is None else ~valid
     return pa.array(values, mask=mask).view(target)
 
@@ -56,7 +56,7 @@ def all_present(*columns: pa.Array) -> Bools | None:
 
 
 def canonical(values: pa.Array) -> pa.Array:
-    """Map all NaNs to one NaN and -0.0 to 0.0, so that equal bits mean equality in Spark."""
+    """Map all NaNs of a column to one NaN and -0.0 to 0.0, so that equal values have equal bits."""
     if not pa.types.is_floating(values.type):
         return values
     floats = fixed(values, values.type.to_pandas_dtype()) + values.type.to_pandas_dtype()(0.0)
@@ -133,7 +133,7 @@ def _same_family(given: pa.DataType, target: pa.DataType) -> bool:
 
 
 def by_value(column: pa.Array, function: Callable[[Any], Any], target: pa.DataType) -> pa.Array:
-    """Apply ``function`` to every value, with one call per distinct value; NULL stays NULL."""
+    """Apply ``function`` to an Arrow column, with one call per distinct value; NULL stays NULL."""
     if pa.types.is_floating(column.type):
         width = np.uint32 if pa.types.is_float32(column.type) else np.uint64
         floats = np.float32 if pa.types.is_float32(column.type) else np.float64
@@ -182,12 +182,12 @@ def scatter(values: pa.Array, rows: Ints, length: int) -> pa.Array:
 
 
 def joined(masks: Sequence[tuple[Bools | None, int]]) -> Bools:
-    """Concatenate masks of blocks of rows, given with their lengths; None: all rows of a block."""
+    """Concatenate masks of blocks of rows, as pairs (mask, number of rows); mask None: all rows."""
     return np.concatenate([np.ones(n, np.bool_) if mask is None else mask for mask, n in masks])
 
 
 def assemble(pieces: Iterable[tuple[Ints, pa.Array]], length: int, target: pa.DataType) -> pa.Array:
-    """Assemble a column from disjoint pieces, given with their row numbers; other rows: NULL."""
+    """Assemble an Arrow column from pieces (row numbers, values); rows in no piece are NULL."""
     source = np.full(length, -1, dtype=np.int64)
     arrays: list[pa.Array] = []
     offset = 0

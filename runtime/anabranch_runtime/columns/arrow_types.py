@@ -88,7 +88,7 @@ def arrow_type(kind: DataType) -> pa.DataType:
     return _TO_ARROW[kind.kind]
 
 
-#: Metadata key of Spark's schema in Parquet files, and names of types as that schema has them.
+#: Metadata key of Spark's schema in Parquet files; names of the interval types in that schema.
 _NOTE = b"org.apache.spark.sql.parquet.row.metadata"
 _JSON_NAMES = {
     TypeKind.TINYINT: "byte",
@@ -99,13 +99,13 @@ _JSON_NAMES = {
 
 
 def typed_field(name: str, kind: DataType) -> pa.Field:
-    """Return a column's field; its metadata has an interval type, which Arrow can't express."""
+    """Return a column's Arrow field; intervals, which Arrow can't express, as its metadata."""
     metadata = {FIELD_TYPE: kind.encode()} if kind.kind in INTERVALS else None
     return pa.field(name, arrow_type(kind), metadata=metadata)
 
 
 def interval_type(metadata: Mapping[bytes, bytes] | None) -> DataType | None:
-    """Return the type that :func:`typed_field` wrote into a field's metadata; None: no interval."""
+    """Return the type that :func:`typed_field` wrote into metadata; None if no interval type."""
     found = (metadata or {}).get(FIELD_TYPE)
     return None if found is None else parse_type(found.decode())
 
@@ -120,8 +120,8 @@ def field_type(field: pa.Field) -> DataType:
 
 
 def noted(schema: pa.Schema) -> pa.Schema:
-    """Return ``schema`` with Spark's own schema as metadata, from which Spark knows intervals in
-    Parquet files; without it, Spark would read integers.
+    """Return the Arrow ``schema`` with Spark's own schema added as metadata. From it Spark
+    recognizes intervals in Parquet files; without it, Spark would read integers.
     """
     if not any(interval_type(field.metadata) for field in schema):
         return schema

@@ -23,8 +23,8 @@ from anabranch_runtime.errors import ExpressionError
 
 
 def elements(column: pa.Array) -> tuple[Ints, pa.Array]:
-    """Return offsets (one more than rows), and the elements of all rows of a list or map column; a
-    map's entries are structs of key and value.
+    """Flatten a list or map column: return the offsets of its rows (one more than there are rows),
+    and the elements of all rows. A map's elements are structs of key and value.
     """
     if pa.types.is_map(column.type):
         key = pa.field("key", column.type.key_type, nullable=False)
@@ -46,7 +46,7 @@ def owners(limits: Ints) -> Ints:
 
 
 def lists(limits: Ints, values: pa.Array, valid: Bools | None, kind: pa.DataType) -> pa.Array:
-    """Return the list column with offsets ``limits`` over ``values``, NULL if not ``valid``.
+    """Return the list column with offsets ``limits`` over ``values``, NULL where not valid.
 
     Raises:
         ExpressionError: there are too many values for Arrow.
@@ -63,13 +63,13 @@ def lists(limits: Ints, values: pa.Array, valid: Bools | None, kind: pa.DataType
 
 
 def structs(children: list[pa.Array], valid: Bools | None, kind: Any) -> pa.Array:
-    """Return the struct column of ``children`` with fields of ``kind``, NULL if not ``valid``."""
+    """Return the struct column of ``children`` with fields of ``kind``, NULL where not valid."""
     mask = None if valid is None else pa.array(~valid)
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
 
 
 def maps(limits: Ints, keys: pa.Array, values: pa.Array, valid: Bools | None) -> pa.Array:
-    """Return the map column with offsets ``limits`` over keys and values, NULL if not ``valid``."""
+    """Return the map column with offsets ``limits`` over keys and values, NULL where not valid."""
     offsets = pa.array(limits.astype(np.int32))
     if valid is None:
         return pa.MapArray.from_arrays(offsets, keys, values)
@@ -100,7 +100,7 @@ def rebuilt(
 def converted(
     column: pa.Array, kind: DataType, leaf: Callable[[pa.Array, DataType], pa.Array]
 ) -> pa.Array:
-    """Return ``column`` with its leaves converted by ``leaf``; ``kind`` has the same nesting."""
+    """Return ``column`` with its innermost values converted by ``leaf`` to types of ``kind``."""
     if kind.kind not in NESTED:
         return leaf(column, kind)
     return rebuilt(column, kind, lambda part, n: converted(part, kind.fields[n][1], leaf))
@@ -129,9 +129,9 @@ def json_objects(
 def json_of(
     column: pa.Array, leaf: Callable[[pa.Array], pa.Array], *, nulls: bool = True
 ) -> pa.Array:
-    """Return the JSON text of each value, with ``leaf`` for the texts of simple values. A NULL
-    value gives NULL, a NULL inside a value ``null``. Maps become objects, with the texts of their
-    keys as names.
+    """Return the JSON text of each value of a nested column. ``leaf`` returns the texts of values
+    that are not nested. A NULL value gives NULL, a NULL inside a value ``null``. Maps become
+    objects, with the texts of their keys as names.
 
     Args:
         nulls: whether fields that are NULL are written.
@@ -157,7 +157,7 @@ def json_of(
 def _texts(
     values: pa.Array, kind: pa.DataType, leaf: Callable[[pa.Array], pa.Array], nulls: bool
 ) -> pa.Array:
-    """Return the JSON texts of elements; a map's entries as members of an object."""
+    """Return elements of a nested column as JSON texts; entries of a map as ``"key": value``."""
     if not pa.types.is_map(kind):
         return pc.fill_null(json_of(values, leaf, nulls=nulls), "null")
     keys, items = (json_of(pc.struct_field(values, [at]), leaf, nulls=nulls) for at in (0, 1))
@@ -182,7 +182,7 @@ def read_json(texts: pa.Array, form: pa.DataType) -> pa.Array:
         form: the Arrow type as which the JSON is parsed.
 
     Raises:
-        pa.ArrowException: a text is no JSON, or does not fit.
+        pa.ArrowException: a text is not JSON, or does not fit ``form``.
     """
     if not len(texts):
         return pa.nulls(0, form)
@@ -195,7 +195,7 @@ def json_lines(lines: bytes, schema: pa.Schema) -> pa.Table:
     """Parse JSON lines as one block of rows; fields that ``schema`` lacks are ignored.
 
     Raises:
-        pa.ArrowException: a line is no JSON, or does not fit.
+        pa.ArrowException: a line is not JSON, or does not fit ``schema``.
     """
     return pj.read_json(
         pa.BufferReader(lines),
@@ -204,18 +204,18 @@ def json_lines(lines: bytes, schema: pa.Schema) -> pa.Table:
     )
 
 
-# --- exact texts: nested values in tables, whose words number texts -----------------------------
+# --- exact texts: maintained tables encode a nested value as the number of its text -------------
 
 
 def exact_text(column: pa.Array) -> pa.Array:
-    """Return each nested value as a text, from which :func:`exact_value` restores it: equal texts
-    for equal values, with floats by their bits.
+    """Return each nested value as a text from which :func:`exact_value` restores it. Equal values
+    have equal texts; floats are written as their bits.
     """
     return json_of(_as_pairs(column), _exact_leaf).cast(pa.string())
 
 
 def exact_value(texts: pa.Array, kind: DataType) -> pa.Array:
-    """Return the values of type ``kind`` whose :func:`exact_text` are ``texts``."""
+    """Restore the nested values of type ``kind`` from their texts by :func:`exact_text`."""
     return converted(read_json(texts, _exact_form(kind)), kind, _from_exact)
 
 

@@ -1,1 +1,1 @@
-"""The driver: batch after batch, attempts, commits, merges, epochs, standby."""
+"""The driver of a pipeline: runs and commits batches, begins and ends epochs, merges segments."""

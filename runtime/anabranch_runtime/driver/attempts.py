@@ -17,7 +17,7 @@ from anabranch_runtime.task.context import BatchContext
 Job = Callable[[BatchContext], list[TaskReport]]
 
 
-#: Codes of errors that are not retried: each comes after a long wait, and a retry would wait again.
+#: Codes of errors after which a batch is not retried: a retry would repeat their long wait.
 _FINAL = frozenset(("no-executors",))
 
 _LOG = structlog.get_logger("anabranch.runtime")
@@ -33,10 +33,10 @@ def attempt(
     stopping: Callable[[], bool],
     discard: Callable[[set[str]], None],
 ) -> tuple[BatchContext, list[TaskReport]]:
-    """Run ``job``, the job of a batch, until it succeeds; each attempt has a name of its own.
+    """Run ``job``, the Spark job of a batch, until it succeeds; each attempt has a name of its own.
 
     Args:
-        context: the batch. ``read``: its input; None: the job produces it.
+        context: the batch. ``read``: its input; None: the job produces its input itself.
         results: the results directory, which contains the staging folder.
         attempts: number of failures after which the error is raised. Unreadable input is not a
             failure: ``discard`` gets the packs of the attempt, and the next one skips the input.
@@ -64,5 +64,5 @@ def attempt(
 
 
 def written(reports: list[TaskReport]) -> set[str]:
-    """Names of the packs that the tasks of an attempt have written."""
+    """Return the names of the packs that the tasks of an attempt at a batch have written."""
     return set().union(*(r.packs for r in reports))

@@ -49,7 +49,7 @@ class Batch:
 def enter_idle(
     state: State, ruleset: Ruleset, epoch: int, steps: Mapping[str, CountedStep]
 ) -> State:
-    """The state after ``epoch`` has begun with ``ruleset`` without a batch; see :func:`begin`."""
+    """Return the state after ``epoch`` has begun with ``ruleset`` before any of its batches."""
     state = deal(_entered(state, ruleset, epoch, steps), ruleset)
     return drop_unused(state, ruleset, accesses(state, ruleset))
 
@@ -64,7 +64,7 @@ def begin(
     rationed: bool = False,
     planned: int | None = None,
 ) -> Batch:
-    """The next batch, which belongs to ``epoch``; enters that epoch if it is new.
+    """Return the next batch, with the state in which it starts; enters ``epoch`` if it is new.
 
     Args:
         state: the committed state.
@@ -72,7 +72,7 @@ def begin(
         steps: edge -> step in the ruleset of ``state``; empty if this is unknown.
         throttle: limits of a batch's part of a backfill or a catch-up.
         rationed: whether the batch has rations, and therefore does no catch-up.
-        planned: its planning time, the reference for ages in live mode (``rations.freshness``).
+        planned: when it was planned; live mode counts ages from then (``rations.freshness``).
     """
     fresh, revised = epoch != state.epoch, ruleset.id != state.ruleset
     if fresh:
@@ -97,8 +97,8 @@ def _entered(state: State, ruleset: Ruleset, epoch: int, steps: Mapping[str, Cou
 def replaced_segments(
     committed: Mapping[str, tuple[Segment, ...]], state: State
 ) -> dict[str, tuple[Segment, ...]]:
-    """Return, by store, its segments at the start of a batch, for stores whose ``committed``
-    segments differ (for example, if the new epoch has dropped the stored rows).
+    """Return store -> its segments at the start of a batch (in ``state``), for the stores that have
+    other segments than ``committed`` (for example, if the new epoch has dropped the stored rows).
     """
     return {
         name: store.segments
@@ -119,7 +119,7 @@ def finish(
     owed: bool = False,
     open_loads: Collection[str] = (),
 ) -> tuple[State, Ruleset]:
-    """The state after ``batch``, and its ruleset without the queries that have failed in it.
+    """Return the state after ``batch``, and its ruleset without the queries that failed in it.
 
     Args:
         batch: the batch at its start. ``context``, ``reports``: input and output of its tasks.
@@ -156,7 +156,7 @@ def finish(
 
 
 def reads(context: BatchContext, before: State, ranges: tuple[ReadRange, ...]) -> BatchReads:
-    """Record of the input of a batch that started in the state ``before``."""
+    """Return the ledger's record of the input of a batch that started in the state ``before``."""
     tuples = {name: stream.input for name, stream in before.streams.items()}
     times = context.times
     marks, allowed = dict(times.watermarks), dict(times.newest_allowed)

@@ -14,8 +14,8 @@ from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.sources.batch_input import FEW
 from anabranch_runtime.sources.key_bell import KeyBell
 
-#: Least and greatest seconds between two plans while no input waits. Each pause is twice the last,
-#: and ends when input arrives in the pipeline's Redis (``key_bell``).
+#: Least and greatest seconds between two attempts to plan a batch while no input waits. Each pause
+#: is twice the one before; it ends when input arrives in the pipeline's Redis (``key_bell``).
 PAUSES = 0.005, 0.04
 #: Greatest pause after a batch, in seconds.
 LONGEST = 0.25
@@ -23,9 +23,9 @@ LONGEST = 0.25
 
 @dataclass(slots=True)
 class BatchPace:
-    """Pauses after batches of few rows that took little longer than an empty one.
+    """Pauses after batches of few rows that took little longer than an empty batch.
 
-    Fixed costs dominate such batches. After a pause the next batch is larger.
+    Fixed costs dominate small batches; after a pause the next batch has more rows.
     """
 
     #: Estimated seconds of an empty batch: the least of the recent batches.
@@ -47,7 +47,7 @@ class BatchLoop:
     """Runs batches one after the other.
 
     Attributes:
-        committed: called after every batch. ``prepare``: called before every plan.
+        committed: called after every batch. ``prepare``: called before a batch is planned.
         error: the error that has ended the loop.
     """
 
@@ -56,7 +56,7 @@ class BatchLoop:
     committed: Callable[[], None]
     prepare: Callable[[], None] = lambda: None
     error: BaseException | None = None
-    #: Wakes the loop when input arrives whose source is in the pipeline's Redis.
+    #: Wakes the loop when a source in the pipeline's own Redis gets input.
     _bell: KeyBell | None = None
     _thread: threading.Thread | None = None
     #: Lock held while a batch is planned and run.
@@ -64,8 +64,8 @@ class BatchLoop:
     _leaving: threading.Event = field(init=False, default_factory=threading.Event)
 
     def start(self) -> None:
-        """Keep the loop from starting a batch during the ``with`` block. Yields False if a batch is
-        being planned or run already; the block must not disturb that batch.
+        """Start the thread that runs batches, and the bell that wakes it when input arrives in
+        Redis.
         """
         sources = self.driver.progress.sources
         waking = (one.waking for one in sources.planned.values()) if sources is not None else ()
@@ -75,8 +75,8 @@ class BatchLoop:
 
     @contextlib.contextmanager
     def between_batches(self) -> Iterator[bool]:
-        """Hold the loop between two batches during the ``with`` block; yields False if a batch is
-        being planned or run all the same; the block must not disturb it.
+        """Keep the loop from starting a batch during the ``with`` block. Yields False if a batch is
+        being planned or run already; then the block must not disturb that batch.
         """
         free = self._busy.acquire(blocking=False)
         try:
@@ -86,7 +86,7 @@ class BatchLoop:
                 self._busy.release()
 
     def leave(self, seconds: float) -> bool:
-        """End the loop after the running batch; return whether it ends within ``seconds``."""
+        """End the loop after the running batch; return whether it has ended within ``seconds``."""
         self._leaving.set()
         if self._thread is not None:
             self._thread.join(seconds)
@@ -114,16 +114,16 @@ class BatchLoop:
 
     @property
     def _may_pause(self) -> bool:
-        """Whether a pause can lead to a larger batch. It can't while a snapshot is read, or with
-        recordings, whose batches have a fixed size.
+        """Whether a pause before the next batch may make it larger. It can't while a snapshot is
+        read, or with recordings, whose batches have a fixed size.
         """
         sources, live = self.driver.progress.sources, self.driver.settings.mode is Mode.LIVE
         feeds = live and sources is not None and bool(sources.feeds)
         return feeds and not self.driver.progress.rate_limiter.input.reads_snapshot
 
     def _turn(self) -> int | None:
-        """Deliver groups of results that are due, run the next batch, and return the number of its
-        tuples; None if no input waits. Before the batch, epochs may begin and end.
+        """Deliver groups of results that are due, let epochs begin and end, and run the next batch.
+        Return the batch's number of tuples; None if no input waits.
         """
         with self._busy:
             self.prepare()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def spark_writers(
     session: SparkSession, settings: DriverSettings, namespace: str
 ) -> dict[SinkKind, Write]:
-    """Return Spark's writer, by kind, for the sinks that only Spark can write."""
+    """Return the writers of the kinds of sinks that only Spark can write."""
     write = spark_writer(
         session,
         results=settings.results,
@@ -42,7 +42,7 @@ def spark_writers(
 
 @dataclass(slots=True)
 class Beside:
-    """The driver's proxy of the second process, which starts with the first delivery."""
+    """The driver's proxy of the second process with Spark, which starts with the first delivery."""
 
     settings: DriverSettings
     namespace: str
@@ -51,7 +51,7 @@ class Beside:
     _process: Any = field(init=False, default=None)
 
     def write(self, delivery: Delivery) -> None:
-        """Write a delivery; raises the writer's errors.
+        """Have the process write a delivery to its sink; raises errors of the sink's writer.
 
         Raises:
             PipelineError: ``sinks-lost``: the process has ended.
@@ -90,7 +90,7 @@ class Beside:
 
 
 def _serve(calls: Connection, settings: DriverSettings, namespace: str) -> None:
-    """Main loop: write one delivery after the other, until the driver closes the connection."""
+    """Main loop of the second process: write deliveries until the driver closes the connection."""
     # If spark-submit has started the driver, these variables lead to its JVM.
     for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         os.environ.pop(name, None)

@@ -14,7 +14,7 @@ from anabranch_runtime.storage.durable import Durable
 from anabranch_runtime.task.compact import Compaction
 from anabranch_runtime.task.context import BatchContext
 
-#: Number of staged files that are fetched concurrently.
+#: Number of staged result files that the driver fetches concurrently.
 AT_ONCE = 8
 
 
@@ -34,7 +34,7 @@ class Cluster:
     offices: Mapping[str, str] = field(default_factory=dict)
 
     def enter(self, context: BatchContext) -> BatchContext:
-        """Return ``context`` with the directories that tasks of a cluster need."""
+        """Return ``context`` (of a batch) with the directories that tasks of a cluster need."""
         known = context.hosts
         hosts = replace(known, apart=True, cache=self.cache, cache_size=self.cache_size)
         return replace(context, hosts=hosts)
@@ -46,8 +46,8 @@ class Cluster:
         self.offices = {r.host.name: r.host.office for r in reversed(reports)}
 
     def office_of(self, work: Compaction) -> str | None:
-        """Return the address of the merging process on the host that has the segments of ``work``
-        by the placement of partitions (``exchange.fleet``); None if no host is known.
+        """Return the address of the merging process on the host where the placement of partitions
+        has the segments of ``work`` (``exchange.fleet``); None if no host is known.
         """
         offices, part = self.offices, work.merge.segments[0]
         if not offices:

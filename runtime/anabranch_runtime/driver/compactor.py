@@ -4,11 +4,11 @@ A probe reads every segment of a store, so segments are merged in a tiered LSM t
 ``fanout`` segments of a level become one of the next. A merge may take longer than several batches.
 So it runs in its own thread, over segments that never change, and its output replaces them in the
 manifest of the next committed batch. Before that commit, or after a crash, the output is a file
-that no manifest names. Segments of batches are merged in one thread, merged ones in another: a
-large merge does not hold up the segments of the last batches (ADR 0124).
+that no manifest names. Segments of batches are merged in one thread, merged segments in another, so
+that a large merge does not delay merges of the last batches' segments (ADR 0124).
 
-On one host the threads merge themselves, in compiled code and at low priority, so that tasks go
-first. On a cluster they wait for the hosts of the partitions, which merge concurrently
+On one host these threads merge in compiled code and at low priority, so that tasks have precedence.
+On a cluster the threads wait while the hosts of the partitions merge concurrently
 (``spark.merges``).
 
 The number of segments stays bounded: if a store partition has ``STALL * fanout`` segments of one
@@ -54,7 +54,7 @@ TOGETHER = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """A merge that has ended; without an outcome it has failed and may be tried again."""
+    """An ended merge of segments; without an outcome it has failed and may be tried again."""
 
     work: Compaction
     outcome: Segment | StateError | None
@@ -69,7 +69,7 @@ class Compactor:
         work: does one merge. By default this process merges, several small ones into one pack.
         beside: whether merges run in a thread; otherwise :meth:`begin` does them itself, so that a
             run depends only on its input, not on timing.
-        queue: returns the queue of a merge; merges of one queue are serial, queues are parallel.
+        queue: returns the queue of a merge. Merges of a queue run one by one, queues in parallel.
         leaving: set when no more merges may begin (:meth:`close`).
     """
 
@@ -78,8 +78,8 @@ class Compactor:
     beside: bool = False
     queue: Callable[[Compaction], str | None] = lambda _: None
     leaving: threading.Event = field(default_factory=threading.Event)
-    #: Running merges by input: True for segments that batches wrote, False for merged segments ->
-    #: thread of the merges, and bytes of its largest merge.
+    #: Running merges -> their thread, and bytes of the largest merge. Key True: of segments written
+    #: by batches; False: of merged segments.
     _threads: dict[bool, tuple[threading.Thread, int]] = field(default_factory=dict)
     _ended: list[_Ended] = field(default_factory=list)
     #: Number of merges in ``_ended`` that :meth:`settle` has seen; threads may add more.
@@ -95,8 +95,8 @@ class Compactor:
     def settle(self, state: State) -> State:
         """Return ``state`` with merged segments in place of their parts (the segments merged). A
         merge is discarded if one of its parts has expired or its store was dropped meanwhile, or if
-        rows have cancelled in it that readers now distinguish. The caller commits the result and
-        then calls :meth:`settled`.
+        inserts and deletes have cancelled out in it that readers may now see separately. The caller
+        commits the result and then calls :meth:`settled`.
 
         Raises:
             StateError: a part that is still needed can't be read.
@@ -132,11 +132,11 @@ class Compactor:
 
     @property
     def spent(self) -> Writes:
-        """Merges since the last :meth:`take_spent`: their number, written rows, CPU seconds."""
+        """Number, written rows and CPU seconds of the merges since the last :meth:`take_spent`."""
         return sum(tuple(self._spent), Writes())
 
     def take_spent(self) -> Writes:
-        """Return the merges since the last call (:attr:`spent`)."""
+        """Return the cost of the merges since the last call (:attr:`spent`), and reset it."""
         total = Writes()
         while self._spent:
             total += self._spent.pop()
@@ -144,7 +144,7 @@ class Compactor:
 
     @property
     def pending(self) -> frozenset[str]:
-        """Names of packs of finished merges that no manifest names yet."""
+        """Names of the pack files of finished merges that no manifest names yet."""
         return _packs(list(self._ended))
 
     def begin(self, state: State, ruleset: Ruleset, fanout: int, most: int | None = None) -> None:
@@ -172,8 +172,8 @@ class Compactor:
                 self._merge(lowest, some, state, ruleset)
 
     def _bytes(self, lowest: bool) -> int | None:
-        """Return the bytes of the largest merge of the thread for segments of batches (``lowest``)
-        or for merged ones; None while it is free.
+        """Return the bytes of the largest merge that runs in the thread for segments of batches
+        (``lowest``) or in the one for merged segments; None if the thread is free.
         """
         thread, largest = self._threads.get(lowest, (None, 0))
         return largest if thread is not None and thread.is_alive() else None
@@ -196,7 +196,7 @@ class Compactor:
         thread.start()
 
     def _works(self, found: Sequence[Merge], state: State, ruleset: Ruleset) -> list[Compaction]:
-        """Return ``found`` as work, with their segments taken."""
+        """Return the merges ``found`` as work, with their segments marked as being merged."""
         root, objects = str(self.root), durable(self.root).uri
         layout, since, seen = Layout(ruleset, layouts(state)), superseding(state), boundaries(state)
         self._taken.update(s for merge in found for s in merge.segments)
@@ -281,7 +281,7 @@ class Compactor:
 
 
 def _groups(queue: Sequence[Compaction]) -> list[list[Compaction]]:
-    """Return groups of successive merges: of at most :data:`TOGETHER` bytes, or of one merge."""
+    """Group small merges that write one pack together: up to :data:`TOGETHER` bytes a group."""
     groups, room = list[list[Compaction]](), 0
     for work in queue:
         size = work.merge.bytes

@@ -1,9 +1,9 @@
 """The batch protocol (``semantics.md``): the driver's work before and after a batch's job.
 
 1. Input, epoch and rules of a batch are recorded while its job runs, and durable before its results
-   are published, so a repeat has the same.
+   are published, so a repetition of the batch uses the same.
 2. Tasks write segments and staged results under names that contain the attempt.
-3. Results move to names of query and batch, replacing an earlier attempt's results.
+3. Staged result files are renamed to their query and batch, and replace an earlier attempt's.
 4. The manifest commits the batch atomically. A crash before this step leaves garbage only.
 
 Decisions are pure functions: ``epoch_cycle`` begins and ends epochs, ``batch`` computes the states
@@ -82,7 +82,7 @@ from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.memory import largest_merge
 from anabranch_runtime.views.left_out import sampled
 
-#: Least seconds between two looks at the published rulesets.
+#: Least seconds between two checks for newly published rulesets.
 LOOK = 0.05
 #: Least seconds between two batches without input, in which only time has passed.
 TICK = 0.5
@@ -95,11 +95,13 @@ class Driver:
 
     Attributes:
         state: the committed state. ``durability``: its files. ``cycle``: the next batch's epoch.
-        publisher: delivers results; ``pipeline`` adds the writers that need Spark.
-        compactor: merges between batches; ``pipeline`` replaces it by one in the background.
+        publisher: delivers results; module ``pipeline`` adds the writers that need Spark.
+        compactor: merges between batches; module ``pipeline`` replaces it by one that merges in the
+            background.
         tables: tables that post-join parts maintain.
-        cluster: coordinator of tasks whose hosts share only the object store; None: other tasks.
-        progress: input, and its progress. ``rationer``: chooses the rations of batches.
+        cluster: coordinator of tasks that share only the object store; None: they share the state
+            directory.
+        progress: sources, and their progress. ``rationer``: chooses the rations of batches.
         reporting: reports of committed batches.
     """
 
@@ -150,19 +152,19 @@ class Driver:
             *(self._revisions, self.rationer, self.tables, self.state, total_batches),
         )
         self._identity = ""
-        #: Zero of the clock of ``event_time.idleness``, which excludes times between runs.
+        #: Zero of the clock by which streams become idle; time between runs does not count.
         self._since = time.monotonic() - (self.state.clock or 0) / 1e6
         self.cycle, self._looked = Cycle(max(self.state.epoch, 0), time.monotonic()), 0.0
         self._ticked = float("-inf")
-        #: Syncs published results while the next manifest is written.
+        #: Thread that syncs published results to disk while the next manifest is written.
         self._syncer = ThreadPoolExecutor(1, thread_name_prefix="sync")
-        #: Digest of the registered objects, and when it was first seen.
+        #: Digest of the registry (streams, queries, settings), and the time it was first seen.
         self._registry = self.cycle.digest, float("-inf")
 
     # --- lifecycle -----------------------------------------------------------------------------
 
     def announce(self) -> None:
-        """Report the pipeline's progress to the control plane, so that it can plan.
+        """Report the pipeline's progress to the service, so that it can plan.
 
         Raises:
             StateError: state and Redis belong to different pipelines (``storage.pipeline_lock``).
@@ -187,7 +189,7 @@ class Driver:
             raise lost(self.control)
 
     def read(self, sources: Sources) -> None:
-        """Read the planned ``sources`` from the next batch on."""
+        """Begin to read the planned ``sources`` with the next batch."""
         self.progress.sources = sources
         self.progress.direct(self.state)
 
@@ -204,19 +206,19 @@ class Driver:
         self._look_for_changes()
 
     def watch(self) -> None:
-        """In live mode, notice changes of the registry, also during a batch; for one thread."""
+        """In live mode, notice changes of the registry, even in a batch; called by one thread."""
         if self.settings.mode is Mode.LIVE:
             digest = self.control.registry_digest()
             if digest != self._registry[0]:
                 self._registry = digest, time.monotonic()
 
     def look(self) -> None:
-        """In live mode, look for changes if the last look was :data:`LOOK` seconds ago."""
+        """In live mode, look for new rulesets and changes, at most once in :data:`LOOK` seconds."""
         if self.settings.mode is Mode.LIVE and time.monotonic() - self._looked >= LOOK:
             self._look_for_changes()
 
     def _look_for_changes(self) -> None:
-        """Begin or end an epoch without a batch, by time or after changes."""
+        """Begin or end an epoch while no batch runs, because of time or changes of the registry."""
         if self.durability.choices.get(self.state.next_batch) is not None:
             # The interrupted batch has to be repeated first, in the epoch that was chosen for it.
             return
@@ -227,7 +229,7 @@ class Driver:
         self._advance(Quiet(published, newest, *self._registry))
 
     def _advance(self, event: Event) -> None:
-        """Perform the instructions for ``event``: report boundaries, begin an epoch."""
+        """Perform ``epoch_cycle``'s instructions for ``event``: report boundaries, begin epochs."""
         cycle, todo = step(self.cycle, self.state, event, self.settings, time.monotonic())
         for one in todo:
             if isinstance(one, EnterIdle):
@@ -255,7 +257,7 @@ class Driver:
         self.reporting.report(phase, self.state, error)
 
     def _note_tables(self) -> None:
-        """Commit the progress of tables without a batch, so that it is known after a restart."""
+        """Commit the progress of maintained tables between batches, to know it after a restart."""
         state = self.tables.progressed(self.state)
         if state is self.state:
             return
@@ -291,7 +293,7 @@ class Driver:
     def plan(self) -> Offsets | None:
         """Return the end of the next batch's input; None if no input waits.
 
-        For a batch that was interrupted, that is the recorded end.
+        For an interrupted batch, this is the end recorded in the journal.
         """
         begun, sources = self.durability.choices.get(self.state.next_batch), self.progress.sources
         if begun is not None:
@@ -300,8 +302,8 @@ class Driver:
         return self._without_input() if found is None else found
 
     def _without_input(self) -> Offsets | None:
-        """In live mode, return the end of a batch without input if views gain or lose rows by its
-        time alone; at most one such batch in :data:`TICK` seconds.
+        """In live mode, return the end of a batch without input if views gain or lose rows just
+        because time has passed; at most one such batch in :data:`TICK` seconds.
         """
         before, now = self.state.offsets, time.time_ns() // 1000
         if self.settings.mode is not Mode.LIVE or before is None:
@@ -408,7 +410,7 @@ class Driver:
         return sum(report.tuples for report in reports)
 
     def _choose(self, number: int, offsets: Offsets | None) -> tuple[JournalEntry, Ruleset]:
-        """Choose a batch's journal entry and begin to record it, or take an interrupted run's.
+        """Choose and begin to record a batch's journal entry, or take an interrupted batch's.
 
         Returns:
             The entry, and its ruleset without the queries that have failed.
@@ -434,7 +436,7 @@ class Driver:
                 costs=self._costs(),
                 time=time.time_ns() // 1000,
             )
-            # Durable once the job has returned: until then nothing of the batch is visible.
+            # The entry is durable once the job returns: until then nothing of the batch is visible.
             self.durability.choices.begin(number, choice)
             reach(Point.CHOSEN)
         else:
@@ -443,7 +445,7 @@ class Driver:
         return choice, surviving(ruleset, self.state)
 
     def _published(self, epoch: int) -> RulesetId:
-        """The ruleset for ``epoch``: the newest one published up to it, or its newest revision."""
+        """Return the id of ``epoch``'s ruleset: the newest up to it, or its newest revision."""
         if self.settings.mode is Mode.STEP or self.state.ruleset.epoch < 0:
             wanted = epoch if self.settings.mode is Mode.STEP else 0
             self.control.wait_for_epoch(wanted, self.settings.patience, self.belong)
@@ -452,11 +454,11 @@ class Driver:
         return self.state.ruleset if newest is None else self._newest_of(newest)
 
     def _newest_of(self, published: int) -> RulesetId:
-        """The newest valid revision of the ruleset of epoch ``published``."""
+        """Return the id of the newest valid revision of the ruleset of epoch ``published``."""
         return self._revisions.entering(self.state, published, self.control.revision())
 
     def _revised(self, number: int) -> RulesetId:
-        """The newest revision of the running epoch's ruleset that is valid for batch ``number``."""
+        """Return the id of the running ruleset's newest revision valid for batch ``number``."""
         settings, state = self.settings, self.state
         if settings.mode is Mode.LIVE:
             return self._revisions.newest(state, self.control.revision())
@@ -503,13 +505,13 @@ class Driver:
         )
 
     def _planned(self, choice: JournalEntry) -> int | None:
-        """Time of a batch's planning (microseconds); None in step mode, which ignores the clock."""
+        """Return the batch's planning time (microseconds); None in step mode, without a clock."""
         if choice.offsets is None or self.settings.mode is not Mode.LIVE:
             return None
         return choice.offsets.planned
 
     def _plan_input(self, choice: JournalEntry, ruleset: Ruleset) -> BatchInput | None:
-        """The batch's input from sources that the runtime reads itself; None if there are none."""
+        """Return the batch's input from the runtime's own sources; None if there are none."""
         sources, state = self.progress.sources, self.state
         if sources is None or choice.offsets is None:
             return None
@@ -517,13 +519,13 @@ class Driver:
         return BatchInput(sources, state.feeds, state.next_batch, state.offsets, *given)
 
     def _costs(self) -> dict[str, float]:
-        """Stream -> measured seconds of probing per tuple; empty without feeds to assign."""
+        """Return stream -> measured seconds of probing per tuple; empty without assigned feeds."""
         sources = self.progress.sources
         rules = self.durability.rules(self.state) if sources is not None and sources.feeds else None
         return {} if rules is None else arrival_costs(self.state, rules)
 
     def _note_left_out(self, number: int, choice: JournalEntry, read: BatchInput) -> None:
-        """Record which input is left out, before results are published, for repetitions."""
+        """Journal the input that is left out, before results are published, for repetitions."""
         if read.left_out != choice.left_out:
             self.durability.choices.record(number, replace(choice, left_out=read.left_out))
             reach(Point.LEFT_OUT)
@@ -536,7 +538,7 @@ class Driver:
         reports: list[TaskReport],
         read: BatchInput | None,
     ) -> tuple[dict[str, tuple[Path | StagedRows, ...]], Future[None] | None]:
-        """Publish results, late tuples and ledger.
+        """Publish a batch's results, late tuples and ledger.
 
         Returns:
             Query -> its rows, by task; and the end of the sync that makes them durable, if any.
@@ -567,7 +569,7 @@ class Driver:
         failures: dict[str, Failure],
         times: Times,
     ) -> None:
-        """Do the work that follows a commit: delete, measure, merge, deliver, report."""
+        """Follow up a batch's commit: delete files, report measurements, merge, deliver."""
         state = self.state
         self.compactor.settled(state)
         self.reporting.measured(ruleset, reports, self.compactor.take_spent())

@@ -23,8 +23,8 @@ AHEAD = 2
 #: Least seconds without another change before an epoch ends early, so that changes that belong
 #: together are planned together.
 SETTLED = 0.05
-#: Least time between two early ends because of changes, as a multiple of the time from the end of
-#: an epoch to the publication of the plan made for it.
+#: Least time between two early ends of epochs because of changes of the registry, as a multiple of
+#: the time from the end of an epoch to the publication of the plan made for it.
 REST = 2.0
 
 
@@ -36,12 +36,12 @@ class Cycle:
         epoch: the epoch of the next batch. ``since``: time at which the driver entered it (seconds
             of a monotonic clock).
         reported: the last epoch whose end was reported; -1: none.
-        digest: digest of the registered objects at the last noticed change.
+        digest: digest of the registered streams, queries and settings at the last noticed change.
         fresh: whether there are changes for which no plan has been requested. ``changed``: time of
             the last noticed change.
-        awaited: epoch of the requested plan with the earlier changes; None: it is published.
-            ``ended``: last time at which a plan with changes was requested. ``planning``: seconds
-            from then to the plan's publication.
+        awaited: epoch of the requested plan that takes the earlier changes into account; None once
+            it is published. ``ended``: last time at which a plan with changes was requested.
+            ``planning``: seconds from then to the plan's publication.
     """
 
     epoch: int
@@ -55,11 +55,11 @@ class Cycle:
     planning: float = 0.0
 
     def is_due(self, settings: DriverSettings, now: float) -> bool:
-        """Whether the epoch may end between two batches, since it has lasted ``epoch_seconds``."""
+        """Whether the epoch may end between two batches because it has lasted ``epoch_seconds``."""
         return now - self.since >= settings.epoch_seconds
 
     def is_settled(self, settings: DriverSettings, now: float) -> bool:
-        """Whether the last change, and the last plan, are old enough for another plan."""
+        """Whether the last registry change and the last plan are old enough for another plan."""
         pause = min(REST * self.planning, settings.epoch_seconds)
         return now - self.changed >= SETTLED and now - self.ended >= pause
 
@@ -69,7 +69,7 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Event: the driver has recovered its state; ``last``: the newest epoch boundary in Redis."""
+    """Event: the driver has recovered its state. ``last``: the newest epoch boundary in Redis."""
 
     last: Boundary | None
 
@@ -79,9 +79,9 @@ class Quiet:
     """Event of live mode: no batch runs, and no interrupted batch has to be repeated.
 
     Attributes:
-        published: epoch of the newest ruleset for the cycle's epoch; None: none yet. ``coming``:
+        published: epoch of the newest ruleset up to the cycle's epoch; None: none yet. ``coming``:
             the same for the next epoch.
-        digest: digest of the registered objects. ``since``: time at which it was first seen.
+        digest: digest of the registry's objects. ``since``: time at which it was first seen.
     """
 
     published: int | None
@@ -104,7 +104,7 @@ class ReportStart:
 
 @dataclass(frozen=True, slots=True)
 class EnterIdle:
-    """Instruction: begin the cycle's epoch without a batch, with epoch ``published``'s ruleset."""
+    """Instruction: begin the cycle's epoch before any batch, with epoch ``published``'s ruleset."""
 
     published: int
 

@@ -1,4 +1,4 @@
-"""Cause of the process's end, reported to its parent process as JSON through a pipe.
+"""Report of the cause of the driver's end to its parent process, as JSON through a pipe.
 
 A pipe is used because a log has no reliable last line, Redis may be lost, and a disk may be full.
 """
@@ -17,7 +17,7 @@ from anabranch_runtime.errors import PipelineError
 
 
 def redis_away(error: RedisError, control: Control) -> PipelineError:
-    """The structured error for a Redis that does not answer, or refuses access."""
+    """Return the structured error for a Redis that does not answer, or refuses access."""
     if isinstance(error, AuthenticationError):
         return PipelineError(
             "redis-refused",

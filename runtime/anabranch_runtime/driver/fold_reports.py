@@ -35,7 +35,7 @@ def fold(
     now: float | None = None,
     open_loads: Collection[str] = (),
 ) -> State:
-    """The state after the batch of ``context``, which took ``seconds`` and ended ``now``
+    """Return the state after the batch of ``context``, which took ``seconds`` and ended at ``now``
     (seconds since 1970; None leaves out the rates by the wall clock).
 
     ``open_loads``: streams whose current load is not read completely (``sources.loads``).
@@ -58,7 +58,7 @@ def fold(
 
 
 def snapshot(state: State, steps: tuple[JoinSample, ...] = ()) -> Snapshot:
-    """The statistics of the epoch of ``state``, for the planner.
+    """Return the statistics of the epoch of ``state``, for the planner.
 
     ``steps``: join samples of its edges, including earlier epochs' (:func:`steps_seen`).
     """
@@ -86,13 +86,13 @@ def snapshot(state: State, steps: tuple[JoinSample, ...] = ()) -> Snapshot:
 
 
 def without_batches(found: Snapshot) -> Snapshot:
-    """The statistics of an epoch without batches: ``found`` without an earlier epoch's counts."""
+    """Return statistics of an epoch that had no batches: ``found`` without earlier counts."""
     stores = {name: replace(store, reads={}) for name, store in found.stores.items()}
     return replace(found, batches=0, edges={}, measured={}, stores=stores)
 
 
 def steps_seen(state: State, steps: Mapping[str, CountedStep]) -> tuple[JoinSample, ...]:
-    """Join samples at the end of the epoch of ``state``, including earlier epochs' samples.
+    """Return join samples at the end of ``state``'s epoch, including earlier epochs' samples.
 
     ``steps``: edge -> step in the state's ruleset.
     """
@@ -100,7 +100,7 @@ def steps_seen(state: State, steps: Mapping[str, CountedStep]) -> tuple[JoinSamp
 
 
 def steps_of_epoch(state: State, steps: Mapping[str, CountedStep]) -> tuple[JoinSample, ...]:
-    """Join samples from the epoch of ``state`` alone, under all of its rulesets.
+    """Return the join samples from the epoch of ``state`` alone, under all of its rulesets.
 
     ``steps``: edge -> step in the state's ruleset.
     """
@@ -109,8 +109,8 @@ def steps_of_epoch(state: State, steps: Mapping[str, CountedStep]) -> tuple[Join
 
 
 def stream_counts(state: State) -> dict[str, dict[str, int]]:
-    """Stream -> tuples read, late, invalid and in the future (``ahead``) so far, and tuples
-    invisible to a query that begins now (``unseen``).
+    """Return stream -> number of tuples read, late, invalid and in the future (``ahead``) so far,
+    and tuples invisible to a query that begins now (``unseen``).
     """
     hidden = unseen(state)
     return {
@@ -166,5 +166,5 @@ def _stores_after(state: State, fresh: Sequence[Segment]) -> dict[str, StoreStat
 
 
 def fullness(reports: Sequence[TaskReport]) -> float:
-    """Greatest fraction that a task took of its share of the memory limit; 0 without a limit."""
+    """Return the greatest fraction of its memory share that a task took; 0 without a limit."""
     return max((r.memory / r.memory_share for r in reports if r.memory_share), default=0.0)

@@ -77,7 +77,7 @@ TRIAL = 10.0
 WATCH = 0.05
 #: Folder with recordings, in the state directory and in the object store.
 RECORDINGS = "recordings"
-#: Seconds to wait for the start of Spark's session, once the work done meanwhile is finished.
+#: Longest wait in seconds for Spark's session, after all work is done that can be done without it.
 SESSION = 180.0
 #: Seconds that stopping Spark's session may take.
 STOP = 10.0
@@ -108,7 +108,7 @@ class SparkPipeline:
     """One pipeline: all registered streams, one driver.
 
     Attributes:
-        begun: Spark's session, if its start has already begun; otherwise :meth:`run` begins it.
+        begun: Spark's session, if its start has begun already; otherwise :meth:`run` starts it.
         abandon: ends the process at once with an error, if an orderly end is impossible.
         standby: whether to wait, ready to take over, while another process runs the pipeline.
         workers: resident workers of batches on one machine, once Spark has started.
@@ -150,7 +150,7 @@ class SparkPipeline:
             _stop(begun)
 
     def _warm(self, begun: Future[SparkSession]) -> None:
-        """Wait for Spark's session, and start the workers so that a batch finds them ready."""
+        """Wait for Spark's session, and start workers in advance, so that batches find them."""
         session = self._started(begun)
         if self.workers is not None:
             self.workers.warm()
@@ -160,7 +160,7 @@ class SparkPipeline:
             threading.Thread(target=_warm_up, args=(session,), name="warm-up", daemon=True).start()
 
     def _started(self, begun: Future[SparkSession]) -> SparkSession:
-        """Wait for Spark's session; from now on, the end of its JVM ends this process."""
+        """Wait for Spark's session; afterwards this process ends if the session's JVM does."""
         session = _session(begun)
         if self._session is None:
             self._session = session
@@ -170,7 +170,7 @@ class SparkPipeline:
         return session
 
     def _await_loss(self) -> None:
-        """Abandon the process when its JVM ends: an orderly end would wait for calls of the JVM."""
+        """Abandon the process when Spark's JVM ends: an orderly end would wait for its calls."""
         assert self._session is not None
         code = await_loss(self._session)
         if self.abandon is not None:
@@ -185,7 +185,7 @@ class SparkPipeline:
         return redis_away(found, self.control) if isinstance(found, RedisError) else found
 
     def _cause_of_batch(self, error: BaseException) -> BaseException:
-        """The cause of a failed batch: an error of this package, if it is known."""
+        """Return the cause of a batch's failure ``error``: an error of this package, if known."""
         try:
             # Files of the batch may be missing because a successor took over and deleted them.
             durable(self.settings.state).check()
@@ -264,8 +264,8 @@ class SparkPipeline:
         return Workers(session, listener, slots)
 
     def _cluster(self, workers: Workers) -> Cluster | None:
-        """Coordinator of tasks whose hosts share only the object store; None without an object
-        store, where tasks share the state directory.
+        """Return the coordinator of tasks whose hosts share only the object store; None without an
+        object store, where tasks share the state directory.
         """
         if self.settings.object_store is None:
             return None
@@ -273,7 +273,7 @@ class SparkPipeline:
         return Cluster(token, self.settings.cluster.cache, self.settings.cache_size)
 
     def _sinks(self, session: SparkSession, driver: Driver) -> Beside | None:
-        """Add Spark's writers of sinks to the publisher; returns their process, if any."""
+        """Add the writers of Spark's sinks to the publisher; return their process, if any."""
         settings, namespace = self.settings, self.control.keys.namespace
         if is_local(self.master):
             driver.publisher.writers |= spark_writers(session, settings, namespace)
@@ -327,7 +327,7 @@ class SparkPipeline:
         driver.report("running")
 
         def look() -> None:
-            """Cancel the running batch, or abandon the process, if the batch hangs.
+            """Check the running batch: if it hangs, cancel it, or else abandon the process.
 
             Raises:
                 Py4JError: the JVM has ended. Between batches, this is its only call.
@@ -459,7 +459,7 @@ def _lost(reason: str) -> PipelineError:
 
 
 def _session(begun: Future[SparkSession]) -> SparkSession:
-    """Wait for the session that ``begun`` starts.
+    """Wait for Spark's session, which ``begun`` starts.
 
     Raises:
         PipelineError: ``spark-not-started``: the start takes too long, or Spark reports an error.

@@ -36,8 +36,8 @@ class Revisions:
         self._seen = RulesetId(-1)
 
     def newest(self, state: State, answer: RevisionAnswer | None) -> RulesetId:
-        """The newest revision of the ruleset of ``state``, which is then kept on disk; the running
-        ruleset itself if there is no valid revision.
+        """The newest valid revision of the ruleset of ``state``, which is also kept on disk; the
+        running ruleset itself if there is none.
         """
         running = state.ruleset
         if answer is None:
@@ -46,7 +46,7 @@ class Revisions:
         if found is None:
             return running
         name = RulesetId(found.epoch, found.revision)
-        # A revision that is for a later epoch's ruleset waits for that epoch.
+        # A revision of a later epoch's ruleset waits for that epoch.
         if name in (running, self._seen) or name.epoch > running.epoch:
             return running
         if name < running:
@@ -57,8 +57,8 @@ class Revisions:
         return self._taken(state, running, name, found.digest)
 
     def entering(self, state: State, published: int, answer: RevisionAnswer | None) -> RulesetId:
-        """First ruleset of a new epoch: the running ruleset if it was planned for ``published``,
-        otherwise the newest valid revision of the ruleset for ``published``.
+        """The ruleset of a new epoch's first batch: the running one if it was planned for epoch
+        ``published``, otherwise the newest valid revision of the ruleset published for it.
         """
         if published == state.ruleset.epoch:
             return state.ruleset
@@ -69,7 +69,7 @@ class Revisions:
         return self._taken(state, base, RulesetId(published, found.revision), found.digest)
 
     def _taken(self, state: State, base: RulesetId, name: RulesetId, digest: str) -> RulesetId:
-        """The revision ``name`` of ``base`` if it is valid; otherwise ``base``."""
+        """Return the id ``name`` if this revision of ``base`` is valid; otherwise ``base``."""
         try:
             self._keep(state, base, name, digest)
         except (PipelineError, RulesetError) as error:
@@ -91,6 +91,6 @@ class Revisions:
             )
         revision = read_ruleset(text, name)
         running = self._rulesets.get(base)
-        # Failed queries and their stores are taken out of both before the comparison.
+        # Before the comparison, failed queries and their stores are removed from both rulesets.
         check_revision(surviving(running, state), surviving(revision, state))
         self._rulesets.keep(revision, text)

@@ -50,7 +50,7 @@ class DriverSettings:
         results: directory of result files.
         epoch_batches: batches per epoch.
         epoch_seconds: in live mode, seconds within which an epoch ends after objects were
-            registered or removed; without any change it ends after ``IDLE_EPOCHS`` times as many.
+            registered or removed; without any change, within ``IDLE_EPOCHS`` times as many.
         interim_seconds: length of the periods of interim measurements.
         revise_batches: in step mode, number of batches after which an epoch waits for a revision of
             its ruleset; None: never. In live mode, revisions are taken without waiting.

@@ -1,9 +1,9 @@
 """The driver's side of maintained tables: their process, and their part of the state.
 
-Rounds are included by a second process, so that many tables do not delay batches. It starts with
-the first table, holds the tables in memory, and needs neither Spark nor answers of the driver: it
-depends only on the state (``state.tables``). Sinks that only Spark can write are written by the
-driver, on the process's request.
+A second process adds rounds (joined rows of a batch) to the tables, so that many tables do not
+delay batches. It starts with the first table, has the tables in memory, and needs neither Spark nor
+answers of the driver, but only the state (``state.tables``). Sinks that only Spark can write are
+written by the driver, on the process's request.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ class Peer(Protocol):
         """Begin with the tables of the state before ``next_batch``."""
 
     def hear(self, news: News) -> None:
-        """Take a committed batch's rounds into account."""
+        """Add the rounds of a committed batch to the tables, or put them into a queue."""
 
     def take(self) -> list[TablesStatus]:
-        """Return the reports of progress (statuses) since the last call."""
+        """Return the tables' reports of progress (statuses) since the last call."""
 
     def drain(self) -> None:
-        """Include all rounds; retry each table that has failed, once."""
+        """Add all waiting rounds to the tables; retry each failed table once."""
 
     def close(self) -> None:
-        """End the maintenance of tables after the round that is being included."""
+        """End the maintenance of tables after the round that is being added."""
 
 
 @dataclass(slots=True)
@@ -68,17 +68,17 @@ class MaintainedTables:
     """Maintained tables of one pipeline.
 
     Attributes:
-        root: the state directory. ``peer``: includes the rounds.
-        beside: called with the peer's CPU seconds by use.
+        root: the state directory. ``peer``: adds the rounds to the tables.
+        beside: called with the CPU seconds by use that the peer has spent.
     """
 
     root: Path
     peer: Peer
     beside: Callable[[CpuUses], None] = field(default=lambda _: None)
     _next_batch: int = field(init=False, default=0)
-    #: The tables of the state as last passed to the peer.
+    #: The committed state of the tables as last passed to the peer.
     _told: TablesState = field(init=False, default_factory=TablesState)
-    #: The last status, and the sum of all statuses since the last commit.
+    #: The last status of the tables, and the sum of all statuses since the last commit.
     _status: TablesStatus = field(init=False, default_factory=lambda: TablesStatus(0))
     _open: TablesStatus | None = field(init=False, default=None)
     _counts: dict[str, TableCounts] = field(init=False, default_factory=dict)
@@ -95,19 +95,19 @@ class MaintainedTables:
 
     def entered(self, state: State, ruleset: Ruleset) -> State:
         """Return ``state``, about to be committed, with the tables of new queries of ``ruleset``,
-        which begin with the next batch.
+        whose first batch is the next one.
         """
         return rounds.entered(state, ruleset, state.next_batch, self._write)
 
     def settled(self, state: State, ruleset: Ruleset, reports: list[TaskReport], now: int) -> State:
-        """Return the ``state`` after a batch of the time ``now`` (microseconds since 1970), about
-        to be committed, with the batch's round, new tables, and the progress of the others.
+        """Return the ``state`` after a batch at ``now`` (microseconds since 1970), about to be
+        committed, with the batch's round, new tables, and the progress of existing tables.
         """
         state = rounds.entered(state, ruleset, state.next_batch - 1, self._write)
         return rounds.with_round(self.progressed(state), ruleset, reports, now)
 
     def due(self, now: int) -> bool:
-        """Whether a batch at ``now`` changes a table by its time alone, without joined rows."""
+        """Whether time alone, without joined rows, changes a table in a batch at ``now``."""
         self._look()
         known = self._status.due
         return known is not None and known <= now and self._status.next >= self._next_batch
@@ -119,7 +119,7 @@ class MaintainedTables:
         return state if progress is None else rounds.settled(state, progress)
 
     def committed(self, state: State, ruleset: Ruleset) -> None:
-        """Pass on a committed state, which runs ``ruleset``.
+        """Pass the rounds of a committed state, which runs ``ruleset``, on to the peer.
 
         Raises:
             PipelineError: ``views-lost``: the process has ended.
@@ -142,12 +142,12 @@ class MaintainedTables:
         )
 
     def problems(self) -> dict[str, str]:
-        """Return query -> reason for which its table is not up to date."""
+        """Return query -> reason for which its maintained table is not up to date."""
         self._look()
         return dict(self._status.problems)
 
     def lag(self) -> dict[str, int]:
-        """Return, by query, the number of committed batches that its table does not include."""
+        """Return query -> number of committed batches that its maintained table lacks."""
         self._look()
         status, end = self._status, self._next_batch
         return {
@@ -155,25 +155,25 @@ class MaintainedTables:
         }
 
     def counts(self) -> dict[str, TableCounts]:
-        """Return the counts of delivered versions by query, including ended queries."""
+        """Return query -> counts of its table's delivered versions; ended queries are included."""
         self._look()
         return self._counts
 
     def costs(self) -> Mapping[str, TableCost]:
-        """Return the measured costs of tables by query; the old object if none has changed."""
+        """Return query -> measured cost of its table; the same object while no cost changes."""
         self._look()
         return self._costs
 
     def written(self) -> dict[str, tuple[int, int]]:
-        """Return, by query, the last version with changes and the number of changes written."""
+        """Return query -> its table's last version with changes, and number of changes written."""
         return {name: (one.version, one.written) for name, one in self.counts().items()}
 
     def left_rows(self) -> dict[str, LeftRows]:
-        """Return, by outer join, counts of left rows that can get no more partners."""
+        """Return outer join -> counts of its left rows that can get no more partners."""
         return {name: one.left for name, one in self.counts().items() if one.left is not None}
 
     def drain(self) -> None:
-        """Bring all tables up to date.
+        """Bring all maintained tables up to date.
 
         Raises:
             SinkError: a table can't be brought up to date.
@@ -189,7 +189,7 @@ class MaintainedTables:
             )
 
     def close(self) -> None:
-        """Stop. Rounds that are not in the tables yet are added after the next start."""
+        """Stop the peer. The next start adds the rounds that are not in the tables yet."""
         self.peer.close()
         self._look()
 
@@ -216,7 +216,7 @@ class MaintainedTables:
 
 
 class TablesApart:
-    """Includes rounds in a process of its own, which starts with the first table.
+    """Adds rounds to maintained tables in a process of its own, which starts with the first table.
 
     Raises (all methods): PipelineError: ``views-lost``: the process has ended.
     """
@@ -248,13 +248,13 @@ class TablesApart:
         self._send(("hear", news))
 
     def take(self) -> list[TablesStatus]:
-        """Return the statuses since the last call, as :meth:`Peer.take`."""
+        """Return the tables' statuses since the last call, as :meth:`Peer.take`."""
         with self._changed:
             found, self._statuses = self._statuses, []
         return found
 
     def drain(self) -> None:
-        """Have all rounds included, as :meth:`Peer.drain`."""
+        """Have all waiting rounds added to the tables, as :meth:`Peer.drain`."""
         with self._changed:
             wanted = self._drained + 1
         self._send(("drain",))
@@ -264,7 +264,7 @@ class TablesApart:
                 raise self._gone()
 
     def close(self) -> None:
-        """End the process after the running round, as :meth:`Peer.close`."""
+        """End the process of tables after the running round, as :meth:`Peer.close`."""
         if self._process is None or self._calls is None:
             return
         process, self._process = self._process, None
@@ -339,7 +339,7 @@ class TablesApart:
 
 
 def serve(calls: Connection, settings: DriverSettings, url: str, namespace: str) -> None:
-    """Main function of the process: include rounds until the driver closes the connection."""
+    """Main function of the process: add rounds to tables until the driver closes the connection."""
     attach(settings.state, settings.object_store, settings.cache_size)
     waiting: list[tuple[Any, ...]] = []
 
@@ -400,12 +400,12 @@ def _serve(calls: Connection, keeper: Keeper, waiting: list[tuple[Any, ...]]) ->
 
 
 def physical_memory() -> int:
-    """Return the machine's memory in bytes, by which a table is limited."""
+    """Return the machine's memory in bytes, from which a table's limit is computed."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def picklable(error: Exception) -> Exception:
-    """Return ``error`` of the process of tables, or its text if it can't be pickled."""
+    """Return ``error`` of the process of tables; if it can't be pickled, an error with its text."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 - pickling runs the error's own code

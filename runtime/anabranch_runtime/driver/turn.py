@@ -2,9 +2,9 @@
 them.
 
 A standby has everything ready that does not depend on the state: its imports, Spark's session, and
-Python workers. The kernel releases the directory's lock at the end of its holder, so a standby on
-the same machine takes over within :data:`LOOK` seconds. An object store's lease is free once its
-holder has not renewed it for a while (``storage.lease``).
+Python workers. The kernel releases the directory's lock when the process that holds it ends, so a
+standby on the same machine takes over within :data:`LOOK` seconds. An object store's lease is free
+once its holder has not renewed it for a while (``storage.lease``).
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.durable import Durable
 from anabranch_runtime.storage.pipeline_lock import exclusive
 
-#: Seconds between two attempts of a standby: at the directory's lock, and at the store's lease.
+#: Seconds between a standby's attempts to get the directory's lock, and the store's lease.
 LOOK, LOOK_AT_STORE = 0.02, 0.25
 #: Seconds between two checks for a stop request, and of the workers.
 CHECK = 0.5
-#: Codes of errors for a lock that another process has -> seconds between a standby's attempts.
+#: Codes of errors of a lock held by another process -> seconds between a standby's attempts.
 _HELD = {"state-in-use": LOOK, "store-in-use": LOOK_AT_STORE}
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
 
 class Standby:
-    """Waits for the end of the process that runs the pipeline."""
+    """Waits, as a standby, for the end of the process that runs the pipeline."""
 
     def __init__(self, control: Control, warm: Callable[[], None]) -> None:
-        """Prepare a wait; ``warm`` makes Spark and workers ready, and is called now and then."""
+        """Prepare a standby; ``warm`` makes Spark and workers ready, and is called now and then."""
         self._control, self._warm = control, warm
         self._heart = Heart(control, standby=True)
         self._beating = contextlib.ExitStack()
         self._checked: float | None = None
 
     def wait(self, seconds: float) -> bool:
-        """Wait for ``seconds``, at first until all is ready; return False at a stop request."""
+        """Wait ``seconds``, the first time until Spark is ready; return False at a stop request."""
         if self._checked is None:
             _LOG.info("standby waits for the end of another process")
             self._beating.enter_context(self._heart.beating())
@@ -68,8 +68,8 @@ class Standby:
 
 @contextlib.contextmanager
 def turn(root: Path, storage: Durable, standby: Standby | None) -> Iterator[bool]:
-    """Hold the locks of the pipeline; yields False if a stop was requested before ``standby`` got
-    them.
+    """Hold the locks of the pipeline in the ``with`` block; yields False if a stop is requested
+    before ``standby`` has got them.
 
     Raises:
         StateError: ``state-in-use`` or ``store-in-use``, without a standby.

@@ -1,1 +1,1 @@
-"""State changes at the start of an epoch (consecutive batches of one ruleset), and per batch."""
+"""Changes of the state at the start of an epoch (batches of one ruleset) and after each batch."""

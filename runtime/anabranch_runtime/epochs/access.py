@@ -66,9 +66,9 @@ def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
     """Return, by edge, the stores and batches that its probe reads in ``state.next_batch``.
 
     Usually only the batch number changes from one batch to the next. If the same stores cover the
-    same batches and the same ones are still growing, the last accesses are returned: intervals of
-    growing stores end with ``OPEN``. Gaps, batches that a materialized join lacks, may depend on
-    the stored rows, so accesses with gaps are recomputed.
+    same batches and the same stores still grow, the last accesses are returned, in which intervals
+    of growing stores end with ``OPEN``. Accesses with gaps (batches that a materialized join lacks)
+    are recomputed, since gaps may depend on stored rows.
     """
     questions, now = _questions(ruleset), state.next_batch
     stores: list[_Kept] = [
@@ -96,7 +96,7 @@ def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
 
 
 def _endless(tiles: Iterable[Tile], now: int) -> tuple[Tile, ...]:
-    """Return ``tiles`` with an open end instead of the end ``now``."""
+    """Return ``tiles`` with ``OPEN`` in place of the end ``now``: stores that still grow."""
     return tuple(
         Tile(tile.store, (tile.interval[0], OPEN)) if tile.interval[1] == now else tile
         for tile in tiles
@@ -138,8 +138,8 @@ class Generations:
 def latest_tiles(
     state: State, ruleset: Ruleset, *, arriving: bool = False
 ) -> dict[str, tuple[Tile, ...]]:
-    """For each table with a key, and each stream that keeps only the latest tuple per key, return
-    the stores and batches in which to search for newer tuples of a key.
+    """Return, for each table with a key and each stream that keeps only the latest tuple per key,
+    the stores and batches (tiles) to search for newer tuples of a key.
 
     Args:
         arriving: search instead for the rows that arriving rows replace, in tables and streams of
@@ -166,12 +166,12 @@ def latest_tiles(
 
 
 def latest_since(state: State) -> dict[str, int]:
-    """Return stream -> first batch from which it keeps only the latest tuple per key, if so."""
+    """Return stream -> first batch since which only the latest tuple per key is kept, if at all."""
     return {n: s.latest_since for n, s in state.streams.items() if s.latest_since is not None}
 
 
 def known_attributes(key: Sequence[KeyPart]) -> frozenset[tuple[str, str]]:
-    """Return the key's build-side attributes and types, whose values a probing tuple knows."""
+    """Return the stored attributes and types of ``key`` whose values a probing tuple has."""
     return frozenset((k.build.attribute, k.type) for k in key)
 
 
@@ -211,11 +211,11 @@ def relation_tiles(
     known: Collection[tuple[str, str]] = (),
     generations: Generations | None = None,
 ) -> tuple[Tile, ...]:
-    """Cover the batches ``wanted`` with stores of ``relation``: the preferred copy first, then
-    copies partitioned by an attribute in ``known`` (the probing tuple is routed to one partition of
-    these), then the rest. In each group, stricter filters precede weaker ones.
+    """Choose stores of ``relation`` that cover the batches ``wanted``: first the store
+    ``preferred``, then copies partitioned by an attribute in ``known`` (a probing tuple goes to one
+    partition only), then all others. In each group, stricter filters precede weaker ones.
 
-    ``generations``: index over ``state``, passed by callers with many relations.
+    ``generations``: an index over ``state`` that callers with many relations pass.
     """
 
     def rank(item: tuple[str, StoreState]) -> tuple[bool, bool, int, str]:
@@ -240,8 +240,8 @@ def stored_in(state: State, relation: Relation, batches: Interval) -> tuple[Segm
 
 
 def containers(state: State, preferred: str) -> list[tuple[str, StoreState]]:
-    """Return older stores of the same materialized join that can replace the store ``preferred``:
-    they have its columns and key values, and their time bounds are no tighter.
+    """Return older stores of the join of store ``preferred`` that can replace it: they have its
+    columns and key values, and time bounds that are not tighter.
     """
     wanted = state.stores[preferred].spec
     columns = set(wanted.columns)
@@ -262,7 +262,7 @@ def containers(state: State, preferred: str) -> list[tuple[str, StoreState]]:
 def seen_from(
     activation: Activation, members: tuple[tuple[str, str, str], ...]
 ) -> dict[str, tuple[int, int | None]]:
-    """Return alias (label) -> first (batch, event time) visible to the query, if restricted."""
+    """Return alias -> first (batch, event time) visible to the query; no entry: all is visible."""
     limits = {}
     for alias, label, _ in members:
         seen = activation.visible_from[alias]

@@ -20,7 +20,7 @@ Boundaries: TypeAlias = Mapping[str, tuple[int, ...]]
 
 
 def boundaries(state: State) -> Boundaries:
-    """Return the boundaries of each stream of changes; empty if no rows may cancel at present."""
+    """Return stream of changes -> batches where readers' ranges begin; empty: no row may cancel."""
     changing = {n for n, s in state.streams.items() if s.spec is not None and s.spec.is_weighted}
     if not changing or state.debt.batches:
         return {}
@@ -43,7 +43,7 @@ def boundaries(state: State) -> Boundaries:
 
 
 def still_right(used: Boundaries, now: Boundaries, merge: Merge, merged: Segment) -> bool:
-    """Whether ``merged``, made with the boundaries ``used``, is correct with boundaries ``now``."""
+    """Whether ``merged``, a segment made with boundaries ``used``, is valid with those ``now``."""
     streams = now.keys() & used.keys()
     last = max(s.last_batch for s in merge.segments)
     return merged.rows == sum(s.rows for s in merge.segments) or (

@@ -81,7 +81,7 @@ def gaps(
     """Return the batches for which the inputs of a materialized join all have stored rows, but
     ``store`` has none.
 
-    ``generations``: index over ``state``, passed by callers with many stores.
+    ``generations``: an index over ``state`` that callers with many stores pass.
     """
     spec = state.stores[store].spec
     now = state.next_batch
@@ -157,7 +157,7 @@ def progress(state: State) -> dict[str, float]:
 
 
 def _running(state: State) -> tuple[str, Backfill] | None:
-    """Name of the store with the running backfill, and this backfill; None if none is running."""
+    """Return the running backfill and its store's name; None if none is running."""
     for name in _backfilled.of(state.stores):
         backfill = state.stores[name].backfill
         if backfill is not None and not backfill.failed:
@@ -172,7 +172,7 @@ def _begun(
     throttle: Throttle,
     generations: Generations,
 ) -> StoreState | None:
-    """Return the store with a new backfill, or complete and empty; None if no batch is missing."""
+    """Return the store with a backfill begun, or complete if no rows are missing; None: no gaps."""
     store = state.stores[rule.store]
     found = gaps(state, rule.store, relations, generations)
     if not found:
@@ -186,7 +186,7 @@ def _begun(
 
 
 def _ended(store: StoreState, backfill: Backfill) -> StoreState:
-    """Add the finished backfill's segments and batches to the store, joining adjacent intervals."""
+    """Return the store with the segments and batches of its finished backfill added."""
     intervals: list[Interval] = []
     for low, high in sorted((*store.intervals, *backfill.gaps)):
         if intervals and intervals[-1][1] + 1 == low:

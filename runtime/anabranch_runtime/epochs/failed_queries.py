@@ -26,7 +26,7 @@ _failed = Matching[Activation](lambda query: query.failure is not None)
 
 
 def failed(state: State) -> frozenset[str]:
-    """Return the queries that a failed expression has ended so far."""
+    """Return the queries that failed expressions have ended, as recorded in ``state``."""
     return _failed.of(state.queries)
 
 
@@ -64,7 +64,7 @@ def withdraw(reports: Sequence[TaskReport], ruleset: Ruleset) -> dict[str, Failu
 
 
 def take_out(state: State, ruleset: Ruleset, failures: Mapping[str, Failure]) -> State:
-    """Record failed queries in the state after a batch, and close the stores that only they need.
+    """Record failed queries in the state after a batch, and close stores that only these need.
 
     Args:
         state: the state after the batch, as computed from the task reports.

@@ -2,13 +2,13 @@
 the running queries, not by the pipeline's age or the number of queries that have ended.
 
 * **Activations** (start and counters) of queries that have ended, :data:`GRACE` epochs later: by
-  then the control plane has copies of them, which it keeps as long as the query is registered. An
-  activation stays while results withheld by load shedding are still owed. The two activations of an
-  outer join are dropped together. A failed query's activation stays, because it excludes the query
-  from older rulesets, which still name the query and may continue to run if planning fails.
+  then the service has copies, which it keeps as long as the query is registered. An activation
+  stays while results withheld by load shedding are still owed. The two activations of an outer join
+  are dropped together. A failed query's activation stays, because it excludes the query from older
+  rulesets, which still name the query and may continue to run if planning fails.
 * **Event times and counts by batch** of a stream (``StreamState.history``, ``admitted``). They are
-  read only for the first batch of a store's interval, to find the visible tuples of an activation
-  (``lifecycle``), so one entry per such batch is kept.
+  needed only at the first batch of each store's interval, to find the tuples visible to an
+  activation (``lifecycle``), so one entry for each of these batches is kept.
 * **Counts, sketches and frequent values** of relations without rules and stores.
 """
 
@@ -27,7 +27,7 @@ GRACE = 8
 
 
 def forget(state: State, ruleset: Ruleset) -> State:
-    """Drop entries of ``state`` that are never read again, at the start of an epoch."""
+    """Drop entries of ``state`` that will never be read again; at the start of an epoch."""
     relations = {str(r.id) for r in ruleset.relations}
     for store in state.stores.values():
         relations |= {str(r) for r in store.spec.relations}

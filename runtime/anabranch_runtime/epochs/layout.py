@@ -1,4 +1,4 @@
-"""Lookup tables over a ruleset and the live stores; built once per batch and task."""
+"""The layout of stores: lookup tables over a ruleset and the live stores, per batch and task."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Columns(Protocol):
 
 
 class Members(Protocol):
-    """Joined tuples with columns by label (alias): a partial result."""
+    """Joined tuples (a partial result) with columns by label (alias)."""
 
     length: int
 
     def column(self, label: Label, name: str) -> pa.Array:
-        """Return a stream column of the partial result's alias ``label``."""
+        """Return the column ``name`` of the partial result's alias ``label``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class StoreLayout:
 
     @property
     def dealt_rows(self) -> DealtRows | None:
-        """Partitions that may have rows of hot key values; None if no rows are spread."""
+        """Partitions of the store that may have rows of hot key values; None: no spread rows."""
         return dealt_rows(self.dealt, self.partitions) if self.dealt else None
 
     def column(self, member: Label, name: str) -> str:
@@ -161,11 +161,11 @@ class Layout:
         self.has_event_time = found.has_event_time
 
     def is_base(self, target: str) -> bool:
-        """Whether a probe's target is a base relation (and not a materialized join)."""
+        """Whether a probe's target is a base relation, not a materialized join."""
         return target in self.relations
 
     def missing_filter(self, target: str, store: str) -> tuple[Expr, ...]:
-        """Filter conjuncts of relation ``target`` that its probe must check in ``store``'s rows."""
+        """Return ``target``'s filter conjuncts that a probe must check in rows of ``store``."""
         wanted = self._conjuncts.get(RelationId(target))
         if not wanted:
             return ()
@@ -173,8 +173,8 @@ class Layout:
         return tuple(f for text, f in wanted if text not in satisfied)
 
     def changed(self, store: str) -> ChangedColumns:
-        """Columns that stored rows of ``store`` may lack or have with an earlier type, because
-        their streams got these columns or types later.
+        """Return the columns that rows stored in ``store`` may lack or have with an earlier type,
+        because their streams got these columns or types later.
         """
         known = self.stores[store]
         streams = tuple(self.streams.get(StreamName(name)) for name in known.streams)
@@ -183,14 +183,14 @@ class Layout:
         return _changed_columns(known, streams)
 
     def stored(self, store: StoreLayout, table: Columns, rows: int, ref: AttrRef) -> pa.Array:
-        """Return the key attribute ``ref`` for all ``rows`` rows of a table like ``store``."""
+        """Return the key attribute ``ref`` of all ``rows`` rows in ``table`` of ``store``."""
         derived = self.derived(ref.label, ref.attribute)
         if derived is None:
             return table.column(store.column(ref.label, ref.attribute))
         return evaluate(derived, lambda c: table.column(store.column(ref.label, c.name)), rows)
 
     def probed(self, partial: Members, ref: AttrRef) -> pa.Array:
-        """Return the key attribute ``ref`` of a partial result: its column, or the computed one."""
+        """Return a partial result's key attribute ``ref``, from a column or computed."""
         derived = self.derived(ref.label, ref.attribute)
         if derived is None:
             return partial.column(ref.label, ref.attribute)

@@ -50,7 +50,7 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
     }
     fresh: list[QuerySpec] = []
     # The joins of an outer join must see the same tuples, so they restart together, as do the
-    # branches of a union.
+    # branches (joins) of a union.
     anew = {
         query.registered
         for query in ruleset.queries
@@ -114,9 +114,9 @@ def serves(store: StoreState, relation: Relation) -> bool:
 
 
 def _versions(ruleset: Ruleset) -> dict[QueryId, list[str]]:
-    """Return, per join of an outer join, the aliases whose stored tuples are visible although they
-    arrived before the activation: aliases of streams with latest per key, unless a left row has no
-    others. So the last member of a left row arrives after the activation.
+    """Return, per join of an outer join, the aliases with tuples visible from before the
+    activation: aliases of streams with latest per key, unless left rows have only such aliases. So
+    the last member of a left row arrives after the activation.
     """
     latest = {s.name for s in ruleset.streams if s.latest}
     kept = {r.id for r in ruleset.relations if r.stream in latest}
@@ -134,7 +134,7 @@ def _versions(ruleset: Ruleset) -> dict[QueryId, list[str]]:
 
 
 def _anew(known: Activation, activation: Activation) -> Activation:
-    """Carry the counts and history of a query's last run, ``known``, over to ``activation``."""
+    """Return ``activation`` with the counts and history of the query's last run, ``known``."""
     ended = replace(known, expired_batch=activation.activated_batch, earlier=())
     earlier = (*known.earlier, ended)[-REMEMBERED_ACTIVATIONS:]
     return replace(
@@ -151,8 +151,8 @@ def _anew(known: Activation, activation: Activation) -> Activation:
 
 
 def _forgotten(state: State, ruleset: Ruleset) -> frozenset[str]:
-    """Return streams that kept the latest tuple per key and now have another key or none: tuples
-    needed from now on may have been dropped.
+    """Return streams that kept the latest tuple per key and now have another key or none, so that
+    tuples may be missing that are needed now.
     """
     known = ((spec, state.streams.get(spec.name)) for spec in ruleset.streams)
     return frozenset(
@@ -182,8 +182,8 @@ def keep_latest(state: State, ruleset: Ruleset) -> State:
 
 def _streams(state: State, ruleset: Ruleset, forgotten: frozenset[str]) -> State:
     """Take over the epoch's stream definitions. A stream with another definition restarts without
-    progress. Stored rows of such streams and of ``forgotten`` streams are dropped. Streams that are
-    read but not yet named by a ruleset keep their counts and watermarks.
+    progress. Stored rows of restarted streams and of ``forgotten`` streams are dropped. Streams
+    that are read but not yet named by a ruleset keep their counts and watermarks.
     """
     read = streams_read(state.offsets)
     streams = {n: s for n, s in state.streams.items() if s.spec is None and n in read}
@@ -208,7 +208,7 @@ def _streams(state: State, ruleset: Ruleset, forgotten: frozenset[str]) -> State
 
 
 def _counted(stream: StreamState, batch: int) -> StreamState:
-    """Record the stream's number of tuples before ``batch``, the first of an epoch."""
+    """Record the stream's number of tuples before ``batch``, an epoch's first batch."""
     now = (batch, stream.admitted_before(batch))
     return replace(stream, admitted=(*(e for e in stream.admitted if e[0] < batch), now))
 
@@ -278,8 +278,8 @@ def _activate(
     """Activate a query: fix, per alias, the first batch from which all tuples are stored.
 
     Args:
-        since: alias -> batch before which no tuple may be visible, in an outer join that keeps its
-            left rows, since left rows of earlier tuples are unknown.
+        since: alias -> batch before which no tuple may be visible, for an outer join that keeps its
+            left rows, since it has no left rows of earlier tuples.
     """
     batch = state.next_batch
     seen: dict[str, Visibility] = {}
@@ -298,7 +298,7 @@ def _activate(
         low = low if since is None else max(low, since[alias])
         seen[alias] = Visibility(low, max(expired, default=None))
         greatest = _missed(state, relation.stream, seen[alias])
-        # Tuples invisible to the query matter if a tuple of another stream may still join them.
+        # Tuples invisible to the query count as missed if a tuple of another stream may still join.
         others = [j for j in waits_for if j != i]
         if not others or greatest == "nothing":
             continue

@@ -21,7 +21,7 @@ from anabranch_runtime.epochs.per_ruleset import per_ruleset
 def unprobed(ruleset: Ruleset) -> frozenset[RelationId]:
     """Return the relations joined with looked-up tuples only; no probe reads their stores.
 
-    Relations of streams that are stored anyway (retained, or latest per key) are not among them.
+    Relations of streams that are stored anyway (retained, or latest per key) are left out.
     """
     if not looking_up(ruleset):
         return frozenset()
@@ -39,18 +39,18 @@ def unprobed(ruleset: Ruleset) -> frozenset[RelationId]:
 
 
 def completing(query: QuerySpec) -> tuple[int, ...]:
-    """Return indexes of the aliases of ``query`` whose tuples complete results."""
+    """Return the indexes of the aliases of ``query`` whose tuples can complete a result."""
     return tuple(i for i, (_, label, _) in enumerate(query.members) if label not in query.looked_up)
 
 
 def looking_up(ruleset: Ruleset) -> frozenset[str]:
-    """Return the queries that look tuples up; they can't have rations, as they have no catch-up."""
+    """Return queries that look up tuples: these can't have rations, as they have no catch-up."""
     return frozenset(str(q.id) for q in ruleset.queries if q.looked_up)
 
 
 @per_ruleset
 def without_lookups(ruleset: Ruleset) -> Ruleset:
-    """Remove the rules by which a looked-up tuple would complete a result."""
+    """Return ``ruleset`` without rules by which a looked-up tuple would complete a result."""
     if not looking_up(ruleset):
         return ruleset
     gone = unprobed(ruleset)

@@ -44,10 +44,10 @@ class DueMerge(Merge):
 class QuietStores:
     """Stores in which the last search found no segments to merge.
 
-    They stay unmergeable until the store's segments change: the time to their expiry only shrinks.
+    They stay unmergeable until the store's segments change, as the time to expiry only shrinks.
     """
 
-    #: Further arguments of the search, for which the cached result holds.
+    #: Other arguments of the search from which the cached result is.
     _key: tuple[object, ...] = ()
     _segments: dict[str, Sequence[Segment]] = field(default_factory=dict)
 
@@ -68,7 +68,7 @@ def merges(
 ) -> tuple[DueMerge, ...]:
     """Return possible merges of segments in the stores of ``ruleset``, largest first, without the
     segments ``taken`` by running merges; a merged segment has about ``most`` bytes at most. Stores
-    of ``quiet`` are skipped.
+    in ``quiet`` are skipped.
     """
     found = _due(state, ruleset, fanout, most, quiet, taken)
     return tuple(sorted(found, key=lambda due: -sum(s.rows for s in due.segments)))
@@ -108,7 +108,7 @@ def _due(
     quiet: QuietStores | None,
     taken: Collection[Segment],
 ) -> Iterator[DueMerge]:
-    """Yield the merge of each mergeable level of each partition."""
+    """Yield the possible merge of each level of each store partition, if there is one."""
     needed = needed_from(state, ruleset)
     key = ruleset.id, fanout, most, state.debt.past, versions_of(state)
     known = {} if quiet is None else quiet.look(*key)
@@ -131,7 +131,7 @@ def _due(
 
 
 def _free(group: Sequence[Segment], taken: Collection[Segment]) -> Iterator[list[Segment]]:
-    """Yield the runs of neighbours in ``group`` between segments of ``taken``."""
+    """Yield runs of neighbouring segments in ``group`` without segments of ``taken``."""
     for is_taken, run in groupby(group, key=taken.__contains__):
         if not is_taken:
             yield list(run)
@@ -148,7 +148,7 @@ def _levels(
 
 
 def _durations(segments: Sequence[Segment], needed: Limits) -> Limits:
-    """Return how long each member's rows are needed in microseconds (None: for ever)."""
+    """Return per member the microseconds for which rows of a store are needed (None: for ever)."""
     found: list[int | None] = []
     for at, least in enumerate(needed):
         times = [t for s in segments if (t := s.tau_max[at]) is not None]
@@ -179,7 +179,7 @@ def _merge(
 
 
 def go_together(parts: Sequence[Segment], durations: Limits) -> bool:
-    """Whether ``parts`` expire at nearly the same time by some member's event times, or never."""
+    """Whether segments expire at nearly the same time by a member's event times, or never."""
     expire = False
     for at, duration in enumerate(durations):
         ends = [t for s in parts if (t := s.tau_max[at]) is not None]

@@ -4,15 +4,16 @@ A query fails when an expression that it needs can't be evaluated (division by z
 cast). Rules and stores that serve only failed queries are removed; all others continue. So every
 rule and store has *users*: the queries whose results depend on it.
 
-* An output rule has its query.
-* An edge (tuples between two rules) has the users of its outputs, its further probes, and the
-  intermediate results stored from it.
-* A store has the users of the probes that read it, including probes that read it because a
-materialized join is incomplete. A relation has the queries that join it.
-* The search for newer tuples of equal key (latest per key) has the queries that read the stream.
+* The user of an output rule is its query.
+* The users of an edge (tuples between two rules) are the users of its outputs, of its further
+  probes, and of the intermediate results stored from it.
+* The users of a store are the users of the probes that read it, including probes that read it
+  because a
+materialized join is incomplete. The users of a relation are the queries that join it.
+* The users of the search for newer tuples of equal key (latest per key) are the stream's queries.
 
-An expression that fails in a shared rule fails all users of the rule, and no other query: a shared
-edge checks only conditions that all of its users have in common (``plans.compile``).
+An expression that fails in a shared rule fails exactly the rule's users, since a shared edge checks
+only conditions that all of its users have in common (``plans.compile``).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _NOBODY: frozenset[QueryId] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Users of a ruleset's edges, stores, relations and indexes; a missing entry means none."""
+    """Users (queries) of a ruleset's edges, stores, relations and indexes; no entry: no users."""
 
     edges: Mapping[Edge, Queries]
     stores: Mapping[StoreId, Queries]
@@ -117,8 +118,8 @@ def _grow(known: dict[_K, Queries], key: _K, users: Queries) -> bool:
 
 
 def without(ruleset: Ruleset, failed: frozenset[str]) -> Ruleset:
-    """Remove ``failed`` queries and all rules that serve only them, and the rules by which rows of
-    tables would complete results (``lookups``).
+    """Return ``ruleset`` without the ``failed`` queries, rules that serve only these, and rules by
+    which rows of tables would complete results (``lookups``).
 
     The remaining stores are unchanged, so they have the same rows as under the complete ruleset;
     they lose only unused indexes.
@@ -130,7 +131,7 @@ def without(ruleset: Ruleset, failed: frozenset[str]) -> Ruleset:
     known = _rest(ruleset)
     found = known.get(gone)
     if found is None:
-        # Sets of failed queries only grow, so smaller sets than this one are not requested again.
+        # Sets of failed queries only grow, so smaller sets than this one are not needed again.
         for old in list(known)[: 1 - KEPT]:
             known.pop(old, None)
         found = known[gone] = _without(ruleset, gone)
@@ -185,7 +186,7 @@ def _without(ruleset: Ruleset, gone: Queries) -> Ruleset:
 
 
 def _index_uses(probes: Iterable[ProbeRule]) -> Iterator[tuple[Indexed, Edge]]:
-    """Yield, for each probe, the index that it uses (with its store) and its output edge."""
+    """Yield, for each probe rule, its store and index, and its output edge."""
     for rule in probes:
         yield (rule.store, _index(rule.key)), rule.out
         for step in rule.fill:

@@ -10,7 +10,7 @@ from anabranch_contract.plans.ruleset import Ruleset
 
 _T = TypeVar("_T")
 
-#: Rulesets with cached values: the present and the next one, both also without failed queries.
+#: Number of rulesets with cached values: the present and next one, also without failed queries.
 KEPT = 4
 
 

@@ -1,9 +1,9 @@
 """Dropping stored rows that no query needs. Pure functions over the state.
 
-A stored tuple of alias ``i`` is not needed by a query once every alias ``j`` whose tuples may still
-arrive is too late for it: ``tau_i < watermark_j - D_ij`` for all ``j``, where ``tau`` is event time
-and ``D_ij`` bounds ``tau_j - tau_i``. A segment is dropped when no active query needs any of its
-rows; the expiry is recorded, so that a later query's visible past does not include expired rows.
+A stored tuple of alias ``i`` is not needed by a query once tuples of any alias ``j`` that may still
+arrive are too late for it: ``tau_i < watermark_j - D_ij``, where ``tau`` is event time and ``D_ij``
+bounds ``tau_j - tau_i``. A segment is dropped when no active query needs any of its rows; the
+expiry is recorded, so that a later query's visible past does not include expired rows.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Limits: TypeAlias = "tuple[int | None, ...]"
 
 
 def watermarks(state: State) -> dict[str, int]:
-    """Return stream -> watermark, for streams that have one."""
+    """Return stream -> watermark, for the streams in ``state`` that have one."""
     marks = {name: stream.watermark() for name, stream in state.streams.items()}
     return {name: mark for name, mark in marks.items() if mark is not None}
 
 
 def clocks(state: State) -> dict[str, int]:
-    """Return stream -> event time by which rows expire and windows close: its watermark, or its
-    earlier one in the oldest batch with results still owed (debt), for which rows are needed again.
+    """Return stream -> event time by which rows expire and windows close: the watermark, but in
+    case of debt that of the oldest batch with results still owed, for which rows are needed again.
     """
     found = watermarks(state)
     for owed in state.debt.withheld:
@@ -57,14 +57,14 @@ class _Need:
     always: bool = False
 
     def at(self, marks: Mapping[str, int]) -> int | None:
-        """Return the event time below which no row is needed; None if unknown or infinite."""
+        """Return the event time below which no row is needed; None: unknown, or all are needed."""
         if self.always or any(stream not in marks for stream in self.behind):
             return None
         return min((marks[stream] - bound for stream, bound in self.behind.items()), default=None)
 
 
 def _together(needs: Iterable[_Need]) -> _Need:
-    """Return the union of several queries' needs of stored rows."""
+    """Return the rows that at least one of several queries needs."""
     behind: dict[str, int] = {}
     for need in needs:
         if need.always:
@@ -78,8 +78,8 @@ _ALL = _Need({}, always=True)
 
 
 def _needs(query: QuerySpec, streams: Mapping[str, str]) -> list[_Need]:
-    """Compute which stored rows ``query`` needs, per member; ``streams``: relation -> stream. No
-    rows are kept for later tuples that are only looked up.
+    """Compute which stored rows ``query`` needs, per member; ``streams``: relation -> stream. Rows
+    are not needed for later tuples that are only looked up.
     """
     found = []
     waits_for = completing(query)
@@ -96,8 +96,8 @@ def _needs(query: QuerySpec, streams: Mapping[str, str]) -> list[_Need]:
 
 @dataclass(slots=True)
 class _Expired:
-    """Result of the last expiry under a ruleset: its clocks; store -> the store after the expiry,
-    and the streams by whose clocks its rows expire.
+    """Result of the last expiry under a ruleset: its clocks, and store -> the store afterwards with
+    the streams by whose clocks its rows expire.
     """
 
     marks: Mapping[str, int] = field(default_factory=dict)
@@ -110,10 +110,10 @@ def _expired(_: Ruleset) -> _Expired:
 
 
 def expire(state: State, ruleset: Ruleset) -> State:
-    """Drop the segments that no active query needs any more.
+    """Return ``state`` without the stored segments that no active query needs any more.
 
-    While no results are owed, only stores that have changed themselves or by their streams' clocks
-    since the last call are examined.
+    While no results are owed, only stores are examined that have changed, or whose streams' clocks
+    have, since the last call.
     """
     marks, past, last = clocks(state), frozenset(state.debt.past), _expired(ruleset)
     if not marks:
@@ -153,7 +153,7 @@ def needed_from(state: State, ruleset: Ruleset) -> Callable[[StoreState], Limits
 
 
 def _expire_store(store: StoreState, thresholds: Limits, before: int) -> StoreState:
-    """Drop unneeded segments of batches earlier than ``before`` from ``store``."""
+    """Return ``store`` without unneeded segments of batches earlier than ``before``."""
     known = [(at, limit) for at, limit in enumerate(thresholds) if limit is not None]
     if not known:
         return store
@@ -212,10 +212,10 @@ class _Readers:
     def _of_base(self, store: StoreState) -> tuple[_Need, ...]:
         stream = store.streams[0]
         relations = self.relations.get(stream, ())
-        # Relations whose filters imply the store's filter read this store (``lifecycle.serves``).
+        # Relations whose filters imply the store's filter read the store (``lifecycle.serves``).
         needs = [need for texts, need in relations if texts.issuperset(store.filter)]
-        # A query registered later may read this store in place of the retained stream's own, so its
-        # rows are kept as long.
+        # A query registered later may read this store instead of the retained stream's own store,
+        # so its rows are kept as long.
         own = self.retained.get(stream)
         return (_together(needs if own is None else [own, *needs]),)
 
@@ -227,7 +227,7 @@ class _Readers:
 
 
 def _readers(ruleset: Ruleset, past: Collection[str]) -> _Readers:
-    # Queries with results still owed from before their activation need all visible rows.
+    # Queries whose owed results are from before their activation need all visible rows.
     return _of_readers(ruleset, past) if past else _usual_readers(ruleset)
 
 
@@ -268,7 +268,7 @@ def _of_readers(ruleset: Ruleset, past: Collection[str]) -> _Readers:
 
 
 def drop_unused(state: State, ruleset: Ruleset, access: Mapping[str, Access]) -> State:
-    """Drop the stores that neither a rule nor a later plan can need.
+    """Return ``state`` without the stores that neither a rule nor a later plan can need.
 
     The following are kept: the ruleset's stores, stores that its probes read, stores that cover the
     past of relations of active queries, and inputs of backfills and catch-ups.

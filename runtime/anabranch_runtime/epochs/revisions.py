@@ -1,8 +1,8 @@
 """Revisions: replacing the running ruleset (execution plan) within an epoch.
 
-A revision changes the probe orders over the same stores. A store that it names continues; a store
-that it omits is closed with the batch before as its last. Nothing else about the epoch may change,
-such as its queries and the tuples visible to them. A backfill continues if its store does.
+A revision changes the probe orders over the same stores. A store that the revision names continues;
+one that it omits is closed before the next batch. Nothing else about the epoch may change, such as
+its queries and the tuples visible to them. A backfill continues if its store does.
 """
 
 from __future__ import annotations

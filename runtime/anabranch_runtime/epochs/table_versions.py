@@ -20,7 +20,7 @@ from anabranch_runtime.storage.segment import Segment
 
 
 def begin_versions(state: State, loads: Mapping[str, Load]) -> State:
-    """Record table versions that the next batch begins; ``loads``: feed -> load that it reads."""
+    """Record the table versions that begin with the next batch; ``loads``: feed -> its load."""
     streams = dict(state.streams)
     for load in loads.values():
         known = streams.get(load.stream)
@@ -41,7 +41,7 @@ def end_versions(
     that no tuple looks up any more.
 
     Args:
-        loads, feeds: feed -> load that is being read; feed -> its state; both after the batch.
+        loads, feeds: at the batch's end, feed -> load that is being read; feed -> its state.
         now: seconds since 1970.
     """
     found = versions_of(state)
@@ -62,7 +62,7 @@ def end_versions(
 def _current(store: StoreState, versions: Mapping[str, TableVersions]) -> StoreState:
     """Drop a store's segments of outdated table versions.
 
-    A row of a materialized join belongs to the batch of its last-arriving member.
+    A row of a materialized join counts as of the batch of its last-arriving member.
     """
     known = [versions[s] for s in store.streams if s in versions]
     if store.is_base:
@@ -83,20 +83,20 @@ def looked_up(state: State) -> dict[str, tuple[int, int | None]]:
 
 
 def versions_of(state: State) -> dict[str, TableVersions]:
-    """Return table -> its versions (:class:`TableVersions`)."""
+    """Return reloaded table -> its versions (:class:`TableVersions`), as in ``state``."""
     return {n: s.versions for n, s in state.streams.items() if s.versions is not None}
 
 
 def superseding(state: State) -> dict[str, int]:
     """Return, per stream that keeps the latest tuple per key, the first batch whose tuples replace
-    older ones permanently; without tables being reloaded, as their former version is in use.
+    older ones permanently. Tables being reloaded are left out: their former version is in use.
     """
     rereads = {n for n, v in versions_of(state).items() if v.until is not None}
     return {n: b for n, b in latest_since(state).items() if n not in rereads}
 
 
 def sides(state: State, store: StoreState) -> Callable[[Segment], int]:
-    """Return a function that numbers segments by table version; merges never mix versions."""
+    """Return a function from a segment to its table version's number; merges never mix versions."""
     versions = versions_of(state).get(store.streams[0]) if store.is_base else None
     return lambda segment: 0 if versions is None else versions.side(segment.first_batch)
 
@@ -123,7 +123,7 @@ def rows_kept(state: State, table: str) -> int | None:
 
 
 def table_progress(state: State) -> dict[str, TableProgress]:
-    """Return table -> version and row counts, for progress reports."""
+    """Return reloaded table -> version and row counts, for progress reports."""
     tables = {n: s.versions for n, s in state.streams.items() if s.spec and s.spec.is_table}
     return {
         name: TableProgress(v.number, v.coming, v.read_at, rows_kept(state, name))

@@ -20,7 +20,7 @@ class TaskReport:
     Attributes:
         segments: written segments, in the order of writing.
         results: query -> number of result rows. ``files``: query -> staged file of these rows.
-        joined: rows of joins with post-join parts (``sinks.joined_rows``). ``feeds``: joins whose
+        joined: rows of joins with post-join parts (``sinks.joined_rows``). ``feeds``: join whose
             rows several queries share -> these queries.
         late: stream -> staged file of rejected tuples.
         unread: pieces of input assigned to the task that it could not read.

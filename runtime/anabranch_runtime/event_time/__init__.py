@@ -1,1 +1,1 @@
-"""Progress of event time: idle streams, and limits of event times in the future."""
+"""Progress of event time: idle streams, and the limit above which event times are rejected."""

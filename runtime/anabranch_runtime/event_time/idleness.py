@@ -20,7 +20,7 @@ from anabranch_runtime.state.manifest import StreamState
 def clock_reading(
     streams: Mapping[str, StreamState], running: int | None, last: int | None
 ) -> int | None:
-    """Return the clock's reading of a batch.
+    """Return the reading of the pipeline's clock for a batch.
 
     Args:
         streams: every stream's state after the batch.
@@ -38,7 +38,7 @@ def clock_reading(
 def pass_time(
     before: Mapping[str, StreamState], after: Mapping[str, StreamState], clock: int | None
 ) -> dict[str, StreamState]:
-    """Return the streams after a batch, with idle streams' watermarks raised by the clock.
+    """Return the streams' states after a batch, with watermarks of idle streams raised.
 
     ``before`` and ``after`` are the streams before and after the batch. A stream without any tuple
     has been silent since the first batch that could have had one. An idle stream's watermark never

@@ -16,7 +16,7 @@ from anabranch_runtime.state.manifest import State, StreamState
 
 def newest_allowed(streams: Mapping[str, StreamState], clock: int | None) -> dict[str, int]:
     """Return the greatest event time that tuples of the next batch may have, in microseconds, for
-    each stream with a limit.
+    each stream that has a limit.
 
     Args:
         streams: the streams before the batch.
@@ -58,5 +58,5 @@ class BatchTimes:
 
     @classmethod
     def of(cls, state: State, now: int, planned: int | None, clock: int | None) -> BatchTimes:
-        """Compute the limits of the batch that starts in ``state``; ``planned``: planning time."""
+        """Compute the limits of event times of the batch that starts in ``state``."""
         return cls(watermarks(state), newest_allowed(state.streams, planned), clock, now)

@@ -16,7 +16,7 @@ _OPTIONS = [("grpc.keepalive_time_ms", _KEEPALIVE), ("grpc.keepalive_timeout_ms"
 
 
 class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Flight middleware of a server that rejects calls without the pipeline's token."""
+    """Flight middleware of a server; rejects calls that lack the pipeline's token."""
 
     def __init__(self, token: str) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def forget_client(location: str) -> None:
 
 
 def keep_clients(locations: Iterable[str]) -> None:
-    """Drop connections to all servers but those at ``locations``; the other servers have ended."""
+    """Drop the Flight connections to all servers except ``locations``; the others have ended."""
     wanted = set(locations)
     with _LOCK:
         for location in set(_CLIENTS) - wanted:

@@ -1,4 +1,4 @@
-"""Task errors sent to the driver as structured data, with the task's host.
+"""Errors of tasks (*complaints*) as they are sent to the driver, with the task's host.
 
 Spark passes on only the text of a failed task's traceback. If several tasks fail, most failures are
 consequences of the first one, so the first error is reported.
@@ -24,7 +24,7 @@ _CONSEQUENCES = ("host-unreachable", "driver-unreachable")
 
 
 def own_version() -> str:
-    """Return this package's installed version, for comparison with the driver's."""
+    """Return this package's installed version, which driver and tasks compare."""
     try:
         return version("anabranch")
     except PackageNotFoundError:
@@ -47,7 +47,7 @@ def complaint(error: Exception, host: str, cache: Path) -> dict[str, Any] | None
 
 
 def first_cause(complaints: Iterable[dict[str, Any]]) -> AnabranchRuntimeError | None:
-    """Return the first error, in order of arrival, that another task's failure can't explain."""
+    """Return the first error to arrive that can't be a consequence of another task's failure."""
     found = sorted(complaints, key=is_consequence)
     if not found:
         return None
@@ -57,7 +57,7 @@ def first_cause(complaints: Iterable[dict[str, Any]]) -> AnabranchRuntimeError |
 
 
 def is_consequence(complaint: dict[str, Any]) -> bool:
-    """Whether another task's failure may have caused an encoded error."""
+    """Whether an encoded error of a task may be a consequence of another task's failure."""
     return complaint["code"] in _CONSEQUENCES
 
 

@@ -36,8 +36,8 @@ class Fleet:
     """Tasks of a batch and their hosts; equal in all tasks except for ``task``.
 
     A partition is owned by its host in the placement if that host takes part in the batch, else by
-    another host, which all tasks compute alike. A host's tasks write the rows that are sent to the
-    host, and each of them can read all rows of the host.
+    another host, which all tasks compute in the same way. The tasks of a host write the rows that
+    are sent to it, and each task can read all its rows.
 
     Attributes:
         hosts: name of each task's host, in task order.
@@ -75,7 +75,7 @@ class Fleet:
         return tasks[self.task % len(tasks)]
 
     def owners(self, partitions: int) -> Ints:
-        """Return the host's number per partition, for stores with ``partitions`` partitions."""
+        """Return the number of each partition's host, for stores with ``partitions`` partitions."""
         found = self._owners.get(partitions)
         if found is None:
             ((_, owners),) = place([partitions], self.names, self.placement).owners

@@ -37,7 +37,7 @@ def host_id(cache: Path) -> str:
             drawn = cache / f"host.{uuid.uuid4().hex}"
             drawn.write_text(uuid.uuid4().hex[:12])
             try:
-                # A hard link fails if the name exists: one of several starting tasks chooses it.
+                # A hard link fails if the name exists, so one of several starting tasks chooses it.
                 path.hardlink_to(drawn)
             except FileExistsError:
                 pass
@@ -49,7 +49,7 @@ def host_id(cache: Path) -> str:
 
 
 def site() -> str:
-    """Return the site of this process, from its environment."""
+    """Return the site of this process's host, from its environment."""
     return os.environ.get(SITE) or socket.gethostname()
 
 
@@ -71,12 +71,12 @@ AGE = 600.0
 def sweep(
     cache: Path, needed: Collection[str], spent: Collection[str], batch: int, first: int
 ) -> None:
-    """Delete the files of a host's cache that are not ``needed`` any more.
+    """Delete files of a host's cache that no batch needs any more.
 
-    Deleted are manifests before ``first``, the first of the batch's chain of incremental manifests;
-    of the other files that are not ``needed``, the ``spent`` ones and packs of batches before
-    ``batch`` at once; packs of merges, staged results and input after :data:`AGE` seconds without
-    use.
+    Manifests before ``first`` (the oldest that ``batch``'s incremental manifest builds on) are
+    deleted, and of other files that are not ``needed``: at once, the ``spent`` ones and packs of
+    batches before ``batch``; after :data:`AGE` seconds without use, packs of merges, staged results
+    and input.
     """
     for path in cache.glob("manifest/*.json"):
         if path.stem.isdecimal() and int(path.stem) < first:

@@ -1,11 +1,11 @@
 """Lines: TCP connections between the driver and the tasks of a Spark stage, kept for many batches.
 
-A task connects to the driver's listener. Both prove that they know the pipeline's token before
-either decodes a message of the other. Then the driver sends orders (a batch each), and the task
-sends messages about its order: its part of an all-gather round, a sign of life, an error, a report.
-All messages have the number of the order, so repeated orders and late messages have no effect.
+A task connects to the driver's listener. Before either decodes a message of the other, both prove
+that they know the pipeline's token. Then the driver sends orders (a batch each), and the task sends
+messages about its order: its part of an all-gather round, a sign of life, an error, a report. All
+messages have the number of the order, so repeated orders and late messages have no effect.
 
-A lost line is never replaced: it ends the stage, and its batch is retried on another stage.
+A lost line is never replaced; its loss ends the stage, and another stage retries the batch.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class MessageKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TaskMessage:
-    """A task's message about the order ``order``.
+    """A task's message about the order (batch) with number ``order``.
 
     Attributes:
         content: the task's text in an all-gather, an encoded error (``complaints``), or a report.
@@ -98,7 +98,7 @@ class DriverMessage:
 
     Attributes:
         order: number of the order. ``round``: number of the all-gather round; None for an order.
-        content: a batch (None: the task is to end), or the messages of all tasks in the round.
+        content: of an order, the batch (None: the task shall end); of a reply, all tasks' messages.
     """
 
     order: int
@@ -148,7 +148,7 @@ class TaskListener:
         threading.Thread(target=self._accept, name="lines", daemon=True).start()
 
     def take(self, seconds: float) -> tuple[Hello, Connection] | None:
-        """Return the next task that has connected; None if none does within ``seconds``."""
+        """Return the next task that has connected; None if none connects within ``seconds``."""
         with suppress(queue.Empty):
             return self._calls.get(timeout=seconds)
         return None
@@ -208,12 +208,12 @@ class TaskLine:
     _kept: list[str] | None = None
 
     def next_order(self) -> Any:
-        """Wait for the next order, and return its content; None if the task is to end."""
+        """Wait for the driver's next order; return its content, or None if the task shall end."""
         while True:
             try:
                 found = self._receive()
             except (EOFError, OSError):
-                # The connection is lost, so the driver has ended.
+                # The connection to the driver is lost, so the driver has ended.
                 return None
             if found.round is None and found.order > self._order:
                 self._order, self._round = found.order, 0
@@ -221,8 +221,8 @@ class TaskLine:
                 return found.content
 
     def __call__(self, message: str, group: str = "") -> list[str]:
-        """Send a message; once all tasks have sent one, return all messages in task order; messages
-        of tasks of other groups are empty.
+        """Send a message to the driver; once all tasks have sent one, return all messages in task
+        order, empty for tasks of other groups.
 
         Raises:
             PipelineError: ``driver-unreachable``.
@@ -238,7 +238,7 @@ class TaskLine:
                 return messages
 
     def once(self, message: Callable[[], str]) -> list[str]:
-        """Gather messages that are constant for the stage; only the first call exchanges messages.
+        """Gather messages that stay the same for the stage; only the first call exchanges them.
 
         Raises:
             PipelineError: ``driver-unreachable``.
@@ -248,14 +248,14 @@ class TaskLine:
         return self._kept
 
     def sign(self) -> None:
-        """Record progress of the task; sends a sign of life about once a second."""
+        """Note progress of the task; send the driver a sign of life at most once a second."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + EVERY
             self._send(MessageKind.SIGN)
 
     def complain(self, complaint: dict[str, Any]) -> None:
-        """Send the task's error.
+        """Send the task's error to the driver.
 
         Raises:
             PipelineError: ``driver-unreachable``.
@@ -263,7 +263,7 @@ class TaskLine:
         self._send(MessageKind.COMPLAINT, complaint)
 
     def report(self, report: object) -> None:
-        """Send the task's report, which ends its order.
+        """Send the driver the task's report, which ends its order.
 
         Raises:
             PipelineError: ``driver-unreachable``.
@@ -316,7 +316,7 @@ def _unreachable(address: DriverAddress, cause: Exception) -> PipelineError:
 
 
 def _line(client: socket.socket) -> Connection:
-    """Return a connection over ``client`` that a silent peer or unacknowledged bytes end."""
+    """Return a connection over ``client`` that fails if the peer is silent for long."""
     with client:
         client.settimeout(None)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -327,7 +327,7 @@ def _line(client: socket.socket) -> Connection:
 
 @contextmanager
 def _timed(line: Connection) -> Iterator[None]:
-    """Limit the time of each read and write in the ``with`` block to :data:`PATIENCE`."""
+    """Limit reads and writes of the line in the ``with`` block to :data:`PATIENCE` seconds each."""
 
     def limit(seconds: float) -> None:
         with socket.fromfd(line.fileno(), socket.AF_INET, socket.SOCK_STREAM) as same:

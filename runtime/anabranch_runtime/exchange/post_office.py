@@ -1,4 +1,4 @@
-"""Transport of messages between tasks: worker processes receive them by Arrow Flight servers.
+"""Transport of messages between tasks: each worker process receives by an Arrow Flight server.
 
 Messages of one call have different columns, so each is an Arrow IPC message in a column of bytes.
 Sending runs in the background; :meth:`Deliveries.settled` waits until the receivers have all
@@ -99,7 +99,7 @@ class PostOffice(flight.FlightServerBase):  # type: ignore[misc]
             return self._boxes.setdefault(name, _Box(self._folder))
 
     def only(self, attempt: str) -> None:
-        """Delete the mailboxes of all attempts except ``attempt``."""
+        """Delete all mailboxes except the attempt's (``attempt``, at a batch)."""
         with self._lock:
             self._boxes = {k: v for k, v in self._boxes.items() if k.startswith(f"{attempt}/")}
 
@@ -120,7 +120,7 @@ _OFFICE: PostOffice | None = None
 
 
 def post_office(host: str, token: str, folder: Path) -> PostOffice:
-    """Return this process's server, started at the first call.
+    """Return this process's server of messages, started at the first call.
 
     Raises:
         PipelineError: ``no-port``: the server can't listen on ``host``.
@@ -206,7 +206,7 @@ class Deliveries:
 
 
 def enclosed(letters: Sequence[Letter]) -> pa.RecordBatch:
-    """Encode messages as one record batch, a row each."""
+    """Encode messages of tasks as one record batch, with a row per message."""
     return pa.RecordBatch.from_arrays(
         [
             pa.array([list(letter.address) for letter in letters], pa.list_(pa.string())),
@@ -219,7 +219,7 @@ def enclosed(letters: Sequence[Letter]) -> pa.RecordBatch:
 
 
 def _binary(texts: Sequence[pa.Buffer]) -> pa.Array:
-    """Make a binary column with a value per buffer; each buffer is copied once."""
+    """Make a binary column from buffers, a value each, copying each buffer once."""
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum([text.size for text in texts], out=offsets[1:])
     joined = pa.py_buffer(b"".join(texts))
@@ -228,7 +228,7 @@ def _binary(texts: Sequence[pa.Buffer]) -> pa.Array:
 
 
 def opened(envelopes: pa.RecordBatch) -> Iterator[Letter]:
-    """Decode the messages of a record batch; their rows are not copied."""
+    """Decode the messages of tasks in a record batch, without copying their rows."""
     addresses, sizes = envelopes.column("address").to_pylist(), envelopes.column("of").to_pylist()
     schemas, texts = envelopes.column("schema").to_pylist(), envelopes.column("rows")
     for address, of, schema, text in zip(addresses, sizes, schemas, texts, strict=True):

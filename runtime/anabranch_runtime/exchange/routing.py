@@ -1,10 +1,10 @@
 """Destination hosts of probing tuples: the hosts that may have matching rows.
 
 A tuple with a value for the store's partition attribute is sent to the owner of one partition, any
-other tuple to all hosts. One probe may read several stores of the same rows, created by
-successive plans with other partitioning: then the tuple is sent once to each host that any of them
-requires, and is matched with the host's rows of all of them. A stored row is on one host only, so
-no pair is found twice. If a store has spread the rows of a hot value, tuples with this value are
+other tuple to all hosts. One probe may read several stores of the same rows, which successive plans
+have partitioned differently. Then the tuple is sent once to each host that one of the stores
+requires, and is matched with the rows of all these stores there. A stored row is on one host only,
+so no pair is found twice. If a store has spread the rows of a hot value, tuples with this value are
 sent to the hosts of all partitions that may have such rows (``state.dealt``).
 """
 
@@ -38,7 +38,7 @@ def destinations(
     tiles: Sequence[Tile],
     count: Callable[[Ints], None] | None = None,
 ) -> Iterator[tuple[int, I32]]:
-    """Yield each host that may have rows matching by ``key``, with positions of the tuples for it.
+    """Yield each host that may have matches by ``key``, with the positions of tuples to send there.
 
     Args:
         count: called with the number of tuples per partition, for every partitioning of the probed
@@ -53,7 +53,7 @@ def destinations(
         if array.null_count:
             alive &= array.is_valid().to_numpy(zero_copy_only=False)
     routes: dict[tuple[int, int], Ints] = {}
-    #: Hot values and partitioning -> per host, mask of tuples sent there for such values.
+    #: Hot values and partitioning -> per host, mask of tuples sent there because of such values.
     dealt: dict[tuple[int, int, tuple[Dealt, ...]], list[Bools]] = {}
     hosts = len(fleet.names)
     everywhere = False
@@ -95,7 +95,7 @@ def pack(layout: Layout, partial: Partial, needed: Needed) -> pa.RecordBatch:
     """Return the tuples of ``partial`` with their ``needed`` columns, as a record batch to send.
 
     Its columns are named as in stores of joins: ``<label>.<column>``, ``#sigma:<label>`` (arrival
-    number), ``#tau:<label>`` (event time). So the next probe reads received rows like any table.
+    number), ``#tau:<label>`` (event time). So the next probe reads received rows like stored ones.
     """
     names, arrays = [], []
     for label, column in sorted(needed.columns_of(partial.start, layout.stream)):
@@ -116,7 +116,7 @@ def pack(layout: Layout, partial: Partial, needed: Needed) -> pa.RecordBatch:
 
 
 def unpack(rows: pa.RecordBatch) -> Partial:
-    """Return the partial result in the rows of a message made by :func:`pack`."""
+    """Return the partial result in the rows of a message that :func:`pack` has made."""
     labels: list[Label] = json.loads(rows.schema.metadata[_LABELS])
     positions = np.arange(rows.num_rows, dtype=np.int32)
     found = RowSet(Tables([BatchTable(rows)]), None, positions)

@@ -1,4 +1,4 @@
-"""The driver's end of the lines of a stage: sends orders, answers all-gathers, collects reports."""
+"""The driver's side of a stage: sends orders to tasks, answers all-gathers, collects reports."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class GatherRounds:
     _open: dict[int, dict[int, TaskMessage]] = field(default_factory=dict)
 
     def add(self, task: int, message: TaskMessage) -> list[bytes]:
-        """Add a task's message of an all-gather round; returns each task's encoded reply once all
-        sent theirs, else an empty list.
+        """Add a task's message of an all-gather round. Once all tasks have sent theirs, return the
+        encoded reply to each task, before that an empty list.
         """
         calls = self._open.setdefault(message.round, {})
         calls[task] = message
@@ -47,7 +47,7 @@ class GatherRounds:
             return []
         del self._open[message.round]
         everybody = [calls[n] for n in range(self.tasks)]
-        # One encoding per group, whose tasks get equal replies: replies to many tasks are long.
+        # One encoding per group of tasks, since its replies are equal, and long with many tasks.
         texts = dict[str, bytes]()
         for group in {call.group for call in everybody}:
             messages = [c.content if c.group == group else "" for c in everybody]
@@ -56,7 +56,7 @@ class GatherRounds:
 
 
 class Stage:
-    """One stage: a Spark job whose tasks connect to the driver, and a line to each task.
+    """One stage: a Spark job whose tasks connect to the driver, and the lines to the tasks.
 
     Attributes:
         id: name of the stage. ``tasks``: number of tasks.
@@ -71,7 +71,7 @@ class Stage:
         run: Callable[[str], None],
         cancel: Callable[[str], None],
     ) -> None:
-        """Start the job in a thread.
+        """Start the stage's job in a thread.
 
         Args:
             run: runs the job, given the stage's id. ``cancel``: cancels it.
@@ -94,7 +94,7 @@ class Stage:
             self.job.set_result(None)
 
     def run(self, content: object) -> list[Any]:
-        """Send ``content`` to all tasks; return their reports, in the order of tasks.
+        """Send ``content`` (an order) to all tasks; return their reports, in task order.
 
         Raises:
             AnabranchRuntimeError: the error that a task has sent, or ``workers-lost``.
@@ -162,8 +162,8 @@ class Stage:
                 raise error
 
     def _receive(self, tasks: Collection[int], seconds: float) -> list[tuple[int, TaskMessage]]:
-        """Wait up to ``seconds`` for messages; return at most one from each of ``tasks``. Messages
-        about earlier orders are dropped.
+        """Wait up to ``seconds`` for tasks' messages; return at most one from each of ``tasks``.
+        Messages about earlier orders are dropped.
 
         Raises:
             EOFError, OSError: a line is lost.
@@ -182,7 +182,7 @@ class Stage:
         return found
 
     def _failure(self) -> BaseException:
-        """Return the error of a task, or else of the job, which ends soon after a line is lost."""
+        """Return a task's error, or else the job's error; a job ends soon after a line is lost."""
         lost, deadline = set[int](), time.monotonic() + GRACE
         while True:
             ended = self.job.done() or time.monotonic() > deadline

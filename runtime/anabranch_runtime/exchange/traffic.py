@@ -27,8 +27,8 @@ class Letter(NamedTuple):
     """A message: rows, and the operation to apply to them.
 
     Attributes:
-        address: kind of operation; its edge, relation or store; its further arguments.
-        of: number of rows that the sender selected ``rows`` from.
+        address: the operation: its kind, its edge, relation or store, and further arguments.
+        of: number of rows from which the sender selected ``rows``.
     """
 
     address: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Values that columns added to a stream have in rows read before."""
+"""Values of columns that were added to a stream, in rows read before the addition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anabranch_runtime.expressions.casts import cast
 
 @lru_cache(maxsize=256)
 def added_values(stream: Stream) -> Mapping[str, pa.Scalar]:
-    """Return, by added column of ``stream``, its value in rows that were stored before."""
+    """Return added column of ``stream`` -> its value in rows that were stored before."""
     kinds, first, text = dict(stream.columns), dict(stream.widened), DataType(TypeKind.STRING)
 
     def value(name: str, given: str | None) -> pa.Scalar:

@@ -3,8 +3,8 @@
 ``/`` of integers gives a double. Floats follow IEEE 754, except that division by zero is an error.
 ``%`` has the sign of the dividend. A decimal result is computed exactly and then rounded half up to
 the scale of the call's type; as in Spark, a quotient is first rounded to 39 decimal places.
-Timestamps and intervals are in microseconds, intervals of months in months; products and quotients
-of intervals are rounded half up.
+Timestamps and intervals are numbers of microseconds, or of months; products and quotients of
+intervals are rounded half up.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def unary(op: str, value: pa.Array, kind: DataType) -> pa.Array:
 
 
 def rounded(column: pa.Array, kind: DataType) -> pa.Array:
-    """Convert a decimal column to the decimal type ``kind``, rounding half up.
+    """Convert decimals to the decimal type ``kind`` of an SQL expression, rounding half up.
 
     Raises:
         ExpressionError: a value has too many digits before the decimal point.
@@ -147,7 +147,7 @@ def _scaled(op: str, value: pa.Array, by: pa.Array, kind: DataType) -> pa.Array:
 
 
 def half_up(numbers: Ints, divisors: Ints) -> Ints:
-    """Divide integers, rounding half away from zero; no divisor may be 0."""
+    """Divide integers as SQL rounds: half away from zero; no divisor may be 0."""
     size, by = (np.abs(part).view(np.uint64) for part in (numbers, divisors))
     quotient = size // by
     rest = size - quotient * by
@@ -178,7 +178,7 @@ def _refuse_zero(left: pa.Array, right: pa.Array) -> None:
 
 
 def divided_by_zero() -> ExpressionError:
-    """Return the error for a division by zero."""
+    """Return the error for an SQL expression that divides by zero."""
     return ExpressionError(
         "divide-by-zero",
         "a divisor is zero",
@@ -200,8 +200,7 @@ def _integer_mod(left: pa.Array, right: pa.Array, target: pa.DataType) -> pa.Arr
     valid = both(present(left), present(right))
     dtype = target.to_pandas_dtype()
     divisor = fixed(right, dtype)
-    # Divisors that are -1 (the quotient of the least integer overflows) or NULL (their value may be
-    # 0) are replaced by 1: x % 1 is 0 as well.
+    # Divisors of 0 at NULLs, and of -1 (whose quotient may overflow), become 1: x % 1 is 0, too.
     divisor = np.where((divisor == 0) | (divisor == -1), 1, divisor).astype(dtype)
     return with_nulls(np.fmod(fixed(left, dtype), divisor), target, valid)
 
@@ -222,7 +221,7 @@ def _decimal_arithmetic(op: str, left: pa.Array, right: pa.Array, kind: DataType
 
 
 def _exact(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Array:
-    """Compute with decimals as Python's integers: quotients, remainders, and over 76 digits."""
+    """Compute quotients, remainders and results over 76 digits of decimals by Python's integers."""
     s, t = left.type.scale, right.type.scale
     common = max(s, t)
     results: list[int | None] = []

@@ -60,7 +60,7 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 
 def cast(column: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Cast ``column`` of type ``source`` (in its Arrow type) to ``target``.
+    """Evaluate SQL's CAST of ``column`` from type ``source`` (in its Arrow type) to ``target``.
 
     Raises:
         ExpressionError: a value can't be cast, or Spark has no such cast.
@@ -186,7 +186,7 @@ def _decimal_to_integer(column: pa.Array, source: DataType, target: DataType) ->
 
 
 def _decimal_to_float(column: pa.Array, target: pa.DataType) -> pa.Array:
-    """Convert each decimal to the nearest float.
+    """Cast each decimal to the nearest float.
 
     An unscaled value below 2**53 and 10 to the power of up to 22 are exact doubles, so their
     division rounds only once (Clinger 1990). All other values use Python's integers.
@@ -227,7 +227,7 @@ def _float_to_integer(column: pa.Array, target: DataType) -> pa.Array:
         doubles[~valid] = 0.0
     bits = arrow_type(target).bit_width
     least, most = -(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1.0
-    # Compared as doubles, as in Java: for bigint, 2**63 is accepted and becomes 2**63 - 1.
+    # Compare as doubles, as in Java: for bigint, 2**63 is accepted and becomes 2**63 - 1.
     if not bool(((np.floor(doubles) <= most) & (np.ceil(doubles) >= least)).all()):
         raise overflow(target)
     cut = np.trunc(doubles)
@@ -239,7 +239,7 @@ def _float_to_integer(column: pa.Array, target: DataType) -> pa.Array:
 
 
 def _decimal_of(value: Any, target: DataType) -> Decimal | None:
-    """Convert a float to the decimal that its shortest text reads; NULL for NaN and infinities."""
+    """Cast a float to the decimal of its shortest text; NULL for NaN and infinities."""
     number = float(value)
     if not np.isfinite(number):
         return None
@@ -257,7 +257,7 @@ def _quantized(value: Decimal, target: DataType) -> Decimal:
 
 
 def _from_interval(column: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Convert intervals to other units, or to a number of their only unit; the rest is cut off."""
+    """Cast intervals to other units, or to a number of units, cutting off smaller ones."""
     last = source if target.kind in INTEGRAL else target
     size = UNIT_SIZES[source.kind][last.scale]
     numbers = interval_numbers(column)
@@ -301,7 +301,7 @@ def _from_string(column: pa.Array, target: DataType) -> pa.Array:
 
 
 def malformed(text: str, target: DataType) -> ExpressionError:
-    """Return the error for text that can't be read as a ``target``."""
+    """Return the error of a CAST for text that can't be read as a ``target``."""
     if text == SEVERAL_ROWS:
         return ExpressionError(
             "several-rows",
@@ -383,7 +383,7 @@ def java_text(value: Any) -> str:
     shortest = str(value) if isinstance(value, np.floating) else repr(value)
     _, digits, exponent = Decimal(shortest).normalize(WIDE).as_tuple()
     if len(digits) == 1:
-        # Java writes at least two digits; the second is the nearest one if it reads back as equal.
+        # Java writes at least two digits: the nearest two are taken if they read back as equal.
         closer = f"{value:.1e}"
         if type(value)(closer) == value:
             _, digits, exponent = Decimal(closer).normalize(WIDE).as_tuple()

@@ -124,7 +124,7 @@ class _Frame:
         return self if len(rows) == self.length else self.at(rows, {})
 
     def at(self, rows: Ints, parameters: Mapping[int, pa.Array]) -> _Frame:
-        """Return the frame of certain rows, which may repeat, with further lambda parameters."""
+        """Return the frame of ``rows``, which may repeat, with additional lambda parameters."""
         picked = pa.array(rows)
         outer = {number: values.take(picked) for number, values in self.parameters.items()}
         return _Frame(lambda c: self.column(c).take(picked), len(rows), {**outer, **parameters})
@@ -158,7 +158,7 @@ def filter_mask(conjuncts: Sequence[Expr], fetch: Fetch, length: int) -> Bools |
 
 
 def _in_parts(compute: Callable[[_Frame], _Part], frame: _Frame) -> list[_Part]:
-    """Apply ``compute`` to the rows, or to their halves if a column of the result overflows."""
+    """Evaluate ``compute`` on the frame's rows, or on their halves if a result column overflows."""
     try:
         return [compute(frame)]
     except ColumnOverflow as error:
@@ -384,14 +384,14 @@ def _null_safe(expr: Call, frame: _Frame) -> pa.Array:
 
 
 def _try(expr: Call, frame: _Frame) -> pa.Array:
-    """Evaluate TRY of a call: NULL on rows where the call itself fails; arguments must not fail."""
+    """Evaluate TRY of a call: NULL on rows where the call itself fails, not its arguments."""
     (call,) = expr.args
     assert isinstance(call, Call)
     args = _arguments(call, frame)
     changing = [place for place, arg in enumerate(call.args) if not isinstance(arg, Literal)]
     if len(changing) != 1 or frame.length == 1 or is_nested(args[changing[0]].type):
         return _strict_or_null(call, args)
-    # One evaluation per distinct value of the only argument that is not a literal.
+    # Evaluated once per distinct value of the only argument that is not a literal.
     encoded = args[changing[0]].dictionary_encode()
     args = [arg[: len(encoded.dictionary)] for arg in args]
     args[changing[0]] = encoded.dictionary
@@ -399,7 +399,7 @@ def _try(expr: Call, frame: _Frame) -> pa.Array:
 
 
 def _strict_or_null(call: Call, args: list[pa.Array]) -> pa.Array:
-    """Compute ``call`` of evaluated arguments, NULL on failing rows, which are found by halving."""
+    """Compute ``call`` of evaluated arguments; NULL on rows that fail, found by halving."""
     length = len(args[0])
     try:
         return _strict(call, args) if length else pa.nulls(0, arrow_type(call.type))
@@ -414,7 +414,7 @@ def _strict_or_null(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _in(expr: Call, frame: _Frame) -> pa.Array:
-    """Evaluate ``x IN (...)``: NULL if ``x`` is NULL, or without match if an item is."""
+    """Evaluate ``x IN (...)``: NULL if ``x`` is NULL, or if no item matches and one is NULL."""
     tested, items = expr.args[0], expr.args[1:]
     literals = [i for i in items if isinstance(i, Literal)]
     if len(literals) < len(items) or any(i.type != tested.type for i in items if not is_null(i)):
@@ -481,7 +481,7 @@ def _scalar(literal: Literal) -> pa.Scalar:
 
 
 def _met(args: list[pa.Array], kinds: list[DataType]) -> tuple[pa.Array, pa.Array, DataType]:
-    """Convert two operands to the type in which Spark compares them; return both and that type."""
+    """Convert two operands to the type in which Spark compares them; return both, and the type."""
     kind = common_type(kinds[0], kinds[1])
     if kind is None:
         raise ExpressionError(

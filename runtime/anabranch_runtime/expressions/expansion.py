@@ -1,8 +1,8 @@
 """Expansion of rows into the elements of their arrays and the entries of their maps.
 
-The elements of all rows are one flat column; columns of the rows are repeated by the row of each
-element. So an expansion is linear: each element of a row has the row's weight, and a delete removes
-what its insert has added.
+The elements of all rows form one flat column; the rows' other columns are repeated per element. So
+an expansion is linear: each element of a row has the row's weight, and a delete removes what its
+insert has added.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_EXPANDED = 20_000_000
 def expanded(
     expansions: Iterable[Expansion], fetch: Fetch, length: int, most: int = MOST_EXPANDED
 ) -> tuple[Fetch, Ints]:
-    """Return a reader of the expanded rows' columns, and the number of each expanded row's origin.
+    """Return a reader of the expanded rows' columns, and per expanded row, the row it came from.
 
     Args:
         fetch, length: reader of the columns of the rows, and their number.

@@ -26,7 +26,7 @@ class Failures:
     found: dict[str, Failure] = field(default_factory=dict)
 
     def add(self, queries: Iterable[str], error: AnabranchRuntimeError) -> None:
-        """Record ``error`` as the failure of ``queries``.
+        """Record an expression's ``error`` as the failure of ``queries``.
 
         Raises:
             AnabranchRuntimeError: ``error`` itself, if ``queries`` is empty.

@@ -19,24 +19,24 @@ from anabranch_contract.queries.views import AggregateFunction, View, ViewAggreg
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.expressions.evaluate import Fetch, evaluate, filter_mask
 
-#: Names of the columns with sort keys (by number), and of the column with HAVING's result.
+#: Names of a view's columns with sort keys (by number), and with the result of HAVING.
 SORT, KEPT = "anabranch_sort_{}", "anabranch_kept"
-#: Names for counts of an average's values: finished column, and aggregate if the view has none.
+#: Names for counts of an average's values: of finished columns; of aggregates that are added.
 COUNT, COUNTING = "anabranch_count_{}", "anabranch_counting_{}"
 
 
 def shown_schema(view: View) -> pa.Schema:
-    """Return the schema of the view's rows, in which hidden grouping columns come last."""
+    """Return the schema of a view's rows, in which hidden grouping columns come last."""
     return schema_of((*view.projection, *view.hidden))
 
 
 def sort_fields(view: View) -> list[pa.Field]:
-    """Return the fields of a view's columns with sort keys."""
+    """Return the Arrow fields of the columns that have a view's sort keys."""
     return [pa.field(SORT.format(n), arrow_type(s.expr.type)) for n, s in enumerate(view.order)]
 
 
 def with_counts(view: View) -> View:
-    """Return ``view`` with a count for each average in its SELECT list. Without the count, an
+    """Return ``view`` with a count added for each average in its SELECT list, without which the
     average over all joined rows can't be estimated from a sample (``scaled``).
     """
     averaged = {a.column for a in scalable(view).values() if a.function is AggregateFunction.AVG}
@@ -52,12 +52,12 @@ def with_counts(view: View) -> View:
 
 
 def counts_beside(view: View) -> dict[str | None, str]:
-    """Return, by averaged column, the column of :class:`Finisher` that counts its values."""
+    """Return averaged column -> the column of :class:`Finisher` that counts its values."""
     return {column: COUNT.format(n) for n, (column, _) in enumerate(_beside(view))}
 
 
 def _beside(view: View) -> list[tuple[str | None, str]]:
-    """Return pairs of an averaged column and the name of the aggregate that counts its values."""
+    """Return pairs of an averaged column of a view and the aggregate that counts its values."""
     averaged = {a.column for a in scalable(view).values() if a.function is AggregateFunction.AVG}
     return [(column, name) for column, name in _counts(view).items() if column in averaged]
 
@@ -82,7 +82,7 @@ def finished_schema(view: View) -> pa.Schema:
 
 
 class Finisher:
-    """Computes a view's columns, sort keys and HAVING from its groups."""
+    """Computes a view's columns, sort keys and HAVING from the rows of its groups."""
 
     __slots__ = ("_beside", "_having", "_identity", "_outputs", "schema")
 
@@ -99,10 +99,10 @@ class Finisher:
         totals: Mapping[str, pa.Scalar] | None = None,
         present: NDArray[np.bool_] | None = None,
     ) -> pa.RecordBatch:
-        """Return the columns (:func:`finished_schema`) of ``rows``, the groups.
+        """Return the columns (:func:`finished_schema`) for the groups in ``rows``.
 
-        If a row is not present or HAVING is false for it, only columns of ``rows`` are shown, and
-        other expressions are NULL, because they might fail.
+        If a row is not present or HAVING is false for it, expressions other than columns of
+        ``rows`` are NULL, because they might fail.
 
         Args:
             totals: name -> aggregate over all groups.

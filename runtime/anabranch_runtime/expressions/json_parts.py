@@ -1,7 +1,7 @@
 """Reading of JSON values with maps (whose names are data) or variants, which Arrow can't parse.
 
 Objects and arrays of all rows are taken apart level by level into the raw texts of their members,
-by a parser that leaves these unparsed; values without maps are then read by Arrow, all at once. A
+by a parser that leaves the members unparsed. Arrow then parses all values without maps at once. A
 column either is a variant or has no variants in it.
 """
 
@@ -61,7 +61,7 @@ def values_of(raws: Sequence[Any], kind: DataType, form: pa.DataType) -> pa.Arra
 
 
 def _struct(values: list[Any], kind: DataType, form: pa.DataType, valid: Bools | None) -> pa.Array:
-    """Return JSON objects as structs; members that they lack are NULL, others are ignored."""
+    """Convert JSON objects to structs; missing members are NULL, unknown members are ignored."""
     children = [
         values_of([None if one is None else one.get(name) for one in values], of, field.type)
         for (name, of), field in zip(kind.fields, form, strict=True)

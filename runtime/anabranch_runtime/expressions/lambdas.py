@@ -30,14 +30,14 @@ class Rows(Protocol):
     length: int
 
     def at(self, rows: Ints, parameters: Mapping[int, pa.Array]) -> Rows:
-        """Return the frame of certain rows, which may repeat, with further lambda parameters."""
+        """Return certain rows, which may repeat, with further parameters of lambdas."""
 
     def value(self, expr: Expr) -> pa.Array:
-        """Return the values of an expression on these rows."""
+        """Return the values of an SQL expression on these rows."""
 
 
 class _Elements:
-    """The elements of all rows' arrays, or the entries of their maps.
+    """The elements of all rows' arrays, or the entries of their maps, for lambdas.
 
     Attributes:
         limits, parents: offsets per row, and the row of each element.
@@ -51,7 +51,7 @@ class _Elements:
         self.parents = owners(self.limits)
 
     def places(self) -> pa.Array:
-        """Return the position of each element in its array, from 0."""
+        """Return each array element's position in its array, from 0."""
         return pa.array((np.arange(len(self.parents)) - self.limits[self.parents]).astype(np.int32))
 
     def entries(self) -> tuple[pa.Array, pa.Array]:
@@ -65,13 +65,13 @@ class _Elements:
         return self.frame.at(self.parents, numbered).value(body)
 
     def kept(self, held: Bools) -> tuple[Ints, pa.Array]:
-        """Return offsets per row of, and positions of, the elements where ``held`` is true."""
+        """Select elements where ``held`` is true: return offsets per row, and their positions."""
         places = np.flatnonzero(held)
         sizes = np.bincount(self.parents[places], minlength=self.frame.length)
         return limits_of(sizes), pa.array(places)
 
     def some(self, held: Bools) -> Bools:
-        """Return the mask of rows where ``held`` is true for at least one element."""
+        """Return the mask of rows with at least one array element for which ``held`` is true."""
         return np.bincount(self.parents[held], minlength=self.frame.length) > 0
 
 
@@ -95,7 +95,7 @@ def _filter(expr: Call, frame: Rows) -> pa.Array:
 
 
 def _exists(expr: Call, frame: Rows) -> pa.Array:
-    """Evaluate ``exists``: true if true for an element, else NULL if NULL for one or no array."""
+    """Evaluate ``exists``: true if so for an element, else NULL if NULL for one or no array."""
     own = _Elements(expr, frame)
     held = own.of(expr.args[2], own.values)
     found, unknown = own.some(truths(held)), own.some(_absent(held))
@@ -103,7 +103,7 @@ def _exists(expr: Call, frame: Rows) -> pa.Array:
 
 
 def _forall(expr: Call, frame: Rows) -> pa.Array:
-    """Evaluate ``forall``: false if false for an element, else NULL if NULL for one or no array."""
+    """Evaluate ``forall``: false if so for an element, else NULL if NULL for one or no array."""
     own = _Elements(expr, frame)
     held = own.of(expr.args[2], own.values)
     fails, unknown = own.some(truths(pc.invert(held))), own.some(_absent(held))
@@ -138,14 +138,14 @@ def _transform_keys(expr: Call, frame: Rows) -> pa.Array:
 
 
 def _map_zip_with(expr: Call, frame: Rows) -> pa.Array:
-    """Evaluate ``map_zip_with``: the lambda gets both values of each key; a missing one is NULL."""
+    """Evaluate ``map_zip_with``: the lambda gets a key's values in both maps; NULL if missing."""
     limits, keys, values, valid = zipped(*(frame.value(arg) for arg in expr.args[1:3]))
     numbered = dict(enumerate((keys, *values), _first(expr)))
     return maps(limits, keys, frame.at(owners(limits), numbered).value(expr.args[3]), valid)
 
 
 def _zip_with(expr: Call, frame: Rows) -> pa.Array:
-    """Evaluate ``zip_with``: the lambda gets elements of equal positions; shorter arrays: NULLs."""
+    """Evaluate ``zip_with``: the lambda gets elements of equal positions; NULL if missing."""
     columns = [frame.value(arg) for arg in expr.args[1:3]]
     valid = both(*(present(column) for column in columns))
     parts = [elements(column) for column in columns]
@@ -162,7 +162,7 @@ def _zip_with(expr: Call, frame: Rows) -> pa.Array:
 
 
 def _aggregate(expr: Call, frame: Rows) -> pa.Array:
-    """Evaluate ``aggregate``: the lambda merges one element after the other, for all rows at once.
+    """Evaluate ``aggregate``: the lambda merges elements one by one, for all rows at once.
 
     Raises:
         ExpressionError: an array has more than :data:`MOST_AGGREGATED` elements.
@@ -193,7 +193,7 @@ def _aggregate(expr: Call, frame: Rows) -> pa.Array:
     return pc.if_else(pa.array(own.valid), found, pa.scalar(None, found.type))
 
 
-#: Operation -> its values over a frame.
+#: Operation -> function that evaluates it on the rows of a frame.
 LAMBDAS: dict[str, Callable[[Call, Rows], pa.Array]] = {
     "aggregate": _aggregate,
     "exists": _exists,

@@ -52,28 +52,28 @@ def like_regex(pattern: str, escape: str = "\\") -> str:
 
 
 def lower(text: pa.Array) -> pa.Array:
-    """Convert to lower case, by Unicode's full mapping."""
+    """Convert texts to lower case (SQL's ``lower``), by Unicode's full mapping."""
     return pc.ascii_lower(text) if is_ascii(text) else by_value(text, str.lower, pa.string())
 
 
 def upper(text: pa.Array) -> pa.Array:
-    """Convert to upper case, by Unicode's full mapping."""
+    """Convert texts to upper case (SQL's ``upper``), by Unicode's full mapping."""
     return pc.ascii_upper(text) if is_ascii(text) else by_value(text, str.upper, pa.string())
 
 
 def length(value: pa.Array) -> pa.Array:
-    """Count the characters of a string, or the bytes of a binary value."""
+    """Count the characters of strings, or the bytes of binary values (SQL's ``length``)."""
     count = pc.binary_length if pa.types.is_binary(value.type) else pc.utf8_length
     return count(value).cast(pa.int32())
 
 
 def trim(text: pa.Array) -> pa.Array:
-    """Remove leading and trailing spaces, but no other white space."""
+    """Remove leading and trailing spaces, but no other white space (SQL's ``trim``)."""
     return pc.utf8_trim(text, characters=" ")
 
 
 def concat(parts: list[pa.Array], target: pa.DataType) -> pa.Array:
-    """Concatenate the parts row by row; NULL if any part is NULL."""
+    """Evaluate ``concat``: texts or binary values row by row; NULL if any part is NULL."""
     empty = pa.scalar("" if pa.types.is_string(target) else b"", target)
     return pc.binary_join_element_wise(
         *[p.cast(target) for p in parts], empty, null_handling="emit_null"
@@ -81,7 +81,7 @@ def concat(parts: list[pa.Array], target: pa.DataType) -> pa.Array:
 
 
 def substring(text: pa.Array, position: pa.Array, count: pa.Array) -> pa.Array:
-    """Return ``count`` characters from 1-based ``position``; negative: counted from the end.
+    """Evaluate ``substring``: ``count`` characters from ``position`` on (1: first, -1: last).
 
     As in Spark, positions before the first character use up ``count``: ``substring('abc', -5, 3)``
     is ``'a'``.

@@ -1,9 +1,9 @@
 """Calls of users' functions, each in a process of its module (:mod:`.user_process`).
 
 A call sends the arguments as Arrow columns and receives the result's column. A function that raises
-an error, exceeds its time limit, ends its process, or returns a column of another type or length is
-an expression that fails (``docs/semantics.md``). Of equal calls of a deterministic function soon
-after each other, only the first is made.
+an error, exceeds its time limit, ends its process, or returns a column of another type or length
+counts as an expression that fails (``docs/semantics.md``). A deterministic function is called once
+for equal calls in quick succession.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Module:
     connection: socket.socket
 
     def ask(self, message: bytes | pa.Buffer, seconds: float) -> tuple[int, bytearray]:
-        """Send a request and return the process's answer; its CPU time is added to this thread's.
+        """Send the function process a request; return its answer, and count its CPU time.
 
         Raises:
             TimeoutError: there is no answer after ``seconds``.
@@ -67,7 +67,7 @@ class _Module:
         return tag, answer
 
     def end(self, patience: float = 0.0) -> int:
-        """Kill the process and its children after ``patience`` seconds; return the exit code."""
+        """Kill the process and its children after ``patience`` seconds; return its exit code."""
         self.connection.close()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(patience)
@@ -77,7 +77,7 @@ class _Module:
 
 
 class _LastCalls(threading.local):
-    """The last calls of a thread: function, arguments as bytes, result."""
+    """The last calls of users' functions by a thread: function, arguments as bytes, result."""
 
     def __init__(self) -> None:
         self.calls: deque[tuple[UserFunction, pa.Buffer, pa.Array]] = deque(maxlen=_KEPT)
@@ -142,7 +142,7 @@ def _called(function: UserFunction, message: pa.Buffer) -> pa.Array:
 
 
 def _module(function: UserFunction) -> _Module:
-    """Return an idle or a new process that has loaded the module of ``function``.
+    """Return an idle or new process that has loaded the module of the user's ``function``.
 
     Raises:
         ExpressionError: ``function-unavailable``.
@@ -181,7 +181,7 @@ def _module(function: UserFunction) -> _Module:
 
 
 def _started(key: tuple[str, str, str]) -> _Module:
-    """Start a process, which has not loaded its module yet."""
+    """Start a process for users' functions, which has not loaded its module yet."""
     own, other = socket.socketpair()
     with other:
         command = [sys.executable, "-P", user_process.__file__, str(other.fileno())]
@@ -205,7 +205,7 @@ def _put_back(module: _Module) -> None:
 
 @atexit.register
 def end_all() -> None:
-    """End the idle processes that this process has started."""
+    """End this process's idle processes of users' functions."""
     with _LOCK:
         modules = list(_IDLE)
         _IDLE.clear()

@@ -1,13 +1,13 @@
-"""Process that calls the functions of one module; started by :mod:`.user_functions` as a script.
+"""Process that calls users' functions of one module; :mod:`.user_functions` starts it as a script.
 
-A function may loop, crash or exit without effect on the worker, which ends this process once a time
-limit has passed. An alarm signal also ends it, in case the worker has died meanwhile. Standard
-output is sent to standard error, since the worker's standard output has other readers.
+A function may loop, crash or exit without effect on the worker, which ends this process after a
+time limit. If the worker has died meanwhile, an alarm signal ends the process. Standard output is
+sent to standard error, since the worker's standard output has other readers.
 
 A message is a tag, a length, the CPU seconds that an answer took, and bytes. The first request is a
 JSON object: the module with its files, digest and folders. Each further one is an Arrow stream: a
-batch of arguments, whose schema has the attribute, the kind, the limit and the result's type as
-metadata. Answers are a batch of one column, or a text: the error.
+batch of arguments, with metadata in its schema: the function's attribute and kind, the time limit,
+and the result's type. An answer is a batch of one column, or the text of an error.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ import pyarrow as pa
 
 HEADER = struct.Struct("<BQd")
 DONE, FAILED = 0, 1
-#: Name of the result's column, and of the metadata item with the result's type.
+#: Name of the result's column, and of the metadata item that has the result's type.
 RESULT = "result"
 #: Seconds that loading a module may take.
 LOADING = 60.0
-#: Seconds after a function's time limit at which this process ends by itself.
+#: Seconds after a function's time limit until this process ends by itself.
 _GRACE = 2.0
 
 
 def receive(connection: socket.socket) -> tuple[int, bytearray, float]:
-    """Receive a message: its tag, its bytes, and the CPU seconds of the other side.
+    """Receive a message of worker or function process: tag, bytes, the sender's CPU seconds.
 
     Raises:
         EOFError: the other side has closed the connection.
@@ -62,7 +62,7 @@ def _exactly(connection: socket.socket, length: int) -> bytearray:
 
 
 def encoded(batch: pa.RecordBatch) -> pa.Buffer:
-    """Return a batch of a user's function, its arguments or result, as bytes of an Arrow stream."""
+    """Encode arguments or result of a user's function, a batch, as bytes of an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -70,13 +70,13 @@ def encoded(batch: pa.RecordBatch) -> pa.Buffer:
 
 
 def decoded(message: bytes | bytearray) -> pa.RecordBatch:
-    """Return the batch in the bytes of an Arrow stream made by :func:`encoded`."""
+    """Decode the batch of a user's function in an Arrow stream made by :func:`encoded`."""
     with pa.ipc.open_stream(pa.py_buffer(message)) as reader:
         return reader.read_next_batch()
 
 
 def load(name: str, files: Sequence[str], digest: str, folders: Sequence[str]) -> Any:
-    """Execute the first existing one of ``files`` as module ``name``.
+    """Load a module of users' functions: execute the first existing file as module ``name``.
 
     Args:
         digest: SHA-256 that the file must have. ``folders``: where it may import from.
@@ -132,8 +132,8 @@ def called(
 
 
 def _of_type(values: Any, wanted: pa.DataType, *, of_pandas: bool) -> pa.Array:
-    """Return ``values`` as an array of type ``wanted``. Numbers with fractions are not integers;
-    only None, and in pandas NaN, is NULL. Arrow converts parts of nested values.
+    """Return a function's ``values`` as an array of type ``wanted``. Fractions are refused for
+    integers; None, and in pandas NaN, is NULL. Arrow converts nested values.
     """
     try:
         natural = wanted
@@ -143,7 +143,7 @@ def _of_type(values: Any, wanted: pa.DataType, *, of_pandas: bool) -> pa.Array:
         if _family(wanted) in (pa.types.is_floating, pa.types.is_decimal):
             fits.add(pa.types.is_integer)
         if of_pandas and _family(wanted) is pa.types.is_integer:
-            # In pandas, integers and NULLs are a Series of floats; fractions are refused below.
+            # In pandas, integers with NULLs are a Series of floats; fractions are refused below.
             fits.add(pa.types.is_floating)
         if _family(natural) not in fits:
             raise TypeError(f"its values are of Arrow type {natural}")
@@ -178,7 +178,7 @@ def _of_request(module: Any, request: bytearray) -> pa.Buffer:
 
 
 def _answer(connection: socket.socket, made: Callable[[], Any]) -> bool:
-    """Send the value of ``made``, or its error; return whether it succeeded."""
+    """Send the value that ``made`` returns, or its error; return whether there was no error."""
     began = time.process_time()
     try:
         tag, message = DONE, made()
@@ -199,7 +199,7 @@ def _described(error: BaseException) -> str:
 
 
 def main(connection: socket.socket) -> None:
-    """Answer the worker's requests until the connection is closed."""
+    """Answer the worker's requests (calls of users' functions) until the connection is closed."""
     modules = list[Any]()
 
     def begin() -> bytes:

@@ -1,7 +1,7 @@
 """Kernels that choose tuples by the tags of their members (``tags``).
 
 A tuple satisfies a *choice* if each predicate of the choice is in the set of predicates of the
-member's row. A row has its set's number in a column (:mod:`.predicate_sets`). For few tuples the
+member's row. A column has the number of each row's set (:mod:`.predicate_sets`). For few tuples the
 predicates of few choices are looked up in the sets (:func:`send`). For many tuples, each set is
 translated once into bits of the choices that it satisfies (:func:`translate`, ``tags.choices``),
 and the bits of a tuple's members are intersected.
@@ -24,8 +24,8 @@ from anabranch_runtime.index.predicate_sets import below_lowest, is_member
 from anabranch_runtime.index.rounds import AT, FIRST, LAST, OF, RULE
 from anabranch_runtime.index.words import load32, load64, store32
 
-#: Columns of the table of labels: row set and column of rows' sets of predicates; addresses of the
-#: sets' places and data.
+#: Columns of the table of labels: row set of the members' rows, column with the numbers of their
+#: predicate sets, addresses of the sets' places and data.
 SET, TAGS, PLACES, DATA = range(4)
 #: Columns of the table of rules: range of the rule's labels, and range of its choices in the array
 #: of predicates, which has one predicate per choice and label; without labels all tuples pass.
@@ -35,7 +35,7 @@ _FOLD, _SHIFT = np.uint64(0xD6E8FEB86659FD93), np.uint64(32)
 
 @njit(cache=True, nogil=True)
 def has_all(predicates, first, width, labels, begin, at, sets):
-    """Whether a tuple satisfies the choice that begins at ``first``; predicate -1 always holds."""
+    """Whether a tuple satisfies the choice that begins at ``first``; a predicate of -1 is true."""
     for j in range(width):
         predicate = np.int64(predicates[first + j])
         if predicate >= 0 and not is_member(
@@ -55,9 +55,9 @@ def send(
     predicates: I32,
     places: Ints,
 ) -> tuple[I32, Ints]:
-    """Return the positions of the tuples that each edge sends, by edge, and the table of edges with
-    ranges of these positions. The number of tuples for which an edge counts pairs is reduced in
-    proportion.
+    """Choose the tuples that each edge sends: return their positions, ordered by edge, and the
+    table of edges with ranges of these positions. The number of tuples for which an edge counts
+    pairs is reduced in proportion.
     """
     total, widest, most = 0, 1, 1
     for e in range(len(edges)):
@@ -97,8 +97,8 @@ def send(
 
 @njit(cache=True, nogil=True)
 def _slot_of(row, words, bits, slots, mask):
-    """Return the slot of equal bits (``words`` words), or a free one, in a hash table of numbers
-    (-1: free). Arguments are addresses, since calls with arrays would count references to them.
+    """Return the slot of the bits of ``row`` (``words`` words), or a free slot (-1), in a hash
+    table. Arguments are addresses, since calls with arrays would count references to them.
     """
     key = np.uint64(0)
     for w in range(words):
@@ -119,7 +119,7 @@ def _slot_of(row, words, bits, slots, mask):
 
 @njit(cache=True, nogil=True)
 def rehash(bits: U64, count: int, slots: I32) -> None:
-    """Enter the first ``count`` rows of ``bits`` into an empty hash table of their numbers."""
+    """Enter the numbers of the first ``count`` rows of ``bits`` into an empty hash table."""
     words, mask = bits.shape[1], np.int64(len(slots) - 1)
     bits_at, slots_at = np.int64(bits.ctypes.data), np.int64(slots.ctypes.data)
     for number in range(count):
@@ -138,7 +138,7 @@ def translate(
     slots: I32,
     count: int,
 ) -> int:
-    """Add the rows of bits of some sets to ``bits``; return the number of its distinct rows.
+    """Translate predicate sets into ``bits`` of choices; return the number of distinct rows.
 
     Args:
         ends, holders: predicate -> range of ``holders``, the sets that have it.
@@ -172,8 +172,8 @@ def satisfied(labels: Ints, mask: U64, sets: I32) -> U64:
     """Return the bits of the choices in ``mask`` that tuples satisfy: shape (tuples, words).
 
     Args:
-        labels: per label, the addresses of the numbers of its sets' bits, and of the bits.
-        sets: shape (labels, tuples): the tuples' sets.
+        labels: per label, the addresses of the sets' numbers of rows of bits, and of these rows.
+        sets: shape (labels, tuples): numbers of the predicate sets of the tuples' members.
     """
     width, tuples = sets.shape
     words = len(mask)
@@ -192,8 +192,8 @@ def satisfied(labels: Ints, mask: U64, sets: I32) -> U64:
 
 @njit(cache=True, nogil=True)
 def choose(held: U64) -> tuple[I32, Ints]:
-    """Return the positions of the tuples that satisfy each choice, choice by choice, and an array
-    of 0 and the end of each choice's positions. ``held``: bits as :func:`satisfied` returns them.
+    """Return the positions of the tuples that satisfy each choice, ordered by choice, and an array
+    with 0 and the end of each choice's positions. ``held``: bits as :func:`satisfied` returns them.
     """
     tuples, words = held.shape
     ends = np.zeros(64 * words + 1, np.int64)
@@ -218,7 +218,7 @@ def choose(held: U64) -> tuple[I32, Ints]:
 
 @njit(cache=True, nogil=True)
 def timely(positions: I32, parts: Ints, bounds: Ints, ends: Ints, taus: Ints) -> Ints:
-    """Return, per part, the number of its tuples that are within all time bounds of the part.
+    """Count the joined tuples of each part that are within all time bounds of the part.
 
     Args:
         positions: tuples of all parts. ``parts``: per part, its begin and end in ``positions``.
@@ -245,7 +245,7 @@ class PairTest:
         ends, words, bits: satisfied choices of the probing tuples, from :func:`words_of`.
             ``width``: number of words of all choices.
         columns: shape (labels, tables): addresses of the columns with the numbers of rows' sets.
-        labels: labels of the stored row, as in :func:`satisfied`. ``kept``: owners of the memory.
+        labels: labels of the stored row, as in :func:`satisfied`. ``kept``: owners of memory.
     """
 
     ends: Ints
@@ -264,8 +264,8 @@ class PairTest:
 
 @njit(cache=True, nogil=True)
 def words_of(held: U64) -> tuple[Ints, I32, U64]:
-    """Return the words of each tuple in which bits are set: 0 and the end of each tuple's words;
-    the number and the value of each word. Most tuples satisfy few of many choices.
+    """Return the non-zero words of each tuple's bits: an array of 0 and the end of each tuple's
+    words; the number and the value of each word. Most tuples satisfy few of many choices.
     """
     ends = np.zeros(len(held) + 1, np.int64)
     words, bits = np.empty(held.size, np.int32), np.empty(held.size, np.uint64)
@@ -281,7 +281,7 @@ def words_of(held: U64) -> tuple[Ints, I32, U64]:
 
 @njit(cache=True, nogil=True)
 def _wanted(first, end, words, bits, width, columns, tables, labels, count, row):
-    """Whether a pair satisfies a choice: a tuple, whose words are from ``first`` to before ``end``,
+    """Whether a pair satisfies a choice: a tuple (with the words from ``first`` to before ``end``)
     and a stored row. ``words``, ``bits``, ``labels``: addresses of arrays of a :class:`PairTest`;
     ``columns``: address of the first label's column in the row's table; the next label's column is
     ``tables`` words further. Calls with arrays would count references to them.
@@ -316,7 +316,7 @@ def wanted_pairs(
     which: Any,
     rows: I32,
 ) -> I32:
-    """Return the indexes of the pairs (tuple, stored row) that satisfy a choice.
+    """Return the indexes of the pairs (tuple, stored row) that satisfy at least one choice.
 
     Args:
         ends, words, bits, width, columns, labels: of a :class:`PairTest`.
@@ -355,7 +355,7 @@ def match_wanted(
     sets: Ints,
     labels: Ints,
 ) -> tuple[I32, I32, Ints, Ints, int, bool]:
-    """Match as ``kernels.match``, but leave out pairs that satisfy no choice; they are counted too.
+    """Match as ``kernels.match``, but return only pairs that satisfy a choice; all are counted.
     ``ends`` to ``labels``: attributes of a :class:`PairTest` of the segments.
     """
     probes, constraints = len(hashes), columns.shape[0]
@@ -388,7 +388,7 @@ def match_wanted(
         first, numbers = used, segments[s, ROWS]
         column, limits = sets_at + 8 * s, limits_at + 8 * s
         # Most segments are older than the batch, and most rules test one label of a row: then the
-        # loop over pairs does not look for limits, and loads no addresses.
+        # loop over pairs neither tests limits nor loads their addresses.
         limited = _has_limits(limits, tables, 0, arrival)
         timed = _has_limits(limits, tables, arrival, constraints)
         own = np.int64(load64(column, 0)) if count == 1 else np.int64(0)
@@ -430,7 +430,7 @@ def match_wanted(
 
 @njit(cache=True, nogil=True)
 def _has_limits(columns, tables, first, last):
-    """Whether some of the constraints from ``first`` to before ``last`` limit a segment's rows."""
+    """Whether constraints from ``first`` to before ``last`` limit the rows of any segment."""
     found = False
     for c in range(first, last):
         found |= load64(columns, c * tables) != np.uint64(0)
@@ -439,7 +439,7 @@ def _has_limits(columns, tables, first, last):
 
 @njit(cache=True, nogil=True)
 def _inside(columns, tables, low, high, tuples, first, last, row):
-    """Whether a stored row satisfies some constraints; arguments are addresses and numbers."""
+    """Whether a stored row satisfies the constraints; arguments are addresses and numbers."""
     for c in range(first, last):
         column = np.int64(load64(columns, c * tables))
         if column != 0:
@@ -451,7 +451,7 @@ def _inside(columns, tables, low, high, tuples, first, last, row):
 
 
 def warm() -> None:
-    """Compile the kernels, or load them from Numba's cache."""
+    """Compile the kernels that choose tuples, or load them from Numba's cache."""
     one, flat = np.zeros((1, 0), np.int32), np.zeros(0, np.int32)
     table, places = np.zeros((0, 4), np.int64), np.zeros((1, 1, 5), np.int64)
     send(table, one, one, table, np.zeros((1, DATA + 1), np.int64), flat, places)

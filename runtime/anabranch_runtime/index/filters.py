@@ -27,15 +27,15 @@ LEAST = 1 << 10
 
 @njit(cache=True, nogil=True)
 def word_of(wanted: int, words: int) -> int:
-    """Return the index of the word for the hash ``wanted`` in ``words`` words (below 2**32)."""
+    """Return the index of the hash ``wanted``'s word in a filter of ``words`` (< 2**32) words."""
     return np.int64(((wanted >> np.uint64(32)) * np.uint64(words)) >> np.uint64(32))
 
 
 @njit(cache=True, nogil=True)
 def bits_of(wanted: int) -> int:
-    """Return the bits of the hash ``wanted`` in its word. They depend on all bits of the hash,
-    since hashes of one word share the high bits, and hashes of one partition may share the low
-    bits.
+    """Return the bits that the hash ``wanted`` sets in its word of the filter. They depend on all
+    bits of the hash, since hashes of one word share the high bits, and hashes of one partition may
+    share the low bits.
     """
     mixed = (wanted * np.uint64(0xD6E8FEB86659FD93)) >> np.uint64(40)
     one, low = np.uint64(1), np.uint64(63)
@@ -46,7 +46,7 @@ def bits_of(wanted: int) -> int:
 
 
 def build_filter(hashes: U64) -> U64:
-    """Return the filter of ``hashes`` as words; empty for fewer than :data:`LEAST` hashes.
+    """Build the Bloom filter of ``hashes``, as words; empty for fewer than :data:`LEAST` hashes.
 
     >>> from anabranch_runtime.index.keys import mix
     >>> there = mix(np.arange(5000, dtype=np.uint64))
@@ -67,6 +67,6 @@ def _fill(hashes: U64, out: U64) -> None:
 
 
 def warm() -> None:
-    """Compile the kernels, or load them from Numba's cache."""
+    """Compile the kernels of Bloom filters, or load them from Numba's cache."""
     one = np.zeros(1, np.uint64)
     _fill(one, one)

@@ -1,4 +1,4 @@
-"""Frequent hashes of keys: exact counts of known hashes, and a search for further ones.
+"""Frequent hashes of keys: exact counts of known hashes, and a search for further frequent hashes.
 
 The low bits of an unknown hash choose a slot, in which the hash votes for the slot's majority
 (Boyer and Moore: "MJRTY – a fast majority vote algorithm", 1991). If a slot has had ``n`` hashes
@@ -9,7 +9,7 @@ candidate exactly, and votes without it, so that it may find another frequent ha
 search ends when no hash that became known is frequent, or after :data:`_PASSES` passes; mostly one
 pass is enough.
 
-The list depends on the order of the hashes; the counts and the bound are correct for any order.
+Which hashes are found depends on their order; counts and bound are correct for any order.
 """
 # Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: disable-error-code="untyped-decorator"
@@ -26,7 +26,7 @@ from anabranch_runtime.columns.arrays import U64, Ints
 #: Number of slots, whose tables fit the L1 cache; and number of hashes from which on four times as
 #: many slots are used, whose tables fit the L2 cache.
 SLOTS, _MANY = 1024, 1 << 14
-#: Size of the table of known hashes, several times their number.
+#: Size of the hash table of known hashes, several times their number.
 _PLACES = 1024
 #: Maximum number of passes, and of candidates that one pass makes known.
 _PASSES, _CANDIDATES = 4, 64
@@ -34,7 +34,7 @@ _PASSES, _CANDIDATES = 4, 64
 
 @dataclass(frozen=True, slots=True)
 class FrequentHashes:
-    """Result of :func:`frequent`.
+    """Frequent hashes and their numbers of occurrences: result of :func:`frequent`.
 
     Attributes:
         counts: number of occurrences of each hash in ``known``.
@@ -94,7 +94,7 @@ def _pass(
     above: np.typing.NDArray[np.int32],
 ) -> int:
     """Pass over ``hashes``: write the count and last position of each ``known`` hash, and each
-    slot's candidate with an upper bound (``above``) of its occurrences; return the greatest bound.
+    slot's candidate with an upper bound (``above``) of its count; return other hashes' bound.
     """
     table = np.empty(_PLACES, np.uint64)
     owner = np.full(_PLACES, -1, np.int32)
@@ -120,7 +120,7 @@ def _pass(
                 positions[owner[place]] = i
                 continue
         slot = wanted & low
-        # Without branches, which the processor can't predict if all hashes differ.
+        # Without branches, which the processor mispredicts if all hashes differ.
         vote, held = votes[slot], candidates[slot]
         sizes[slot] += 1
         candidates[slot] = wanted if vote == 0 else held
@@ -133,6 +133,6 @@ def _pass(
 
 
 def warm() -> None:
-    """Compile the kernel, or load it from Numba's cache."""
+    """Compile the kernel that counts frequent hashes, or load it from Numba's cache."""
     for known in (np.empty(1, np.uint64), np.frombuffer(bytes(8), np.uint64)):
         frequent(np.zeros(1, np.uint64), known, 1, 1)

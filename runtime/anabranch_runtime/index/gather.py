@@ -77,7 +77,7 @@ class ColumnPlaces:
 
 
 def places(found: Sequence[ColumnPlace]) -> ColumnPlaces:
-    """Combine the addresses of one column in several tables, to gather from."""
+    """Combine the addresses of a column in several tables, as an argument of :func:`gather`."""
     return ColumnPlaces(
         tuple(p.column for p in found),
         np.array([p.first for p in found], np.int64),
@@ -105,7 +105,7 @@ def joined_places(one: ColumnPlaces, other: ColumnPlaces) -> ColumnPlaces:
 
 
 def place_of(column: pa.Array) -> ColumnPlace:
-    """Return the addresses of the buffers of ``column``, which may not be chunked."""
+    """Return the buffers' addresses of ``column``, to gather from; it may not be chunked."""
     buffers, kind = column.buffers(), column.type
     valid = buffers[0].address if column.null_count and buffers[0] is not None else 0
     width = _width(kind)
@@ -139,7 +139,7 @@ def gather(tables: ColumnPlaces, which: Which, rows: I32) -> pa.Array:
 
 
 def gather_words(tables: ColumnPlaces, which: Which, rows: I32) -> NDArray[np.int64]:
-    """Gather a column of 64-bit integers without NULLs as a numpy array; else as :func:`gather`."""
+    """Gather a column of 64-bit integers without NULLs as a numpy array; see :func:`gather`."""
     if prefetch.is_enabled():
         prefetch.for_rows(tables.columns, which, len(rows))
     values = np.empty(len(rows), np.int64)
@@ -155,7 +155,7 @@ def pick(values: NDArray[Any], positions: I32) -> NDArray[Any]:
 
 
 def address(values: NDArray[Any]) -> int:
-    """Memory address of an array's first element, for the kernels that gather columns."""
+    """Return the address of an array's first element, for kernels that gather columns."""
     return int(values.__array_interface__["data"][0])
 
 
@@ -223,7 +223,7 @@ class DerivedColumn:
     """A column computed from a table's rows, which may be brought up to date in place.
 
     Attributes:
-        values: one value per row. ``version``: number of the last change that the values include.
+        values: one value per row. ``version``: number of the last change included in ``values``.
         place: address of ``values``.
     """
 
@@ -252,15 +252,15 @@ class BatchTable:
 
     @property
     def rows(self) -> int:
-        """Number of rows of the batch."""
+        """Number of rows of the record batch."""
         return int(self.batch.num_rows)
 
     def column(self, name: str) -> pa.Array:
-        """Return the column ``name`` of the batch."""
+        """Return the column ``name`` of the record batch."""
         return self.batch.column(name)
 
     def place(self, name: str) -> ColumnPlace:
-        """Return the addresses of the buffers of the column ``name``."""
+        """Return the addresses of the buffers of the column ``name``, to gather values from."""
         if name not in self._places:
             made = self.derived.get(name)
             found = place_of(self.batch.column(name)) if made is None else made.place

@@ -30,7 +30,7 @@ class HashIndex:
     """An index from the hash of a key to the rows with that hash.
 
     Attributes:
-        hashes: sorted hashes, one per row whose key has no NULL part.
+        hashes: sorted hashes, one for each row whose key has no NULL part.
         rows: the row of each hash; ascending among equal hashes.
         starts: ``2**k + 1`` positions: first entry of each bucket (top ``k`` bits), and the end.
         unique: whether all hashes are distinct.
@@ -64,7 +64,7 @@ def build_index(keys: KeyVector) -> HashIndex:
 
 
 def merge_indexes(parts: Sequence[tuple[HashIndex, int]]) -> HashIndex:
-    """Merge ``parts`` (index, number of rows) into one index over their concatenated rows."""
+    """Merge hash indexes (each with its number of rows) into one over their concatenated rows."""
     bases = np.cumsum([0, *(rows for _, rows in parts)])
     return _indexed(
         np.concatenate([index.hashes for index, _ in parts]),
@@ -75,7 +75,7 @@ def merge_indexes(parts: Sequence[tuple[HashIndex, int]]) -> HashIndex:
 
 
 def _indexed(hashes: U64, rows: U32) -> HashIndex:
-    """Build the index with these entries; ``rows`` must ascend among equal hashes."""
+    """Build the hash index with these entries; ``rows`` must ascend among equal hashes."""
     bits = max(1, (len(hashes) - 1).bit_length()) if len(hashes) else 1
     starts = np.zeros(2**bits + 1, np.uint32)
     ordered, numbers, unique, done = sort_entries(hashes, rows, bits, starts)
@@ -109,7 +109,7 @@ def distinct_sketch(keys: KeyVector | U64, k: int = 256) -> U64:
 
 
 def distinct(hashes: U64) -> U64:
-    """Return the distinct hashes, ascending; ``np.unique`` is slower, as it builds a table."""
+    """Return the distinct hashes, ascending; ``np.unique`` would build a hash table first."""
     ordered = np.sort(hashes)
     if len(ordered) < 2:
         return ordered
@@ -117,7 +117,7 @@ def distinct(hashes: U64) -> U64:
 
 
 def merge_sketches(sketches: Iterable[U64], k: int = 256) -> U64:
-    """Return the sketch of the union of sketched sets; ``k``: at most that of each sketch."""
+    """Merge sketches of sets into the sketch of their union; ``k``: at most each sketch's ``k``."""
     parts = [np.empty(0, dtype=np.uint64), *sketches]
     return distinct(np.concatenate(parts))[:k]
 

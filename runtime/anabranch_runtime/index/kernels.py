@@ -35,14 +35,14 @@ U64 = NDArray[np.uint64]
 HASHES, ROWS, STARTS, SHIFT, ENTRIES, FILTER, WORDS = range(7)
 #: Maximum steps of a probe's linear search in a bucket; it continues by bisection.
 _STEPS = 8
-#: Number of probes first tested on a segment's filter; if most pass, the filter is not used.
+#: Number of probes first tested on a segment's filter; if most pass, it is not used further.
 _TRIED = 128
 
 
 @njit(cache=True, nogil=True)
 def passing(hashes_at: int, probes: int, table: int, words: int, out_at: int) -> int:
-    """Write the indexes of the probes that pass a filter to ``out_at``, ascending; returns their
-    number. Returns -1 if the filter rejects too few of the first probes; then all count as passing.
+    """Write the indexes of the probes that pass a filter to ``out_at``, ascending; return their
+    number. Return -1 if the filter rejects too few of the first probes; then all count as passing.
     """
     step = np.int64(probes // _TRIED) + 1
     tried = np.int64(0)
@@ -73,7 +73,7 @@ def wider(values: I32, used: int, room: int) -> I32:
 
 @njit(cache=True, nogil=True)
 def _mark(marks_at: int, positions_at: int, first: int, end: int) -> None:
-    """Mark the positions from ``first`` to before ``end``; nothing if ``marks_at`` is 0."""
+    """Set the marks at the positions from ``first`` to before ``end``, unless ``marks_at`` is 0."""
     if marks_at != 0:
         for k in range(first, end):
             store8(marks_at, np.int64(load32(positions_at, k)), np.uint8(1))
@@ -83,7 +83,7 @@ def _mark(marks_at: int, positions_at: int, first: int, end: int) -> None:
 def runs_in(
     segment: Ints, hashes: U64, walker: I32, ends: I32, hit: I32, begins: I32
 ) -> tuple[int, int, int]:
-    """Find the entries with the probes' hashes in a segment that has entries.
+    """Find the index entries with the probes' hashes in one segment, whose index is not empty.
 
     Args:
         segment: a row of the table of segments. ``hashes``: of the probes.
@@ -101,8 +101,8 @@ def runs_in(
     hit_at, begins_at = np.int64(hit.ctypes.data), np.int64(begins.ctypes.data)
     stored, starts, probes = segment[HASHES], segment[STARTS], np.int64(len(hashes))
     shift, last = np.uint64(segment[SHIFT]), segment[ENTRIES] - 1
-    # In each round, all unfinished probes take one step along their buckets. They are divided
-    # into hits and the next round without branches, which could be mispredicted.
+    # In each round, all unfinished probes take one step along their buckets. Without branches,
+    # which could be mispredicted, they are divided into hits and the probes of the next round.
     hits = np.int64(0)
     tried = np.int64(-1)
     if segment[FILTER] != 0:
@@ -129,7 +129,7 @@ def runs_in(
             left += np.int64(value < wanted) & np.int64(at < last)
         walking = left
     for k in range(walking):
-        # Read as arrays here, so that Numba does not free them earlier.
+        # Read as arrays (not by address) here, so that Numba does not free them earlier.
         i = np.int64(walker[k])
         wanted = hashes[i]
         at = np.int64(ends[k])
@@ -172,7 +172,7 @@ def match(
     """Find the pairs (probe, stored row) with equal hashes that satisfy all constraints.
 
     Args:
-        hashes: hashes of the probes, ascending (a wrong order only costs time).
+        hashes: hashes of the probes, ascending (another order is slower, but right).
         order: position of each probe in the partial result.
         segments: per segment, the addresses of its index (``HASHES``, ``ROWS``, ``STARTS``), the
             shift from a hash to its bucket, the number of entries, and address and length of its
@@ -182,13 +182,13 @@ def match(
         lows, highs: shape (constraints, positions): least and greatest value that a match of the
             position may have.
         arrival: a pair is counted if it satisfies the first ``arrival`` constraints.
-        most: the call is stopped once it has more pairs than both ``most`` and the probes.
+        most: the call is stopped once it has more than ``most`` pairs, and more pairs than probes.
         marks: set to 1 at each position with a pair that satisfies the first ``arrival``
             constraints; length 0 if not needed.
 
     Returns:
         Position and row of each pair, in the order of the segments; number of pairs per segment;
-        number of counted pairs per segment; number of lookups avoided by filters or empty indexes;
+        number of counted pairs per segment; number of look-ups avoided by filters or empty indexes;
         whether the call was stopped.
     """
     probes, constraints = len(hashes), columns.shape[0]
@@ -225,7 +225,7 @@ def match(
                 store32(rows_at, used, load32(numbers, np.int64(at)))
                 used += 1
 
-        # Each constraint filters the pairs that satisfy the previous ones, again without branches.
+        # Each constraint filters the pairs that satisfy the ones before, again without branches.
         counted[s] = used - first
         if arrival == 0:
             _mark(marks_at, positions_at, first, used)
@@ -432,7 +432,7 @@ def gather_bytes(
 
 
 def warm() -> None:
-    """Compile the kernels, or load them from the cache, for the types in use."""
+    """Compile the kernels of this module for the types in use, or load them from the cache."""
     sorting.warm()
     words = np.zeros(2, np.uint64)
     small = np.zeros(3, np.uint32)

@@ -2,10 +2,10 @@
 
 Every key part becomes one 64-bit *lane* per row, a function of the value alone: integers, dates,
 microseconds and booleans are their own lane; a double's lane is its bits, with one NaN and one
-zero; a decimal's 128 bits are folded; a string's lane sums the mixes of its 8-byte words. A lane
-goes through :func:`mix`, and every further part is folded in with another mix. Nothing depends on
+zero; a decimal's 128 bits are folded; a string's lane sums the mixes of its 8-byte words. The first
+part's lane is mixed (:func:`mix`); each further part is combined by another mix. Nothing depends on
 the process, the machine's word order or the physical width of the column, so two workers always
-agree, and ``int`` 7 meets ``decimal(10,2)`` 7.00 in a key of ``decimal(38,2)``.
+agree, and in a key of ``decimal(38,2)``, ``int`` 7 equals ``decimal(10,2)`` 7.00.
 
 **Exactness.** :func:`mix` adds a constant, and applies xor-shifts and multiplications by odd
 constants, each a bijection of 64-bit words; so a key of one part whose lane is injective has
@@ -162,7 +162,7 @@ def _lane(column: pa.Array, kind: str) -> U64:
 
 
 def _word(column: pa.Array, kind: str) -> U64:
-    """Return the 64-bit word of each value, for key types of at most 64 bits."""
+    """Return the 64-bit lane of each key value, for key types of at most 64 bits."""
     if pa.types.is_null(column.type):
         return np.zeros(len(column), dtype=np.uint64)
     given = column.type
@@ -204,7 +204,7 @@ def _sign_words(high: U64) -> U64:
 
 
 def _decimal_words(column: pa.Array, kind: str) -> U64:
-    """Return unscaled values at the key's scale as little-endian words: shape (n, 2) or (n, 4).
+    """Return decimals, as integers at the key's scale, in little-endian words: (n, 2) or (n, 4).
 
     A value of 38 digits, rescaled by up to 38 more, has 76 digits, which always fit in 256 bits.
     """
@@ -260,7 +260,7 @@ def _widen(words: U64) -> U64:
 
 
 def _bytes_lane(column: pa.Array, kind: str) -> U64:
-    """Return each value's sum of mix(word + position) over its 8-byte words, mixed with its length.
+    """Return each string's lane: the sum of mix(word + position) over 8-byte words, and its length.
 
     The sum does not depend on the order. So the first words of all rows are added step by step, one
     word position per step; the remaining words of long values are added in one flat pass.
@@ -290,7 +290,7 @@ def _bytes_lane(column: pa.Array, kind: str) -> U64:
 
 
 def _block_lane(words: U64, starts: Ints, lengths: Ints) -> U64:
-    """Return the lanes of a block of values; ``words``: the 8 bytes from every byte on."""
+    """Return the lanes of a block of strings; ``words``: the 8 bytes from each byte on."""
     lane = lengths.view(np.uint64) * FOLD
     lane += mix(words[starts] & _TAIL_MASKS[np.minimum(lengths, 8)])
     rows: Ints | None = None

@@ -1,4 +1,4 @@
-"""Superseded rows: rows with a newer row of equal key.
+"""Superseded rows (latest per key): rows for which there is a newer row of equal key.
 
 >>> import numpy as np
 >>> import pyarrow as pa
@@ -22,10 +22,10 @@ _NEVER = np.int64(-(1 << 63))
 
 
 def superseded(keys: Sequence[pa.Array], tau: Ints, by: Bools | None = None) -> Bools:
-    """Return the mask of rows with a row of equal key and greater ``tau``; NULL keys equal none.
+    """Return the mask of rows for which a row of equal key has a greater ``tau``; NULL equals none.
 
     Args:
-        keys: the key's columns, of types in which equal keys have equal values.
+        keys: the key's columns, of types without different representations of equal values.
         tau: event times, microseconds.
         by: mask of rows that may supersede others; None: all rows.
     """
@@ -58,8 +58,8 @@ def ranked(batches: Ints, positions: Ints) -> Ints:
 
 
 def _groups(keys: Sequence[pa.Array]) -> tuple[Ints, Bools | None]:
-    """Return a number per row that is equal for equal keys, and the mask of rows whose keys have no
-    NULL (None: all). Numbers of keys with a NULL are meaningless.
+    """Number keys: return a number per row, equal for equal keys, and the mask of rows whose keys
+    have no NULL (None: all). Numbers of keys with a NULL are meaningless.
     """
     groups = np.zeros(len(keys[0]), np.int64)
     known: Bools | None = None
@@ -71,7 +71,7 @@ def _groups(keys: Sequence[pa.Array]) -> tuple[Ints, Bools | None]:
         codes = fixed(encoded.indices, np.int32).astype(np.int64)
         if valid is not None:
             codes = np.where(valid, codes, 0)
-        # Columns are combined one by one and renumbered, so that no product exceeds 64 bits.
+        # Columns are combined one by one and renumbered, so that products stay within 64 bits.
         groups = np.unique(groups * (len(encoded.dictionary) + 1) + codes, return_inverse=True)[
             1
         ].astype(np.int64)

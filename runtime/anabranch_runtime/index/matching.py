@@ -1,4 +1,4 @@
-"""Matches of probes with stored rows by key: many probes against many indexes in one call.
+"""Matches of probes with stored rows by key: one call looks up many probes in many hash indexes.
 
 >>> from anabranch_runtime.index.hash_index import build_index
 >>> from anabranch_runtime.index.keys import key_vector
@@ -48,13 +48,13 @@ class Probes:
         return len(self.hashes)
 
     def where(self, mask: NDArray[np.bool_]) -> Probes:
-        """Return the probes for which ``mask``, an array in the order of the probes, is True."""
+        """Return the probes where ``mask``, in the order of the probes, is True."""
         return Probes(self.hashes[mask], self.order[mask])
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """Limits of a stored value in matches.
+    """Limits of a value in the stored rows that match a probe, such as the event time.
 
     Attributes:
         columns: per index, the address of the value's int64 column; 0: no limit.
@@ -68,12 +68,12 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """Pairs (position in the partial result, row), ordered by index.
+    """Matches as pairs (position in the partial result, stored row), ordered by hash index.
 
     Attributes:
         found: number of pairs per index.
         counted: number of pairs per index that satisfy the counting constraints.
-        held: number of lookups avoided by filters or empty indexes.
+        held: number of look-ups avoided thanks to filters or empty indexes.
     """
 
     positions: I32
@@ -87,7 +87,7 @@ def in_order(hashes: U64, positions: Ints | None = None) -> Probes:
     """Sort probes by hash; ``positions``: positions of the probes to take (None: all).
 
     The position of each probe replaces the low bits of its hash, so that single words are sorted
-    and not pairs. Probes that differ only in these bits may come in any order, which is harmless.
+    and not pairs. Hashes that differ only in these bits may be in any order, which does no harm.
     """
     chosen = hashes if positions is None else hashes[positions]
     bits = np.uint64(max(1, len(chosen) - 1).bit_length())
@@ -99,7 +99,7 @@ def in_order(hashes: U64, positions: Ints | None = None) -> Probes:
 
 
 def described(indexes: Sequence[HashIndex]) -> Ints:
-    """Return the indexes as an argument of :func:`match`; they must outlive the returned array."""
+    """Return the indexes as an argument of :func:`match`; it is valid while the indexes live."""
     return np.array([index.words for index in indexes], np.int64).reshape(-1, kernels.WORDS + 1)
 
 
@@ -112,13 +112,13 @@ def match(
     marks: Marks = _NO_MARKS,
     test: PairTest | None = None,
 ) -> Matches:
-    """Find all pairs of equal hashes that satisfy ``constraints``. The first ``counting``
-    constraints (None: all) decide which pairs are counted. ``marks`` (one entry per position of the
-    partial result, or empty) is set to 1 at positions of counted pairs. Pairs that fail ``test``
-    are only counted.
+    """Find all pairs (probe, stored row) of equal hashes that satisfy ``constraints``. The first
+    ``counting`` constraints (None: all) decide which pairs are counted. ``marks`` (one entry per
+    position of the partial result, or empty) is set to 1 at positions of counted pairs. Pairs that
+    fail ``test`` are only counted.
 
     Raises:
-        TooManyPairs: while matching, there were more pairs than ``most`` and more than probes.
+        TooManyPairs: there are more pairs than ``most``, and more than probes.
     """
     columns = lows = highs = _NO_COLUMNS
     if len(constraints) == 1:
@@ -142,8 +142,8 @@ def match(
 
 
 def mark_present(probes: Probes, indexes: Ints, marks: Marks) -> None:
-    """Set ``marks`` (one entry per position of the partial result) to 1 for each of ``probes`` with
-    a hash in one of the indexes. Positions already marked are skipped.
+    """Set ``marks`` (one entry per position of the partial result) to 1 for each of ``probes``
+    whose hash is in one of the indexes. Positions already marked are skipped.
     """
     left = np.flatnonzero(marks[probes.order] == 0).astype(np.int32)
     if not len(left) or not len(indexes):

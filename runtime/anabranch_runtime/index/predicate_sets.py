@@ -1,4 +1,4 @@
-"""Sets of predicates' numbers, each set stored once: few members as a sorted list, many as bits."""
+"""Sets of predicates (by number), each set stored once: as a sorted list, or as bits if large."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anabranch_runtime.index.words import load32, load64
 ALL = 0
 #: Number of results of :meth:`PredicateSets.by_member` that are cached, some 200 kB each.
 KEPT = 16
-#: Number of words up to which a set as bits is read faster than as a list.
+#: Number of words up to which a set stored as bits is read faster than one stored as a list.
 FEW_WORDS = 32
 #: Odd factors that mix words of sets into hashes.
 _STEP, _FACTOR = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
@@ -26,7 +26,7 @@ _FIRST = 64
 
 @dataclass(frozen=True, slots=True)
 class SetView:
-    """The sets at one moment; sets added later do not change it.
+    """The predicate sets at one moment; sets added later do not change it.
 
     Attributes:
         places: shape (sets, 2): the set's first word in ``data``, and its form: the length of a
@@ -39,18 +39,18 @@ class SetView:
 
     @property
     def addresses(self) -> tuple[int, int]:
-        """The memory addresses of ``places`` and ``data``."""
+        """The memory addresses of ``places`` and ``data``, as arguments of kernels."""
         return self.places.ctypes.data, self.data.ctypes.data
 
 
 class PredicateSets:
-    """Sets by number, from 0; set :data:`ALL` is there from the beginning."""
+    """Predicate sets by number, from 0; set :data:`ALL` is there from the beginning."""
 
     def __init__(self) -> None:
         self._places: Ints = np.zeros((_FIRST, 2), np.int64)
         self._data: U64 = np.zeros(1024, np.uint64)
         self._count, self._used = 1, 0
-        #: Hash of each set, and a hash table of their numbers, at least twice as long (0: free).
+        #: Hash of each set, and a hash table of their numbers (0: free), at least twice as long.
         self._hashes: U64 = np.zeros(_FIRST, np.uint64)
         self._slots: I32 = np.zeros(4 * _FIRST, np.int32)
         #: Arguments -> result of the newest calls of :meth:`by_member`.
@@ -62,22 +62,22 @@ class PredicateSets:
 
     @property
     def size(self) -> int:
-        """Bytes of all sets of predicates."""
+        """Bytes of all predicate sets."""
         return 8 * self._used + 16 * self._count
 
     @property
     def view(self) -> SetView:
-        """The sets of predicates that there are at present."""
+        """The predicate sets that there are at present."""
         return SetView(self._places[: self._count], self._data)
 
     def numbered(self, bits: U64, most: int) -> I32:
-        """Return the number of the set in each row of bits (shape (rows, words)); adds new sets.
+        """Return the number of the predicate set in each row of bits (rows, words); adds new sets.
 
         Args:
             most: total size of the sets in bytes; beyond it new sets get the number :data:`ALL`.
         """
         found = np.zeros(len(bits), np.int32)
-        # New arrays are made, since kernels may be reading the present ones.
+        # New arrays are made, since kernels may be reading the old ones.
         length = len(self._places)
         while self._count + len(bits) > length:
             length *= 2
@@ -104,8 +104,8 @@ class PredicateSets:
         return found
 
     def by_member(self, first: int, last: int) -> tuple[Ints, I32]:
-        """Return, by member, the end of its range in an array of sets, and this array: for each
-        member, the sets from ``first`` to before ``last`` that have it, except :data:`ALL`.
+        """Return which sets from ``first`` to before ``last`` have each predicate (member): the end
+        of each member's range in an array of sets, and this array. Set :data:`ALL` is left out.
         """
         with self._lock:
             known = self._by_member.pop((first, last), None)
@@ -117,14 +117,14 @@ class PredicateSets:
         return known
 
     def bits(self, numbers: Ints | I32, words: int) -> U64:
-        """Return bits of sets' first 64 ``words`` members: (sets, words); :data:`ALL` has all."""
+        """Return the bits of sets for the first 64 * ``words`` predicates, shape (sets, words)."""
         wanted = np.asarray(numbers, np.int64)
         found: U64 = _sets_as_bits(self._places, self._data, wanted, words)
         return found
 
 
 def longer(values: Any, length: int) -> Any:
-    """Return a copy of an array with zeros appended up to ``length``."""
+    """Return a copy of an array with zeros appended up to ``length``, for more sets."""
     made = np.zeros((length, *values.shape[1:]), values.dtype)
     made[: len(values)] = values
     return made
@@ -155,13 +155,13 @@ def _ones(row):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _as_bits(count, last):  # type: ignore[no-untyped-def]
-    """Whether a set of ``count`` members, in ``last`` words, is stored as bits."""
+    """Whether a set of ``count`` predicates, in ``last`` words, is stored as bits."""
     return last <= FEW_WORDS or last < (count + 1) // 2
 
 
 @njit(cache=True, nogil=True)
 def _hashed(row):  # type: ignore[no-untyped-def]
-    """Return the hash of a set; zero words at the end don't matter, as rows may be longer now."""
+    """Return the hash of a set's bits; zero words at the end have no effect on it."""
     found = np.uint64(0)
     for w in range(len(row)):
         if row[w] != np.uint64(0):
@@ -173,7 +173,7 @@ def _hashed(row):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _enter(hashes, count, slots):  # type: ignore[no-untyped-def]
-    """Enter all numbers but :data:`ALL` below ``count`` into an empty hash table."""
+    """Enter the numbers below ``count``, except :data:`ALL`, into an empty hash table of sets."""
     for number in range(1, count):
         slot = np.int64(hashes[number] & np.uint64(len(slots) - 1))
         while slots[slot] != 0:
@@ -183,7 +183,7 @@ def _enter(hashes, count, slots):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _is_equal(row, place, data):  # type: ignore[no-untyped-def]
-    """Whether the stored set at ``place`` has the bits of ``row``."""
+    """Whether the predicate set stored at ``place`` has the bits of ``row``."""
     at, size = place
     if size <= 0:
         for w in range(max(-size, len(row))):
@@ -202,11 +202,11 @@ def _is_equal(row, place, data):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _number(rows, places, data, hashes, slots, begun, most, found):  # type: ignore[no-untyped-def]
-    """Find the numbers of sets, and add new ones.
+    """Find the numbers of predicate sets, and add new sets.
 
     Args:
         rows: bits of the sets. ``found``: receives the sets' numbers.
-        places, hashes: with room for a new set per row. ``slots``: see :func:`_enter`.
+        places, hashes: arrays with room for a new set per row. ``slots``: see :func:`_enter`.
         begun: number of finished rows, of sets, and of used words.
         most: see :meth:`PredicateSets.numbered`.
 
@@ -236,7 +236,7 @@ def _number(rows, places, data, hashes, slots, begun, most, found):  # type: ign
 
 @njit(cache=True, nogil=True)
 def _packed(row, data, used):  # type: ignore[no-untyped-def]
-    """Write a set to the words from ``used`` on; returns its form, and the end of its words."""
+    """Write a predicate set to the words from ``used`` on; return its form and its words' end."""
     count, last = _ones(row)
     if _as_bits(count, last):
         data[used : used + last] = row[:last]
@@ -276,7 +276,7 @@ def _sets_as_bits(places, data, numbers, words):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def sets_by_member(places, data):  # type: ignore[no-untyped-def]
-    """Return an array of 0 and the end of each member's range of sets, and the array of sets."""
+    """Return the sets by member: an array of 0 and ends of members' ranges, and one of sets."""
     most = np.int64(0)
     for number in range(len(places)):
         at, size = places[number]
@@ -320,7 +320,7 @@ def sets_by_member(places, data):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def is_member(places, data, number, member):  # type: ignore[no-untyped-def]
-    """Whether a set has a member; ``places`` and ``data`` are addresses."""
+    """Whether a predicate set has a member; ``places`` and ``data`` are addresses."""
     if number == 0:
         return True
     first = np.int64(load64(places, 2 * number))

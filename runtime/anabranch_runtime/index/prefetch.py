@@ -1,9 +1,9 @@
 """Prefetching pages of mapped columns and indexes before a kernel touches them one by one.
 
-This is useful only if the mapped state exceeds memory (``storage.paging``), because the kernel's
-read-ahead is then off. A page fault takes some 50 times as long as a page in a run that is fetched
-at once. So a column is prefetched completely if enough of its pages will be touched. Otherwise each
-page is loaded by its fault.
+This is useful only if the mapped state exceeds memory (``storage.paging``), because the operating
+system's read-ahead is then off. Loading a page by a page fault takes some 50 times as long as in a
+run of pages that is fetched at once. So a column is prefetched completely if enough of its pages
+will be touched; otherwise each touched page is loaded by its page fault.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from anabranch_runtime.index.words import load64
 
 _PAGE = mmap.PAGESIZE
 _WILL_NEED: int | None = getattr(mmap, "MADV_WILLNEED", None)
-#: A memory range is prefetched if it has at most this many pages per place that will be read in it.
+#: A memory range is prefetched if it has at most this many pages for each place to be read.
 _RUN = 8
 #: Number of probes tested by a filter to estimate how many pass it.
 _TRIED = 512
-#: Of this many probes without a match, one passes the filter; it reads hashes only.
+#: Of so many probes without a match, one passes the filter all the same; it reads hashes only.
 _WRONG = 40
 
 _asking = False
@@ -36,19 +36,19 @@ _advise = ctypes.CDLL(None).madvise if _WILL_NEED is not None else None
 
 
 def enable(wanted: bool) -> None:
-    """Set whether this process prefetches pages, from now on."""
+    """Set whether this process prefetches pages of mapped files from now on."""
     global _asking
     _asking = wanted and _advise is not None
 
 
 def is_enabled() -> bool:
-    """Whether this process prefetches pages of mapped files."""
+    """Whether this process prefetches pages of mapped files before kernels read them."""
     return _asking
 
 
 def for_probes(hashes: U64, segments: Ints, columns: Ints) -> None:
-    """Before ``kernels.match``, prefetch the filters, the indexes with enough passing probes, and
-    the columns of constraints.
+    """Before ``kernels.match``, prefetch filters, indexes with enough probes that pass the filter,
+    and columns of constraints.
 
     Args:
         hashes: hashes of the probes.
@@ -76,7 +76,7 @@ def for_probes(hashes: U64, segments: Ints, columns: Ints) -> None:
 def for_rows(
     columns: Sequence[pa.Array], which: NDArray[np.integer[Any]] | None, rows: int
 ) -> None:
-    """Before a column is gathered, prefetch it in the tables from which enough rows are gathered.
+    """Before a column is gathered, prefetch it in the tables that contribute enough rows.
 
     Args:
         columns: the column in each table.
@@ -113,6 +113,6 @@ def _passing(hashes: U64, screen: int, words: int) -> int:
 
 
 def warm() -> None:
-    """Compile the kernel that tests probes by a filter."""
+    """Compile the kernel that estimates how many probes pass a filter."""
     words = np.zeros(1, np.uint64)
     _passing(words, words.ctypes.data, 1)

@@ -1,9 +1,9 @@
-"""Ranks of tuples: uniformly distributed hashes of their values (``plans.rations``).
+"""Ranks of tuples for load shedding: uniformly distributed hashes of values (``plans.rations``).
 
 A rank is a number below :data:`WHOLE`. A hash begins as 0, or as the batch number plus one if the
-ranking is by batch. The hash of each column's value (``index.keys``; 0 for NULL) is added by a mix.
-The upper 53 bits of the last mix are the rank. So a tuple's rank can be recomputed from its values
-and batch.
+ranking is by batch. The hash of each column's value (``index.keys``; 0 for NULL) is mixed in. The
+upper 53 bits of the result are the rank. So a tuple's rank can be recomputed from its values and
+batch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from anabranch_contract.plans.rations import Ranking
 from anabranch_runtime.index.keys import FOLD, key_vector, mix
 
-#: One more than the greatest rank; every integer up to it can be represented as a double.
+#: One more than the greatest rank; a double represents every integer up to it exactly.
 WHOLE = 1 << 53
 _REST = np.uint64(64 - 53)
 

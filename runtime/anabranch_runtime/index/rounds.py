@@ -1,8 +1,8 @@
 """Matching for many edges in one call: a *round* is the probes of all edges at one depth.
 
 Each edge has its own tuples, key, stores and time bounds. For all edges, a key's parts are integers
-or strings, and a match is decided only by key, arrival order and event time. So edges are rows of a
-table that a compiled kernel reads, without a Python call per edge.
+or strings, and a match is decided only by key, arrival order and event time. So one compiled kernel
+reads all edges as rows of a table, without a Python call per edge.
 """
 # Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
@@ -45,8 +45,8 @@ KEYS, KEYS_END, BOUNDS, BOUNDS_END, ORDERS, ORDERS_END, LOOKUP, EXACT = range(8)
 #: of the stored row (-1: not compared).
 KEYED, COLUMN, BUILT = range(3)
 #: Columns of the table of orders, per member of a match: 1 if it must have arrived before the start
-#: tuple, 0 if it may be that tuple; and, for order by stream within a batch, whether its stream is
-#: the start's (0), follows it (1) or precedes it (-1).
+#: tuple, 0 if it may be the start tuple itself; and, if tuples of a batch are ordered by stream,
+#: whether its stream is the start's (0), or comes after (1) or before (-1) the start's.
 LESS, STREAM = range(2)
 #: Columns of the table of time bounds: row set and column of the probing tuple's event time, bound
 #: in microseconds, 1 if the match is the later of the two, and the member of the match.
@@ -57,16 +57,16 @@ PARTNER, PARTNER_TAU, MICROS, LATER, MEMBER = range(5)
 AT, VALID, OFFSET, WIDTH, DATA = range(5)
 #: Number of the column that has the sigmas (arrival numbers) of starting tuples.
 SIGMA_COLUMN = 0
-#: Totals of an edge: tuples; matches that arrived early enough; pairs of tuple and row, and
-#: matches, both only in segments that have no row of this batch or outside the tile; tuples with a
-#: match; calls; lookups in segments.
+#: Totals of an edge: tuples; matches that arrived early enough; pairs of tuple and row, and matches
+#: among them, in segments that have only rows of earlier batches within the tile; tuples with a
+#: match; calls; look-ups in segments.
 PROBES, MATCHES, PAIRS, HITS, FOUND, CALLS, LOOKED = range(7)
-#: Totals of a store: tuples; tuples with a match; matches; lookups avoided by segments' batches, by
-#: their event times, by filters and empty indexes; lookups made.
+#: Totals of a store: tuples; tuples with a match; matches; look-ups avoided because of segments'
+#: batches, of their event times, and of filters and empty indexes; look-ups made.
 READ, READ_FOUND, READ_MATCHES, BY_BATCH, BY_TIME, HELD, READ_LOOKED = range(7)
 _FOLD, _GAMMA = np.uint64(0xD6E8FEB86659FD93), np.uint64(0x9E3779B97F4A7C15)
 _EARLIEST, _LATEST = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
-#: Maximum entries of a bucket for a linear search; larger buckets are bisected first.
+#: Maximum entries of a bucket for a linear search; in larger buckets, bisection comes first.
 _STEPS = 8
 
 
@@ -94,7 +94,7 @@ def match_round(
     reads: Ints,
     work: Ints,
 ) -> tuple[int, I32, I32, I32, Ints]:
-    """Pairs (tuple, matching stored row) of the first edges, as many edges as ``most`` pairs allow.
+    """Find the pairs (tuple, matching stored row) of a round, for as many edges as ``most`` allows.
 
     Args:
         edges, rules, keys, orders, bounds, segments, members: tables with the columns above.
@@ -271,7 +271,7 @@ def match_round(
                         if not timely:
                             continue
                         if used == most:
-                            # The edge is not finished: its pairs and counts are dropped.
+                            # The edge is not finished: its pairs and counts are dropped for now.
                             return (
                                 e, positions[:begun].copy(), tables[:begun].copy(),
                                 found[:begun].copy(), ends,
@@ -311,7 +311,7 @@ def match_round(
 
 @njit(cache=True, nogil=True)
 def lane_of(table: int, row: int, width: int, data: int) -> int:
-    """Return the lane (``keys``) of an integer (``width`` bits) or string (``width`` 0)."""
+    """Return the hash lane (``keys``) of an integer (``width`` bits) or string (``width`` 0)."""
     if width == 64:
         return load64(table, row)
     if width == 32:
@@ -332,7 +332,7 @@ def lane_of(table: int, row: int, width: int, data: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _word_at(address: int, left: int) -> int:
-    """Return the first 8 of ``left`` bytes as a word, padded with zeros."""
+    """Return the first 8 of a string's ``left`` bytes as a word, padded with zeros."""
     if left >= 8:
         return load64(address, 0)
     word = np.uint64(0)
@@ -343,7 +343,7 @@ def _word_at(address: int, left: int) -> int:
 
 @njit(cache=True, nogil=True)
 def same_value(one: Ints, row: int, other: Ints, place: int) -> bool:
-    """Whether rows ``row`` and ``place`` of two columns with these locations have equal values."""
+    """Whether the values of ``row`` and ``place`` in two columns at these locations are equal."""
     if one[WIDTH] != 0:
         return lane_of(one[AT], row, one[WIDTH], 0) == lane_of(other[AT], place, other[WIDTH], 0)
     first, begin = np.int64(load32(one[AT], row)), np.int64(load32(other[AT], place))
@@ -359,8 +359,8 @@ def same_value(one: Ints, row: int, other: Ints, place: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def entries_from(wanted: int, stored: int, buckets: int, shift: int) -> tuple[int, int]:
-    """Return the position of an index's first entry with at least the hash ``wanted``, and the end
-    of its bucket. ``stored``, ``buckets``: addresses of the index's hashes and bucket starts.
+    """Return the position of a hash index's first entry with at least the hash ``wanted``, and the
+    end of the bucket. ``stored``, ``buckets``: addresses of the index's hashes and bucket starts.
     """
     bucket = np.int64(wanted >> shift)
     at, stop = np.int64(load32(buckets, bucket)), np.int64(load32(buckets, bucket + 1))
@@ -377,7 +377,7 @@ def entries_from(wanted: int, stored: int, buckets: int, shift: int) -> tuple[in
 
 
 def warm() -> None:
-    """Compile the kernel, or load it from Numba's cache."""
+    """Compile the kernel that matches rounds, or load it from Numba's cache."""
     one, flat = np.zeros((1, 0), np.int32), np.zeros(0, np.int64)
     table, places = np.zeros((0, NEWEST + 1), np.int64), np.zeros((1, 1, DATA + 1), np.int64)
     match_round(

@@ -1,4 +1,4 @@
-"""Sorting the entries of an index: a compiled bucket sort.
+"""Sorting the entries of a hash index: a compiled bucket sort.
 
 An entry is moved to the bucket of its hash's top bits. As hashes are uniform, a bucket has one
 entry on average; entries of a bucket are sorted by exchanging neighbours. With more than
@@ -22,7 +22,7 @@ U64 = NDArray[np.uint64]
 
 #: A range has ``2**_NEAR`` buckets, and about as many entries of 12 bytes each.
 _NEAR = 15
-#: Exchanges per entry after which this sort gives up: for many equal hashes another is faster.
+#: Exchanges per entry after which this sort gives up, as another is faster for many equal hashes.
 _PATIENCE = 8
 
 
@@ -50,10 +50,10 @@ def sort_entries(hashes: U64, rows: U32, bits: int, starts: U32) -> tuple[U64, U
 def _settle(
     hashes: U64, rows: U32, ends: U32, bits: int, starts: U32
 ) -> tuple[U64, U32, bool, bool]:
-    """Sort entries that are already in their ranges of buckets; ``ends``: end of each range.
+    """Sort index entries that are already in their ranges of buckets; ``ends``: end of each range.
 
-    This is a separate function because Numba frees an array after its last use by name, even if its
-    address is still in use; arguments stay alive.
+    A separate function, because Numba frees an array after its last use by name, even if its
+    address is still in use; but not a function's arguments.
     """
     n = len(hashes)
     span = (1 << bits) // len(ends)
@@ -62,8 +62,8 @@ def _settle(
     from_hashes, from_rows = np.int64(hashes.ctypes.data), np.int64(rows.ctypes.data)
     to_hashes = np.int64(sorted_hashes.ctypes.data)
     to_rows = np.int64(sorted_rows.ctypes.data)
-    # The position at index b + 1 is the next free place of bucket b: at first the bucket's
-    # beginning, at last its end, which is the beginning of bucket b + 1.
+    # The value at index b + 1 is the next free position of bucket b: at first the bucket's
+    # beginning, in the end its end, which is the beginning of bucket b + 1.
     starts_at = np.int64(starts.ctypes.data) + 4
     low = np.int64(0)
     for part in range(len(ends)):
@@ -110,7 +110,7 @@ def _settle(
 
 @njit(cache=True, nogil=True)
 def _spread(hashes: U64, rows: U32, bits: int) -> tuple[U64, U32, U32]:
-    """Return hashes and rows distributed by the hashes' top ``bits``, and the end of each range."""
+    """Return hashes and rows distributed over ranges by the top ``bits``, and the ranges' ends."""
     n = len(hashes)
     shift = np.uint64(64 - bits)
     spread_hashes, spread_rows = np.empty(n, np.uint64), np.empty(n, np.uint32)
@@ -138,5 +138,5 @@ def _spread(hashes: U64, rows: U32, bits: int) -> tuple[U64, U32, U32]:
 
 
 def warm() -> None:
-    """Compile the kernel, or load it from the cache."""
+    """Compile the kernel that sorts index entries, or load it from the cache."""
     sort_entries(np.zeros(1, np.uint64), np.zeros(1, np.uint32), 1, np.zeros(3, np.uint32))

@@ -1,4 +1,4 @@
-"""Compilation of all kernels for the types in use, ahead of the first batch.
+"""Compilation of all kernels of this room for the types in use, before the first batch.
 
 ``python -m anabranch_runtime.index.warming`` fills the Numba cache of an installation: compiling a
 kernel in a batch would delay the batch by up to three seconds.
@@ -10,7 +10,7 @@ from anabranch_runtime.index import choosing, kernels, rounds
 
 
 def warm() -> None:
-    """Compile the kernels, or load them from Numba's cache."""
+    """Compile all kernels of hash indexes and gathering, or load them from Numba's cache."""
     kernels.warm()
     rounds.warm()
     choosing.warm()

@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 
 
 def _loader(bits: int, kind: Any, align: int | None = None) -> Any:
-    """Return a function (address, index) that reads a word of ``bits`` bits as ``kind``.
+    """Return a kernel's function (address, index) that reads a word of ``bits`` bits as ``kind``.
 
     ``align``: greatest known divisor of all addresses; None: the word's size in bytes.
     """
@@ -35,7 +35,7 @@ def _loader(bits: int, kind: Any, align: int | None = None) -> Any:
 
 
 def _storer(bits: int, kind: Any) -> Any:
-    """Return a function (address, index, word) that writes the ``index``-th word at the address."""
+    """Return a function for kernels: (address, index, word) writes the ``index``-th word there."""
 
     @intrinsic
     def store(typingctx: Any, address: Any, index: Any, word: Any) -> Any:
@@ -53,7 +53,7 @@ def _storer(bits: int, kind: Any) -> Any:
 
 @intrinsic
 def copy_bytes(typingctx: Any, source: Any, target: Any, count: Any) -> Any:
-    """Copy ``count`` bytes from the address ``source`` to ``target``; they do not overlap."""
+    """In a kernel, copy ``count`` bytes from address ``source`` to ``target``, without overlap."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = ir.IntType(8).as_pointer()

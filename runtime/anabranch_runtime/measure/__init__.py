@@ -1,1 +1,1 @@
-"""Measurements for planner and reports: statistics, join selectivities, drift, stored state."""
+"""Measurements for planner and reports: statistics, join selectivities, drift, stored bytes."""

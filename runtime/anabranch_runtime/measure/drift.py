@@ -43,15 +43,15 @@ from anabranch_runtime.traced import changes
 Array = npt.NDArray[np.float64]
 
 
-#: Delta of the test: deviation up to which a value adds nothing, as a logarithm (factor 1.28).
+#: Delta of the test: deviation up to which a value adds nothing to the sums; a logarithm.
 TOLERANCE = 0.25
-#: Tolerance in standard deviations of the values; the greater of both tolerances is used.
+#: The tolerance in standard deviations of the values; the greater of both tolerances holds.
 SPREADS = 3.0
 #: The test's lambda: sum above which a statistic has drifted. A value adds at most 1.
 THRESHOLD = 1.5
 #: Weight of a new value in the moving averages of level and variance.
 FOLLOWS = 0.05
-#: While a sum is above 0, the level is frozen, and the variance's weight is divided by this.
+#: While a sum is above 0, the level stays, and the variance's weight is divided by this.
 RISING = 4.0
 #: Number of initial values from which a level is learned.
 LEARNED = 10
@@ -68,7 +68,7 @@ class Sums:
     Attributes:
         seen: number of values observed.
         level, variance: mean and variance of the logarithms.
-        up, down: sums of excesses above and below the level, beyond the tolerance.
+        up, down: sums of the values' deviations above and below the level, beyond the tolerance.
         rising: number of batches since ``up`` and ``down`` were both 0.
     """
 
@@ -81,7 +81,7 @@ class Sums:
 
     @staticmethod
     def zero(size: int) -> Sums:
-        """Return sums of ``size`` statistics without observations."""
+        """Return sums of the drift test for ``size`` statistics without observations."""
         return Sums(*np.zeros((6, size)))
 
     @property
@@ -90,7 +90,7 @@ class Sums:
         return np.maximum(self.up, self.down)
 
     def taken(self, places: npt.NDArray[np.intp]) -> Sums:
-        """Select the statistics at the indexes ``places``; -1 stands for a new statistic."""
+        """Select the drift test's statistics at the indexes ``places``; -1: a new statistic."""
         new = places < 0
         if not len(self.seen):
             return Sums.zero(len(places))
@@ -98,7 +98,7 @@ class Sums:
 
 
 def observe(sums: Sums, values: Array, counts: Array) -> Sums:
-    """Update the sums by one value per statistic; NaN and infinite values are skipped.
+    """Update the drift test's sums by one value per statistic, unless it is NaN or infinite.
 
     Args:
         counts: number of tuples (plus a half) behind each value, for its sampling error.
@@ -121,7 +121,7 @@ def observe(sums: Sums, values: Array, counts: Array) -> Sums:
     return Sums(
         seen,
         sums.level + moved,
-        # Welford's update as long as all values weigh the same; later, moving averages.
+        # Welford's update as long as all values have equal weight; later, moving averages.
         (1 - part) * (sums.variance + part * away**2),
         up,
         down,
@@ -131,10 +131,10 @@ def observe(sums: Sums, values: Array, counts: Array) -> Sums:
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """Edges that are outputs of a ruleset's probes, with the join steps that they compute.
+    """Edges that a ruleset's probes lead to, with the join steps that the probes compute.
 
     Attributes:
-        places: edge -> its position in ``index``, where the index of its step in ``steps`` is.
+        places: edge -> its position in ``index``, which has the index of its step in ``steps``.
         steps: the distinct steps, sorted.
     """
 
@@ -144,7 +144,7 @@ class Edges:
 
     @staticmethod
     def of(steps: Mapping[str, CountedStep]) -> Edges:
-        """Build the record from a mapping: edge -> join step."""
+        """Build the record from a mapping from edges to their join steps."""
         found = tuple(sorted({counted.step for counted in steps.values()}))
         places = {step: place for place, step in enumerate(found)}
         index = np.fromiter((places[c.step] for c in steps.values()), np.intp, len(steps))
@@ -153,13 +153,13 @@ class Edges:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """State of the drift test between two batches; :func:`watch` updates it.
+    """State of the drift test between two batches, updated by :func:`watch`.
 
     Attributes:
         steps, relations: names of steps and relations. ``sums`` has, in this order, matches per
             step, tuples with a match per step, and arrivals per relation.
-        pooled: shape (3, steps): probes, tuples with a match and matches not yet in a value.
-        arrived: per relation, arrivals not yet in a value.
+        pooled: shape (3, steps): counts not yet in a value: probes, tuples with a match, matches.
+        arrived: per relation, arrivals that are not yet part of a value.
         values: the newest value of each statistic.
     """
 
@@ -176,7 +176,7 @@ class Watch:
         return bool((self.sums.height > THRESHOLD).any())
 
     def named(self, steps: Sequence[SubJoinStep], relations: Sequence[str]) -> Watch:
-        """Return the state for exactly these steps and relations; new ones have no observations."""
+        """Return the drift test's state for these steps and relations; new ones have no values."""
         same = self.steps is steps or self.steps == tuple(steps)
         if same and self.relations == tuple(relations):
             return self
@@ -218,7 +218,7 @@ def watch(
     fresh = _counters(names, counted) - _counters(names, before)
     index = edges.index[np.fromiter((edges.places[n] for n in names), np.intp, len(names))]
     pooled = now.pooled + [np.bincount(index, part, len(steps)) for part in fresh]
-    # A counter that was reset gives a negative difference; such edges' pools are discarded.
+    # A counter that was reset has a negative difference; the pool of such an edge is discarded.
     pooled = np.where((pooled < 0).any(axis=0), 0.0, pooled)
     enough = pooled[0] >= TRIALS
     counts = pooled[[2, 1]] + 0.5
@@ -241,11 +241,11 @@ def watch(
 
 
 def drifts(found: Watch) -> tuple[Drifts, int]:
-    """Return the drifted statistics, and the number of batches since the drift began; empty and 0
-    without drift.
+    """Return the drifted statistics, and the number of batches since the drift began; nothing and 0
+    without a drift.
 
-    After an alarm, statistics with half the threshold are listed too: a change appears in some a
-    batch later than in others.
+    After an alarm, statistics with half the threshold are included, since a change appears in some
+    statistics one batch later than in others.
     """
     height = found.sums.height
     if not found.alarmed:
@@ -265,14 +265,14 @@ def drifts(found: Watch) -> tuple[Drifts, int]:
 
 
 def begun_anew(found: Watch) -> Watch:
-    """Reset the reported statistics, which then learn their new levels."""
+    """Reset the statistics that were reported as drifted, which then learn their new levels."""
     listed = found.sums.height > THRESHOLD / 2
     sums = Sums(*(np.where(listed, 0.0, getattr(found.sums, f.name)) for f in fields(Sums)))
     return replace(found, sums=sums)
 
 
 def _counters(edges: Collection[str], counted: Mapping[str, EdgeStatistics]) -> Array:
-    """Probes, tuples with a match and matches of each edge; shape (3, edges)."""
+    """Return numbers of probes, tuples with a match, and matches of the edges: shape (3, edges)."""
     rows = [(0, 0, 0) if (c := counted.get(edge)) is None else _COUNTERS(c) for edge in edges]
     return np.array(rows, dtype=np.float64).reshape(len(rows), 3).T
 

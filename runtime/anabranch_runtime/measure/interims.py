@@ -1,8 +1,8 @@
 """Interim measurements, every few seconds within an epoch: differences between states' counters.
 
 A period may span epochs and revisions. Edge counters restart with each ruleset, and edge names are
-valid in one ruleset only. So when a ruleset ends, its counts are added to counters by join step
-(``contract.plans.steps``), whose names are the same in all rulesets.
+valid in one ruleset only. So when a ruleset ends, its counts by edge are added to counts by join
+step (``contract.plans.steps``), as steps have the same names in all rulesets.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Period:
 
 
 def begin(state: State, now: float) -> Period:
-    """Begin a period at ``state``; ``now``: seconds of a monotonic clock."""
+    """Begin a period of interim measurements at ``state``; ``now``: monotonic clock, seconds."""
     return Period(now, state, state.measured.edges)
 
 
 def leave_ruleset(period: Period, last: State, steps: Mapping[str, CountedStep]) -> Period:
-    """Add the counts of the running ruleset when a new epoch or a revision ends it.
+    """Add the counts of the running ruleset to the period when an epoch or a revision ends it.
 
     Args:
         last: the last state under this ruleset.
@@ -95,7 +95,7 @@ def close(
 
 
 def _emitted(begun: State, state: State) -> dict[str, int]:
-    """Return the number of results of the joins with most results between two states."""
+    """Return query -> number of results between two states, for the joins with the most results."""
     names = changes(begun.queries, state.queries)
     found = dict[str, int]()
     for name in state.queries if names is None else names:
@@ -117,8 +117,8 @@ def _counted(
     period: Period, state: State, steps: Mapping[str, CountedStep]
 ) -> dict[SubJoinStep, EdgeStatistics]:
     found = dict(period.steps)
-    # Without counters of a failed query: its rules are removed, but its counters remain. Counters
-    # of edges without probes in the period are the same objects as at its beginning.
+    # Counters of failed queries, which outlive the rules, are left out. Counters of edges without
+    # probes in the period are the same objects as at its beginning.
     edges = state.measured.edges
     names = changes(period.edges, edges)
     fresh = {

@@ -1,7 +1,7 @@
 """Measured join selectivities (samples), from the counters of an epoch's probes, and their decay.
 
-A *step* is a probe of one relation by the join of others, in whichever plan; the counters of an
-edge belong to the step that leads to it (``contract.plans.steps``).
+A *step* is a probe of one relation by the join of others, in any plan; the counters of an edge
+belong to the step whose output it is (``contract.plans.steps``).
 
 **Exact.** Per edge the runtime counts the (probing tuple, stored row) pairs of its probes and the
 hits among them, before time bounds and residuals are checked (``EdgeStatistics``). So ``hits /
@@ -10,8 +10,8 @@ the starting relation; samples of equal steps are added up. The pairs include al
 rows that retention keeps beyond a window. If only some substreams (tuples with certain key values)
 take a step, its counts are kept separately (``contract.plans.steps.Part``). Tuples that a
 look-ahead filter drops would have no match at the later step that the filter checks, so their pairs
-are added to that step. At other steps, the tuples that pass represent all tuples. Probes in place
-of an incomplete materialized join are not counted.
+are added to that step. At other steps, the tuples that pass represent all tuples. Probes that
+replace an incomplete materialized join are not counted.
 
 **Kept.** A plan changed by a measurement may no longer take the measured step, so samples outlive
 their epoch. When a step is measured again, its old samples count half, since data change. Otherwise
@@ -28,12 +28,12 @@ from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.plans.steps import CountedStep, SubJoinStep, counted_steps
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
 
-#: Factor per epoch by which an old sample's weight falls: if its step is measured again, or not.
+#: Factor per epoch for the weight of a step's old sample: if measured again, and if not.
 SEEN_AGAIN, UNSEEN = 0.5, 0.9
 
 
 class Steps:
-    """Cache of the join steps of the last ruleset, by edge."""
+    """Cache of the join steps of the last ruleset, by the edge to which a step leads."""
 
     def __init__(self) -> None:
         self._ruleset: Ruleset | None = None
@@ -49,7 +49,7 @@ class Steps:
 def of_steps(
     steps: Mapping[str, CountedStep], edges: Mapping[str, EdgeStatistics]
 ) -> dict[SubJoinStep, EdgeStatistics]:
-    """Sum the counters of ``edges`` by step, with the pairs of tuples that look-ahead filters drop.
+    """Sum the counters of ``edges`` by step, including tuples that look-ahead filters drop.
 
     If a probe has several look-ahead filters, each is assumed to drop the same share.
     """
@@ -78,7 +78,7 @@ def step_samples(
 
 
 def add_samples(known: Iterable[JoinSample], fresh: Iterable[JoinSample]) -> tuple[JoinSample, ...]:
-    """Merge join samples, adding up samples of equal steps."""
+    """Merge join samples; samples of equal steps are added up."""
     found = {s.step: s for s in known}
     for sample in fresh:
         before = found.get(sample.step)

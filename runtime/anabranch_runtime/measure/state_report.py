@@ -34,7 +34,7 @@ from anabranch_runtime.storage.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class StoreReaders:
-    """Readers of one store.
+    """Probes and queries that read one store.
 
     Attributes:
         edges: edge whose probe reads the store -> report on the probe: its queries, and whether it
@@ -50,14 +50,14 @@ class StoreReaders:
 Readers = Mapping[str, StoreReaders]
 _UNREAD = StoreReaders()
 
-#: Maximum number of segments and of probing edges reported per store, and of queries per edge.
+#: Maximum number of segments and of probing edges reported per store, of queries per edge.
 MOST_SEGMENTS, MOST_EDGES, MOST_QUERIES = 1000, 200, 50
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSize:
-    """Sizes of a segment: total ``bytes``, ``data`` bytes of rows, and for each index its key,
-    number of entries, bytes, and bytes of its filter.
+    """Sizes of a stored segment: total ``bytes``; ``data``: bytes of the rows; and of each index,
+    its key, number of entries, bytes, and its filter's bytes.
     """
 
     bytes: int
@@ -78,7 +78,7 @@ class SegmentSize:
 
 @dataclass(slots=True)
 class Weights:
-    """Cache of segment sizes between reports, as most segments stay."""
+    """Cache of segments' sizes, since most segments stay from report to report."""
 
     _known: dict[str, tuple[tuple[Segment, ...], dict[int, SegmentSize]]] = field(
         default_factory=dict
@@ -88,7 +88,7 @@ class Weights:
         """Return the size of each of ``segments``, which are segments of ``store``."""
         known, weights = self._known.get(store, ((), {}))
         if segments is not known:
-            # Compared by identity, which is safe as ``known`` keeps its segments alive.
+            # Segments are compared by identity, which is safe as ``known`` keeps them alive.
             found = {id(s): weights.get(id(s)) or SegmentSize.of(s) for s in segments}
             self._known[store] = segments, found
             weights = found
@@ -102,7 +102,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Packs:
-    """Sizes of the pack files of a state.
+    """Sizes of the pack files with a state's segments.
 
     Attributes:
         disk: pack -> bytes of its file.
@@ -123,7 +123,7 @@ class Packs:
                 live[segment.path] += weight.bytes
         for segment in _backfilling(state):
             live[segment.path] += segment.bytes
-        # For a pack that only the object store has, the size of its needed segments is reported.
+        # For a pack that is only in the object store, the size of its needed segments is reported.
         return Packs({pack: pack_bytes(root / pack) or size for pack, size in live.items()}, live)
 
     def share(self, segments: Sequence[Segment], weights: Sequence[SegmentSize]) -> int:
@@ -136,7 +136,7 @@ class Packs:
 
 
 def _backfilling(state: State) -> Iterator[Segment]:
-    """Yield segments that only a backfill needs: its results, and inputs of no present store."""
+    """Yield segments that only a backfill needs: its results, and inputs from no present store."""
     works = [store for store in state.stores.values() if store.backfill is not None]
     if works:
         known = {(s.path, s.data) for store in state.stores.values() for s in store.segments}
@@ -192,7 +192,7 @@ def state_report(
 
 
 def table_reports(tables: TablesState, costs: Mapping[str, TableCost]) -> Iterator[TableReport]:
-    """Report the maintained tables, by query, with their measured costs where known."""
+    """Report the maintained tables, by query, with their measured costs if known."""
     rounds = [one.batch for one in tables.rounds]
     for query, held in sorted(tables.held.items()):
         counts = tables.counts.get(query, TableCounts())
@@ -222,7 +222,7 @@ def readers(state: State, ruleset: Ruleset | None) -> Readers:
 
 @per_ruleset
 def _last_readers(_: Ruleset) -> list[tuple[Mapping[str, Access], Readers]]:
-    """Return the last accesses of a ruleset and the readers found from them; empty at first."""
+    """Return a ruleset's cache: its last accesses and the readers found from them, or nothing."""
     return []
 
 
@@ -322,7 +322,7 @@ def _segment(segment: Segment) -> SegmentReport:
 
 
 def _ttl(state: State, stream: str) -> int | None:
-    """Return a stream's ttl in microseconds; None if it has none, or is in no ruleset."""
+    """Return a stream's ttl in microseconds for the report; None: no ttl, or in no ruleset."""
     known = state.streams.get(stream)
     return None if known is None or known.spec is None else known.spec.ttl
 
@@ -341,7 +341,7 @@ def _levels(segments: Iterable[Segment], weights: Iterable[SegmentSize]) -> Iter
 
 
 def _indexes(name: str, weights: Iterable[SegmentSize], state: State) -> Iterator[IndexReport]:
-    """Yield reports of the segments' indexes, and of indexes that probes built in memory."""
+    """Yield reports on the segments' indexes, and on indexes that probes built in memory."""
     before, now = state.measured.reads_before.get(name, {}), state.measured.reads.get(name, {})
     reads = sum_reads({name: before}, {name: now}, stores=(name,))[name]
     sizes: dict[str, tuple[int, int, int]] = dict.fromkeys(reads, (0, 0, 0))

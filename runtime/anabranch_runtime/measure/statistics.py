@@ -52,12 +52,12 @@ from anabranch_runtime.traced import changed
 
 #: Names of the fields of ``StreamMeter`` that are published.
 _PUBLISHED = frozenset(StreamStatistics.__match_args__)
-#: A sample is published again once this share of its tuples has changed.
+#: A sample is published again once this fraction of its tuples has changed.
 CHANGED = 0.1
 
 
 def bounds(state: State, samples: Samples) -> Bounds:
-    """Return bounds by which the next batch's tasks skip values that don't affect statistics."""
+    """Return bounds by which tasks of the next batch skip values that can't affect statistics."""
     return Bounds(
         keys=_key_bounds.of(state.measured.sketches),
         ranks=samples.bounds(),
@@ -80,7 +80,7 @@ _key_bounds, _known_values = Derived(_bounds_of_keys), Derived(_values_of_keys)
 def measured(
     state: State, tasks: Sequence[TaskMeasures], written: int, seconds: float, now: float | None
 ) -> Measurements:
-    """Add the measurements of a batch's tasks to the sums in ``state``.
+    """Add the measurements of a batch's tasks to those in ``state``.
 
     Args:
         state: the state after the batch's streams and stores have been updated.
@@ -111,14 +111,14 @@ def measured(
 
 def _edges(known: Measurements, tasks: Sequence[TaskMeasures]) -> dict[str, EdgeStatistics]:
     edges = added(known.edges, (task.edges for task in tasks))
-    # Several hosts, or a store and its gaps, may have counted the same tuple as matching.
+    # The same tuple may be counted as matching on several hosts, or in a store and its gaps.
     touched = {edge: edges[edge] for task in tasks for edge in task.edges}
     capped = {e: replace(n, found=n.probes) for e, n in touched.items() if n.found > n.probes}
     return changed(edges, capped)
 
 
 def _with_punctual(meter: StreamMeter) -> StreamMeter:
-    """Add to the delays the number of punctual tuples (delay 0), which tasks do not count."""
+    """Add to the statistic of delays the number of punctual tuples, which tasks do not count."""
     if meter.max_tau is None:
         return replace(meter, delays=())
     punctual = meter.input - meter.invalid - meter.ahead - sum(meter.delays)
@@ -133,7 +133,7 @@ def _sketches(
         for owner, keys in before.sketches.items()
         if not owner.startswith(STORE) or owner.removeprefix(STORE) in stores
     }
-    # Unchanged entries stay the same objects, so that manifests omit them (``state.changes``).
+    # Unchanged entries stay the same objects, so that manifests need not repeat them.
     changed: dict[str, dict[str, str]] = {}
     for report in tasks:
         for owner, keys in report.sketches.items():
@@ -185,7 +185,7 @@ def stream_statistics(state: State) -> dict[str, StreamStatistics]:
 
 
 def store_statistics(state: State) -> dict[str, StoreStatistics]:
-    """Return store -> rows, bytes, segments, distinct keys, reads."""
+    """Return store -> rows, bytes, segments, distinct keys and reads, for the planner."""
     found = {}
     for name, store in state.stores.items():
         rows = sum(s.rows for s in store.segments)
@@ -201,7 +201,7 @@ def store_statistics(state: State) -> dict[str, StoreStatistics]:
 
 
 def distincts(state: State) -> dict[str, dict[str, float]]:
-    """Return relation -> key -> estimated number of distinct values in all batches so far."""
+    """Return relation -> key -> estimated number of distinct values, as a statistic."""
     return {
         owner: {key: estimate_distinct(unpack(sketch)) for key, sketch in keys.items()}
         for owner, keys in state.measured.sketches.items()
@@ -210,7 +210,7 @@ def distincts(state: State) -> dict[str, dict[str, float]]:
 
 
 def frequent_values(state: State) -> dict[str, dict[str, FrequentValues]]:
-    """Return relation -> key attribute -> frequent values with their counts."""
+    """Return relation -> key attribute -> frequent values with their counts, for the planner."""
     return {
         owner: {key: found.published() for key, found in keys.items()}
         for owner, keys in state.measured.values.items()
@@ -238,7 +238,7 @@ def _values(column: pa.Array) -> list[object]:
 
 @dataclass(slots=True)
 class _Reservoir:
-    """A stream's sample: ``rows`` in order of rank, and ``fresh`` rows not yet merged."""
+    """A stream's sample: ``rows`` by rank, and ``fresh`` rows that are not merged into it yet."""
 
     seen: int
     rows: pa.RecordBatch
@@ -252,7 +252,7 @@ class _Reservoir:
 
 
 class Samples:
-    """The samples of all streams, in the driver's memory.
+    """Samples of the tuples of all streams, in the driver's memory.
 
     They are not part of the committed state, since only estimates depend on them. A restarted
     driver begins new samples; published ones remain until it publishes its own.
@@ -276,8 +276,8 @@ class Samples:
         if known is None:
             self._streams[stream] = _Reservoir(seen, least([rows]))
         elif rows.schema != known.rows.schema:
-            # The stream's columns have changed. Tasks used the old sample's bound in this batch, so
-            # a new sample begins with the next batch.
+            # The stream's columns have changed. In this batch, tasks used the old sample's bound,
+            # so the new sample begins with the next batch.
             del self._streams[stream]
         else:
             known.fresh.append(rows)
@@ -305,9 +305,9 @@ class Samples:
 
 
 class LatestTuples:
-    """The latest rows of all streams, in the driver's memory; not part of the committed state.
+    """The latest rows of all streams, in the driver's memory, not in the committed state.
 
-    After a restart, published rows remain until the driver publishes others.
+    After a restart, the published rows stay until the driver publishes others.
     """
 
     def __init__(self) -> None:
@@ -315,7 +315,7 @@ class LatestTuples:
         self._changed: set[str] = set()
 
     def add(self, tasks: Iterable[TaskMeasures]) -> None:
-        """Add the rows of a committed batch that its tasks have kept."""
+        """Add the rows that tasks of a committed batch have kept as the latest ones."""
         for task in tasks:
             for stream, rows in task.latest.items():
                 known = self._rows.setdefault(stream, [])
@@ -327,8 +327,8 @@ class LatestTuples:
                     known[:] = [least(known)]
 
     def changed(self, streams: Collection[str]) -> tuple[dict[str, LatestRows], list[str]]:
-        """Return the rows that have changed since the last call, and known streams that are not in
-        ``streams`` any more; their rows are forgotten.
+        """Return the latest rows of streams where they have changed since the last call, and known
+        streams that ``streams`` lacks now, whose rows are forgotten.
         """
         gone = [name for name in self._rows if name not in streams]
         for name in gone:
@@ -362,12 +362,12 @@ def _published(known: _Reservoir) -> StreamSample:
         try:
             columns[name] = (str(spark_type(column.type)), _values(column))
         except ArrowTypeError:
-            # A column of such a type is left out: no query can read it.
+            # A column of a type without a counterpart in Spark is left out: no query can read it.
             continue
     return StreamSample(known.seen, known.rows.num_rows, columns)
 
 
-#: CPU seconds of output per result, which measured probe times do not include.
+#: CPU seconds per result for its output, which measured probe times do not include.
 GIVEN_OUT = 6e-8
 
 

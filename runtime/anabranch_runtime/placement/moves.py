@@ -7,7 +7,7 @@ time. With each epoch, the measured seconds of earlier epochs count half as much
 As far as the equal weights permit, partitions are placed on the hosts where their tuples arrive
 (``state.placement.draw``). Tasks count the bytes of arriving tuples per partition, whether or not
 they were sent to another host. Partial results are not counted, as their hosts depend on the
-placement. Moving a partition sends its stored bytes, and must save as many within a few epochs.
+placement. A move of a partition sends its stored bytes, and must save as many within a few epochs.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from anabranch_runtime.state.placement import Demand, Hosts, Placement, place
 
 #: Least total CPU seconds of probes for which the partitions' shares of them are meaningful.
 LEAST_SECONDS = 1.0
-#: Bytes added to each partition's stored bytes, so that the first batch's few rows do not determine
-#: the placement.
+#: Bytes added to each partition's stored bytes, so that the few rows of the first batch do not
+#: determine the placement.
 PRIOR = 1 << 20
 #: Decimal places to which seconds and bytes are rounded.
 _DIGITS = 6
@@ -49,8 +49,8 @@ def met(state: State, reports: Sequence[TaskReport]) -> State:
 
 
 def placed(state: State) -> State:
-    """Place partitions on the hosts of the last batch, by stored bytes, seconds of probes, and
-    hosts where tuples arrive; ``state`` itself if tasks share a state directory.
+    """Return ``state`` with partitions placed on the hosts of the last batch, by stored bytes,
+    seconds of probes, and hosts where tuples arrive; unchanged if tasks share a state directory.
     """
     known = state.hosts
     if not known.tasks:
@@ -76,15 +76,15 @@ def placed(state: State) -> State:
 
 
 def _demand(hosts: Hosts, stored: Sequence[float]) -> Demand:
-    """Return benefit and cost of moves of partitions, which have ``stored`` bytes each."""
+    """Return benefit and cost of moves of partitions; ``stored``: bytes of each partition."""
     count, nothing = str(len(stored)), np.zeros(len(stored))
     arriving = [hosts.demand.get(host, {}).get(count, nothing) for host in sorted(hosts.tasks)]
-    # Counts are decayed by half per epoch, so they are about twice an epoch's count.
+    # Counts are halved per epoch, so they are about twice as large as one epoch's count.
     return Demand(np.array(arriving).T * (HORIZON / 2), np.array(stored))
 
 
 def locality(state: State) -> float | None:
-    """Return the share of arriving bytes that arrive on the host of their home; None if unknown."""
+    """Return the fraction of arriving bytes that arrive on their home's host; None: unknown."""
     placement = state.hosts.placement
     if placement is None:
         return None
@@ -101,7 +101,7 @@ def locality(state: State) -> float | None:
 
 
 def coming(state: State) -> Placement | None:
-    """Return the expected placement of the next epoch; None means the present placement.
+    """Return the expected placement of partitions in the next epoch; None: as at present.
 
     Hosts use it to prefetch packs of the partitions that they will get.
     """
@@ -112,7 +112,7 @@ def coming(state: State) -> Placement | None:
 
 
 def weighed(sizes: Sequence[float], seconds: Sequence[float]) -> list[float]:
-    """Return the weight of each partition: its share of the bytes plus its share of the seconds.
+    """Return each partition's weight: its fraction of the bytes plus its fraction of the seconds.
 
     >>> weighed([0, 0, 1 << 20], [4.0, 0.0, 0.0])
     [1.25, 0.25, 0.5]

@@ -1,8 +1,8 @@
 """Skew handling: spreading the new rows of hot (frequent) key values over several partitions.
 
 Rulesets name the hot values of a store's partition attribute, and the number of hosts over which to
-spread their new rows (``StoreSpec.hot``); the partitions follow from the placement. Nothing is
-moved: stored rows stay in their partitions, and are found there as long as they are kept
+spread their new rows (``StoreSpec.hot``); the partitions follow from the placement. Stored rows are
+not moved: they stay in their partitions, and are found there as long as they are kept
 (:mod:`anabranch_runtime.state.dealt`).
 """
 
@@ -16,7 +16,7 @@ from anabranch_runtime.state.dealt import Dealt, forget_cold
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.placement import Placement
 
-#: Maximum number of spread values of a store; rows of further hot values stay in their home.
+#: Maximum number of spread values of a store; rows of other hot values stay in their home.
 REMEMBERED = 256
 
 
@@ -43,7 +43,7 @@ def _dealt(
 ) -> tuple[Dealt, ...]:
     """Return the spread values of ``store`` if ``hot`` values are spread from ``batch`` on."""
     last = batch - 1
-    # For values that are no longer hot, the previous batch is the last with spread rows.
+    # Rows of values that are no longer hot were spread up to the previous batch.
     known = {
         one.hash: Dealt(one.hash, one.partitions, (), one.first, last) if one.now else one
         for one in forget_cold(store.dealt, store.kept)
@@ -63,8 +63,8 @@ def _dealt(
 
 
 def _targets(spec: StoreSpec, value: HotValue, placement: Placement | None) -> tuple[int, ...]:
-    """Return the partitions over which to spread rows of ``value``, one per host: its home
-    partition, and the next partition of each further host. Empty if there is only one host.
+    """Return the partitions, one per host, over which to spread rows of the hot ``value``: its home
+    partition, and the next partition of each further host; empty if there is only one host.
     """
     owners = None if placement is None else placement.of(spec.partitions)
     if spec.partition is None or owners is None:

@@ -1,1 +1,1 @@
-"""Probes of one batch: lookups of partial results in the stores, rule after rule."""
+"""Probes of one batch: partial results look up their matches in the stores, rule after rule."""

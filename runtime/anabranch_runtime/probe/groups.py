@@ -32,7 +32,7 @@ _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 
 @dataclass(slots=True)
 class SegmentGroup:
-    """Segments of a store that have rows of an interval of batches, as one batch reads them.
+    """Segments of a store with rows of an interval of batches, as probes of one batch read them.
 
     Attributes:
         readers: the segments.
@@ -41,7 +41,7 @@ class SegmentGroup:
         clipped: mask of segments that have rows of batches outside the interval.
         current: mask of segments that have rows of this batch.
         tables: the same segments, as tables to gather column values from.
-        work: number of lookups plus matches per segment; None: not counted.
+        work: number of look-ups plus matches per segment; None: not counted.
     """
 
     readers: tuple[SegmentReader, ...]
@@ -65,18 +65,18 @@ class SegmentGroup:
 
     @property
     def whole(self) -> tuple[Bools, int]:
-        """Mask of segments with rows of the interval's earlier batches only; number of rows."""
+        """Mask of segments that have only rows of the interval's earlier batches; their rows."""
         if self._whole is None:
             mask = ~(self.clipped | self.current)
             self._whole = mask, int(self.rows[mask].sum())
         return self._whole
 
     def columns(self, name: str, *, current: bool) -> Ints:
-        """Return addresses of a 64-bit column in ``current`` (else clipped) segments; 0: others."""
+        """Return addresses of a column in ``current`` segments (else ``clipped``); 0 for others."""
         found = self._columns.get((name, current))
         if found is None:
             found = self._columns[name, current] = np.zeros(len(self.readers), np.int64)
-            # Columns of other segments need not be located; few segments have rows of this batch.
+            # The column isn't located in other segments; few segments have rows of this batch.
             for i in np.flatnonzero(self.current if current else self.clipped):
                 found[i] = self.readers[i].place(name).first
         return found
@@ -92,7 +92,7 @@ class SegmentGroup:
         return found[1]
 
     def times(self, member: int) -> tuple[Ints, Ints]:
-        """Return the least and the greatest event time per segment, of its ``member``-th member."""
+        """Return each segment's least and greatest event time of its rows' ``member``-th member."""
         found = self._times.get(member)
         if found is None:
             segments = [r.segment for r in self.readers]
@@ -105,8 +105,8 @@ class SegmentGroup:
     def having(self, found: Ints, rows: int) -> tuple[Tables, Ints]:
         """Return tables of segments from which to gather ``rows`` rows, and the segments' indexes.
 
-        If ``rows`` is small, only segments with a match (``found[i] > 0``) are taken: locating a
-        column in all segments would take longer than gathering from it.
+        If ``rows`` is small, only segments with a match (``found[i] > 0``) are taken, since to
+        locate a column in all segments would take longer than to gather from it.
         """
         if rows >= len(self.readers):
             return self.tables, np.arange(len(self.readers))
@@ -135,13 +135,13 @@ class SegmentGroup:
         return found
 
     def count(self, tuples: int, found: Ints) -> None:
-        """Count ``tuples`` lookups in each segment, and ``found`` matches per segment."""
+        """Count a probe's ``tuples`` look-ups in each segment, and ``found`` matches by segment."""
         if self.work is not None:
             self.work += found
             self.work += tuples
 
     def add_work(self, to: Ints) -> None:
-        """Add the counted ``work`` to ``to``, an array with an entry per partition."""
+        """Add the counted ``work`` (look-ups and matches) to ``to``, an array by partition."""
         if self.work is not None:
             np.add.at(to, [r.segment.partition for r in self.readers], self.work)
             for part in self._parts.values():
@@ -193,11 +193,11 @@ class LiveSegments:
         return len(self._changes)
 
     def changed(self, since: int) -> frozenset[str]:
-        """Return stores to which segments were added after the first ``since`` :attr:`changes`."""
+        """Return the stores that got segments after the first ``since`` :attr:`changes`."""
         return frozenset().union(*self._changes[since:])
 
     def add_work(self, partitions: Sequence[tuple[str, int]], work: Ints) -> None:
-        """Add ``work``, the number of lookups plus matches per segment, for counted stores.
+        """Add ``work`` (number of look-ups plus matches per segment) for counted stores.
 
         Args:
             partitions: store and partition of each segment.
@@ -224,7 +224,7 @@ class LiveSegments:
         return len(self._by_store.get(store, ()))
 
     def within(self, store: str, interval: Interval) -> list[SegmentReader]:
-        """Return the group of a store's segments that have rows of ``interval``."""
+        """Return the segments of a store that have rows of ``interval``, as one group."""
         low, high = interval
         changed = self._changed(store) if store in self._by_store else UNCHANGED
         return [

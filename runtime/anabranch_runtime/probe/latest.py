@@ -1,9 +1,9 @@
-"""Streams that keep the latest per key: superseded tuples of partial results.
+"""Latest per key: removal of partial results that have superseded tuples as members.
 
 A tuple is superseded once its stream has another tuple with the same key and a greater event time,
 whichever of the two arrived first (``semantics.md``, "Latest per key"). The superseding tuple may
-fail a query's conditions or be invisible to it. So complete results are probed against all tuples
-stored since the stream is declared to keep the latest, this batch included.
+fail a query's conditions or be invisible to the query. So complete results probe all tuples stored
+since the stream was declared to keep the latest, including this batch's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Latest:
     _targets: dict[Label, tuple[LatestRule, Target] | None] = field(default_factory=dict)
 
     def kept(self, query: QuerySpec) -> list[Label]:
-        """Return labels of ``query`` for which only the latest tuple per key completes results."""
+        """Return the aliases of ``query`` whose superseded tuples (latest per key) don't count."""
         routes = self.prober.layout.routes
         return [
             label
@@ -47,14 +47,14 @@ class Latest:
         ]
 
     def current(self, partial: Partial, label: Label) -> Partial:
-        """Return ``partial`` without the results whose member ``label`` is superseded."""
+        """Return ``partial`` without results with a superseded member ``label``."""
         found = self._target(label)
         if found is None or not partial.length:
             return partial
         return partial.where(~self._superseded(partial, label, *found))
 
     def _target(self, label: Label) -> tuple[LatestRule, Target] | None:
-        """Return rule and target of a probe for newer tuples of ``label``; None if all are kept."""
+        """Return rule and target of a probe for newer tuples of ``label``; None: no such rule."""
         if label not in self._targets:
             layout = self.prober.layout
             stream = layout.relations[layout.relation_of[label]].stream
@@ -76,7 +76,7 @@ class Latest:
         most = self.prober.most if tuples.length > 1 else ANY
         found = np.zeros(tuples.length, np.bool_)
         try:
-            # Of two rows of a table, the newer one is in a later batch, or later in the same batch.
+            # Of two rows of a table, that of a later batch, or later in the same batch, is newer.
             table = self.prober.layout.streams[rule.stream].is_table
             bounds = () if table else (TimeBound(_LATER, label, -1),)
             lookup = Lookup(self.prober, tuples, target, bounds)

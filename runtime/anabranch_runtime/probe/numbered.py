@@ -28,7 +28,7 @@ _WIDTHS = {
 
 
 class NumberedTables:
-    """Tables, numbered in the order of their first use.
+    """Tables (segments, batches) that probes read, numbered in the order of their first use.
 
     A table's *kind* is its stream or, of an MIR, its store; tables of a kind have equal columns.
 
@@ -47,7 +47,7 @@ class NumberedTables:
         columns; ``prepare``: called with a table and its kind before its columns are located.
         """
         self._names, self._read, self._prepare = names, read, prepare
-        #: Kind -> key of its column locations in a segment's cache.
+        #: Kind -> key under which a segment caches the locations of its columns.
         self._called = {kind: repr((names, some)) for kind, some in read.items()}
         self._unread = repr((names, ()))
         self._members: list[Table] = []
@@ -74,7 +74,7 @@ class NumberedTables:
         return found
 
     def locate(self, numbers: I32 | Ints) -> None:
-        """Fill in the column locations of the tables with these numbers, which may repeat."""
+        """Fill in the column locations of the tables with these numbers (repetitions allowed)."""
         new = np.unique(numbers[~self._located[numbers]])
         if not len(new):
             return
@@ -87,7 +87,7 @@ class NumberedTables:
         self.places[:, new] = found.reshape(len(new), len(self._names), -1).transpose(1, 0, 2)
 
     def _line(self, table: Table, kind: str) -> bytes:
-        """Return the column locations of ``table``; cached in the table if it is a segment."""
+        """Return the column locations of ``table`` as bytes; a segment caches them."""
         kept = table.lines if isinstance(table, SegmentReader) else {}
         key = self._called.get(kind, self._unread)
         if key not in kept:
@@ -103,7 +103,7 @@ class NumberedTables:
         return kept[key]
 
     def of(self, rows: RowSet, kind: str) -> I32:
-        """Return the table number of each row; the tables of all rows are of ``kind``."""
+        """Return the table number of each row of a row set, whose tables are of ``kind``."""
         rows = rows.settled()
         numbers = np.array([self.number(table, kind) for table in rows.tables.members], np.int32)
         if rows.which is None:
@@ -112,5 +112,5 @@ class NumberedTables:
         return found
 
     def rows(self, which: I32, rows: I32, kind: str) -> RowSet:
-        """Return the rows ``rows[i]`` of the tables numbered ``which[i]``, all of ``kind``."""
+        """Return the rows ``rows[i]`` of tables numbered ``which[i]`` (``kind``) as a row set."""
         return RowSet(self._alike[kind], self._local[which], rows)

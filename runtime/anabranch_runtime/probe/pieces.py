@@ -20,7 +20,7 @@ from anabranch_runtime.storage.partial import Partial
 
 @dataclass(slots=True)
 class Pieces:
-    """Runs probes in pieces, each with at most ``prober.most`` tuples in its result."""
+    """Runs probes in pieces of their tuples, each with at most ``prober.most`` result tuples."""
 
     prober: Prober
     #: Edge (or ``edge:fill step``) -> tuples per piece, for edges with a probe that was too large.
@@ -31,7 +31,7 @@ class Pieces:
         return self._each(rule.out, partial, lambda piece: self.prober.probe(piece, rule, access))
 
     def fill(self, partial: Partial, rule: ProbeRule, access: Access, at: int) -> Iterator[Partial]:
-        """Yield the results of the ``at``-th fill step in an MIR's gaps, by piece, as requested."""
+        """Yield the results of the ``at``-th fill step in an MIR's gaps by piece, as requested."""
 
         def step(piece: Partial) -> Partial | None:
             return self.prober.fill(piece, rule, access, at)

@@ -25,7 +25,7 @@ from anabranch_runtime.probe.probe import Lookup, Prober, Target
 from anabranch_runtime.state.coverage import Access, Tile
 from anabranch_runtime.storage.partial import Partial
 
-#: Key of a later probe: MIR or relation, store, and build attributes with their key types.
+#: Key of a look-ahead filter: MIR or relation, store, build attributes with key types.
 _Question = tuple[str, str, frozenset[tuple[str, str]]]
 
 
@@ -49,12 +49,12 @@ class PresenceTest:
                     break
             meter.asked += partial.length
             meter.dropped += partial.length - found.length
-            # Cached, since other rules of the edge may have the same filters.
+            # Cached, since other probe rules of the edge may have the same filters.
             partial.lookups[name] = found
         return found
 
     def _present(self, partial: Partial, asked: Presence) -> NDArray[np.bool_] | None:
-        """Return the mask of tuples whose key is stored; None, if undecided, keeps all."""
+        """Return the mask of tuples whose key is stored; None: all tuples stay, as undecided."""
         tiles = self._tiles(asked)
         if tiles is None:
             return None
@@ -63,7 +63,7 @@ class PresenceTest:
         except EVALUATION:
             return None
         finally:
-            # Lookups of the filter don't count as lookups of probes.
+            # Look-ups of the look-ahead filter don't count as look-ups of probes.
             self._prober.reads.forget()
 
     def _marked(

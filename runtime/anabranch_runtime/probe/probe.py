@@ -3,8 +3,8 @@
 Correct output of one probe (``semantics.md``): every pair (tuple of the partial result, stored row)
 with equal keys that satisfies the rule's time bounds and residuals. The row's batch must be one for
 which the rule reads this store (``Tile``). Each member of the row must have arrived before the
-start tuple: its sigma is less, or for ``inclusive`` members at most equal. Each such pair appears
-once, because the tiles of a rule don't overlap and gaps are disjoint from tiles.
+start tuple: its sigma is less, or for ``inclusive`` members at most equal. Each pair appears once,
+because the tiles of a rule don't overlap, and gaps don't overlap tiles.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from anabranch_runtime.storage.partial import (
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
 from anabranch_runtime.tags.tags import Tags, WantedResults
 
-#: Up to this number of tuples, a probe looks in the segments of all partitions in one call: one
-#: call per partition would cost more than the needless lookups.
+#: Up to this number of tuples, a probe searches the segments of all partitions in one call: a call
+#: per partition would cost more than the needless look-ups.
 FEW = 1 << 11
 _LEAST, _GREATEST = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
 
@@ -79,7 +79,7 @@ class Prober:
         most: maximum number of result tuples of a probe, or of one of its fill steps.
         by_stream: whether tuples of one batch are ordered by their streams (``Routes.order``), not
             by their sigmas (``semantics.md``, "Rations").
-        tags: tests by which :meth:`probe` drops results that no query wants; None: it keeps all.
+        tags: tests by which :meth:`probe` drops results that no query needs; None: it keeps all.
     """
 
     layout: Layout
@@ -122,15 +122,15 @@ class Prober:
 
     @contextmanager
     def _metered(self, rule: ProbeRule) -> Iterator[EdgeStatistics]:
-        """Yield the meter of a probe. If the ``with`` block fails, only its CPU time is counted."""
+        """Yield the meter of a probe rule. If the ``with`` block fails, it counts CPU time only."""
         started = process_seconds()
         meter = self.meters[rule.out]
         known = replace(meter)
         try:
             yield meter
         except Exception:
-            # Too many pairs, or a failed expression: the probe is repeated or dropped, so only its
-            # time counts.
+            # With too many pairs, or a failed expression, the probe is repeated or dropped: only
+            # its time counts.
             meter = self.meters[rule.out] = known
             raise
         else:
@@ -171,8 +171,8 @@ class Prober:
         return joined if joined is not None and joined.length else None
 
     def _fill(self, partial: Partial, rule: ProbeRule, access: Access, most: int) -> Partial | None:
-        """Probe the MIR's members one after the other; return the results in gaps, each with the
-        index of its tuple in ``partial``; None if empty.
+        """Probe the members of an MIR that has gaps one after the other; return the results in
+        gaps, with the index of each one's tuple in ``partial``; None if empty.
         """
         current = partial.numbered()
         for at in range(len(rule.fill)):
@@ -195,7 +195,7 @@ class Prober:
         return found if found.length else None
 
     def _inside(self, current: Partial, rule: ProbeRule, access: Access) -> Partial:
-        """Return the combinations whose newest member arrived in a gap of the MIR."""
+        """Return the combinations whose newest member arrived in a gap of the MIR's store."""
         if len(access.gaps) == 1 and access.gaps[0][1] >= self.batch:
             return current
         last = np.max([current.batch(m) for m in rule.members], axis=0)
@@ -207,8 +207,8 @@ class Prober:
     def _join(
         self, lookup: Lookup, tiles: Sequence[Tile], meter: EdgeStatistics | None, most: int
     ) -> Partial | None:
-        """Join the partial result with the rows of ``tiles`` that have its keys and arrived before
-        its tuples.
+        """Join each tuple of the partial result with the rows of ``tiles`` that have its key and
+        arrived before it.
 
         Args:
             lookup: an unused lookup of the partial result in the target.
@@ -284,11 +284,11 @@ class _Keys:
 class Lookup:
     """One probe of one partial result.
 
-    Matching checks some of the time ``bounds`` already, where that is exact and cheap; the caller
+    The match already checks some of the time ``bounds``, where this is exact and cheap; the caller
     checks all of them.
 
     Attributes:
-        wanted: test of counted matches, if the caller needs only some; None: all are needed.
+        wanted: test of counted matches if only some are needed; None: all are.
     """
 
     __slots__ = (
@@ -321,7 +321,7 @@ class Lookup:
 
     @property
     def looked(self) -> int:
-        """Number of lookups in segments so far, summed over the tuples."""
+        """Number of look-ups in segments by this probe so far, summed over its tuples."""
         return sum(counts.looked for _, counts in self._lookups.values())
 
     def routed(self, tile: Tile) -> Iterator[tuple[SegmentGroup, Probes]]:
@@ -447,14 +447,14 @@ class Lookup:
         return found
 
     def _ever(self) -> Ints:
-        """Lower limits without effect: the least integer for each tuple of the partial result."""
+        """Return lower limits without effect, the least integer, per tuple of a partial result."""
         found: Ints | None = self.partial.lookups.get("ever")
         if found is None:
             found = self.partial.lookups["ever"] = np.full(self.partial.length, _LEAST)
         return found
 
     def _before(self, label: Label) -> Ints:
-        """Return, per tuple, the greatest sigma that a match's member ``label`` may have."""
+        """Return, per tuple, the greatest sigma (arrival number) for a match's member ``label``."""
         if label not in self._arrived:
             start, layout = self.partial.start, self.prober.layout
             first = self.prober.batch << OFFSET_BITS
@@ -477,7 +477,7 @@ class Lookup:
         return found
 
     def _in_time(self, group: SegmentGroup) -> SegmentGroup:
-        """Return the segments of ``group`` whose event times may satisfy the time bounds."""
+        """Return the segments of ``group`` that may have matches within the time bounds."""
         for label, low, high in self._ranges:
             least, greatest = group.times(self.target.members.index(label))
             near = (greatest >= low.min()) & (least <= high.max())

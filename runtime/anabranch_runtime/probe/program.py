@@ -45,11 +45,11 @@ _PLAIN = {
 
 @dataclass(frozen=True, slots=True)
 class StoreLookup:
-    """A lookup that rules with equal stores, batches and index share.
+    """A look-up in stores, shared by the probe rules with equal stores, batches and index.
 
     Attributes:
         rule: one of these rules. ``kind``: kind of the stores' tables (``NumberedTables``).
-        index: the index of the stores. ``name``: the index's name.
+        index: the stores' index that it uses. ``name``: the index's name.
     """
 
     rule: ProbeRule
@@ -60,7 +60,7 @@ class StoreLookup:
 
 @dataclass(frozen=True, slots=True)
 class RoundOutputs:
-    """Outputs with tags, numbered in the order of their rules' edges.
+    """Outputs of a probe program that have tags, numbered in the order of their rules' edges.
 
     Attributes:
         choices: the tags of each output, as a choice of one alternative.
@@ -78,7 +78,7 @@ class RoundOutputs:
 
 @dataclass(frozen=True, slots=True)
 class ProbeProgram:
-    """The rules of a program; a rule's number is its index in ``rules``.
+    """The rules of a probe program; a rule's number is its index in ``rules``.
 
     Attributes:
         rules: the rules. ``numbers``: edge -> number of its rule.
@@ -87,14 +87,14 @@ class ProbeProgram:
         kinds: per rule and row set, the kind of its tables (``NumberedTables``).
         table, keys, orders, bounds: arguments of ``index.rounds.match_round``.
         lookups: distinct lookups.
-        names: columns read from tuples: the starts' sigmas, event times, keys.
+        names: columns read from tuples: starts' sigmas (arrival numbers), event times, keys.
         read: kind -> indexes in ``names`` of the columns read from its tables.
         children, child_ends: per rule, the numbers of the next rules that run in the same call,
             concatenated; 0, and the end of each rule's numbers.
         others: per rule, the next rules that do not run in the same call.
         delivers: mask of the rules whose results go to stores, outputs or rules in ``others``.
         checked: mask of the rules whose matches must pass residuals or further time bounds.
-        untagged: the same, without residuals that tags test (``tags``).
+        untagged: like ``checked``, not counting residuals that tags test.
         choices: the tags that tuples must have to be sent; None: no rule requires any.
         outputs: the outputs with tags; None: there are none.
     """
@@ -133,7 +133,7 @@ def program(ruleset: Ruleset, tags: TagProgram) -> ProbeProgram:
 
 @per_ruleset
 def _known(ruleset: Ruleset) -> list[tuple[TagProgram, ProbeProgram]]:
-    """Cache of the newest probe program of a ruleset, with its tag program."""
+    """Return a cache for a ruleset: its newest probe program, with the tag program used."""
     return []
 
 
@@ -211,14 +211,14 @@ class _Compiler:
         self._choose(rule, before, kinds)
 
     def _has_many_choices(self, rule: ProbeRule) -> bool:
-        """Whether the probe tree of ``rule`` has more choices than a round tests."""
+        """Whether the probe tree of ``rule`` has more choices than a round can test."""
         tags, outputs = self.tags, self.tags.outputs.get(rule.out)
         found = [tags.inputs.get(rule.out), tags.results.get(rule.out)]
         found.append(None if outputs is None else outputs.choices)
         return any(one is not None and len(one.group.predicates) > FEW_CHOICES for one in found)
 
     def _choose(self, rule: ProbeRule, place: Place, kinds: tuple[str, ...]) -> None:
-        """Add the tags that tuples need to be sent by ``rule``, and the tags of its outputs."""
+        """Add the tags that results of ``rule`` need to be sent on, and the tags of its outputs."""
         choices = self.tags.inputs.get(rule.out)
         if choices is None:
             self.choices.add((), _NONE)
@@ -243,7 +243,7 @@ class _Compiler:
         ]
 
     def _is_plain(self, part: KeyPart) -> bool:
-        """Whether the kernel can read the columns of a key part on both sides."""
+        """Whether the kernel of rounds can read the columns of a key part on both sides."""
         layout, kinds = self.layout, _PLAIN.get(part.type, frozenset())
         for end in (part.probe, part.build):
             declared = dict(layout.streams[layout.stream(end.label)].columns)
@@ -254,7 +254,7 @@ class _Compiler:
         return True
 
     def _bound(self, rule: ProbeRule, n: int, before: Place, kinds: tuple[str, ...]) -> bool:
-        """Add ``rule``'s ``n``-th time bound; return False if not between input and match."""
+        """Add ``rule``'s ``n``-th time bound; return False if it is not between input and match."""
         bound = rule.bounds[n]
         if (bound.later in rule.members) == (bound.earlier in rule.members):
             return False
@@ -306,7 +306,7 @@ class _Compiler:
         others: list[tuple[ProbeRule, ...]] = []
         for rule in self.rules:
             following = layout.probes.get(rule.out, ())
-            # The next rules run in the same call unless they look ahead or wait for a later level.
+            # The next rules run in the same call, unless they look ahead or await a later level.
             fit = [
                 r for r in following if r.out in numbers and not r.ahead and r.level <= rule.level
             ]

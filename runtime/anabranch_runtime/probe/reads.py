@@ -1,4 +1,4 @@
-"""Counts of a batch's lookups in stores, per store and index.
+"""Counts of the look-ups that a batch's probes make in stores, per store and index.
 
 A probe with too many matches is repeated in smaller pieces (``pieces``), so its counts are kept
 only once it has finished.
@@ -18,7 +18,7 @@ from anabranch_runtime.index.matching import Marks
 
 @dataclass(slots=True)
 class LookupCounts:
-    """The lookups of one partial result in one store by one index.
+    """Counts of the look-ups of one partial result in one store by one index.
 
     Attributes:
         tuples: number of tuples of the partial result.
@@ -35,8 +35,8 @@ class LookupCounts:
     looked: int = 0
 
     def kept(self, marks: Marks, positions: I32, mask: Bools | None) -> None:
-        """Mark the tuples that have a match. If ``mask`` is None, no pair was rejected, and these
-        are the tuples in ``marks``; else the tuples at ``positions``, which are in accepted pairs.
+        """Mark the tuples that have a match: those in ``marks`` if ``mask`` is None, as no pair was
+        rejected; else the tuples at ``positions`` whose pairs ``mask`` accepts.
         """
         if mask is None or mask.all():
             self.marks |= marks
@@ -45,7 +45,7 @@ class LookupCounts:
 
     @property
     def reads(self) -> Reads:
-        """The counts of lookups as a record of the protocol."""
+        """The counts of look-ups as a record of the protocol."""
         return Reads(
             self.tuples,
             int(np.count_nonzero(self.marks.view(np.bool_))),
@@ -60,7 +60,7 @@ class LookupCounts:
 
 @dataclass(slots=True)
 class ReadMeters:
-    """Lookup counts of one batch in one task.
+    """Counts of the look-ups of one batch in one task.
 
     Attributes:
         found: store -> index -> counts of finished probes.
@@ -70,18 +70,18 @@ class ReadMeters:
     _open: list[tuple[str, str, LookupCounts]] = field(default_factory=list)
 
     def begin(self, store: str, index: str, tuples: int) -> LookupCounts:
-        """Return counts for a new probe of ``store``; :meth:`keep` or :meth:`forget` ends it."""
+        """Return counts of look-ups for a new probe of ``store``, to be kept or forgotten."""
         made = LookupCounts(tuples, np.zeros(tuples, np.uint8))
         self._open.append((store, index, made))
         return made
 
     def keep(self) -> None:
-        """Add the pending counts, once the probe has finished."""
+        """Add the pending counts of look-ups, once the probe has finished."""
         for store, index, one in self._open:
             by_index = self.found[store]
             by_index[index] = by_index.get(index, Reads()) + one.reads
         self._open.clear()
 
     def forget(self) -> None:
-        """Drop the pending counts, because the probe will be repeated."""
+        """Drop the pending counts of look-ups, because the probe will be repeated."""
         self._open.clear()

@@ -7,7 +7,7 @@ range of tuples that it sends. The matches form the next front. Only tuples for 
 rules outside the program become partial results.
 
 Results and counts of an edge are the same in a round as in a probe of its own. The CPU time of a
-call is divided among its edges by their work: tuples sent, segments looked into, matches.
+call is divided among its edges by their work: tuples sent, look-ups in segments, matches.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, SegmentReader
 from anabranch_runtime.tags.tags import Tags
 
-#: Callback that takes a rule's results, the rule, and the next rules that the rounds have not run.
+#: Callback that takes a rule's results, the rule, and the next rules, which rounds did not run.
 Deliver = Callable[[Partial, ProbeRule, Sequence[ProbeRule]], None]
-#: Callback that probes an edge outside of rounds: it takes tuples, a rule, and the number of tuples
-#: for which pairs are counted.
+#: Callback that probes an edge outside of rounds. It takes tuples, their probe rule, and the number
+#: of tuples for which pairs are counted.
 Alone = Callable[[Partial, ProbeRule, int], None]
-#: Callback that takes a rule on whose results an expression has failed, and the error.
+#: Callback that takes a probe rule whose results an expression failed on, and the error.
 Failed = Callable[[ProbeRule, AnabranchRuntimeError], None]
 
-#: Number of waiting tuples above which a round starts before the level is complete.
+#: Number of waiting tuples above which a round starts, even if more tuples may come.
 MANY = 1 << 16
-#: Key of a segment's members in the reader's cache.
+#: Key in a segment reader's cache for the addresses of the segment's members.
 MEMBERS = "members"
 _UNKNOWN, _ELSEWHERE = -2, -1
 _EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
-#: Column after the kernel's totals of an edge: number of its result tuples.
+#: Column after the kernel's counts of an edge: number of the edge's result tuples.
 _MADE = LOOKED + 1
 
 
@@ -88,18 +88,18 @@ class Targets:
     """The stores that a batch's rules probe, as tables for a kernel, filled on first use.
 
     Attributes:
-        lookups: per lookup of the program, the range of its rows in ``stores``; ``_ELSEWHERE``: its
-            rules can't run in rounds in this batch, as some rows are in gaps or need more checks.
-        stores: per store of a lookup, the range of its rows in ``segments``.
-        names: (store, index) per row of ``stores``. ``outside``: number of segments outside the
-            batches of the lookup's tiles.
-        segments, members: see ``index.rounds``. ``work``: lookups plus matches per segment.
+        lookups: per look-up of the program, the range of its rows in ``stores``; ``_ELSEWHERE``:
+            its rules can't run in rounds in this batch: some rows are in gaps or need more checks.
+        stores: per store of a look-up, the range of its rows in ``segments``.
+        names: (store, index) per row of ``stores``. ``outside``: per row, number of segments
+            outside the batches of the look-up's tiles.
+        segments, members: see ``index.rounds``. ``work``: look-ups plus matches per segment.
         partitions: (store, partition) of each segment.
     """
 
     def __init__(self, made: ProbeProgram, prober: Prober, tables: NumberedTables) -> None:
         self._program, self._prober, self._tables = made, prober, tables
-        #: Value of ``LiveSegments.changes`` up to which the tables are complete.
+        #: Value of ``LiveSegments.changes`` up to which the tables include the segments.
         self._changes = prober.segments.changes
         self.lookups = np.full((len(made.lookups), 2), _UNKNOWN, np.int64)
         self._stores: list[tuple[int, int]] = []
@@ -115,7 +115,7 @@ class Targets:
         self.reads = np.zeros((0, READ_LOOKED + 1), np.int64)
 
     def renew(self) -> None:
-        """Drop the lookups of stores that have got segments; their old rows remain, unused."""
+        """Drop the look-ups of stores that got segments; their old rows stay, unused."""
         live = self._prober.segments
         changed = live.changed(self._changes)
         self._changes = live.changes
@@ -126,7 +126,7 @@ class Targets:
                     self.lookups[number] = _UNKNOWN
 
     def require(self, rules: Ints, access: Mapping[str, Access]) -> None:
-        """Add the stores that these probe rules read to the tables."""
+        """Add the stores that these probe rules read to the kernel's tables."""
         needed = np.unique(self._program.table[rules, LOOKUP])
         unknown = needed[self.lookups[needed, 0] == _UNKNOWN]
         if not len(unknown):
@@ -149,8 +149,8 @@ class Targets:
         self.reads = _longer(self.reads, len(self._stores))
 
     def _add(self, lookup: StoreLookup, access: Access) -> bool:
-        """Add the stores of a lookup's tiles; return False if some rows are in gaps, or a store may
-        have rows that are not in the relation.
+        """Add the stores of a look-up's tiles to the tables. Return False if some rows are in gaps,
+        or if a store may have rows that are not in the relation.
         """
         layout, live = self._prober.layout, self._prober.segments
         if access.gaps or any(
@@ -189,13 +189,12 @@ class Targets:
 
 
 def _longer(values: Ints, length: int) -> Ints:
-    """Return ``values`` with zeros appended up to ``length``."""
     more = np.zeros((length - len(values), *values.shape[1:]), np.int64)
     return np.concatenate([values, more])
 
 
 def _described(reader: SegmentReader, lookup: StoreLookup) -> bytes:
-    """Return a segment's row of the kernel's table, 0 where it depends on the batch (cached)."""
+    """Return a segment's row in the kernel's table (cached), with 0 for values of the batch."""
     one = reader.segment
     index = reader.index(lookup.index, lambda: [reader.column(c) for c in lookup.index.columns])
     line = (*index.words, 0, one.rows, one.last_batch, 0, 0, 0)
@@ -204,7 +203,7 @@ def _described(reader: SegmentReader, lookup: StoreLookup) -> bytes:
 
 
 def _members(reader: SegmentReader, rule: ProbeRule) -> bytes:
-    """Return the rows of a segment's members in the kernel's table; cached in ``reader``."""
+    """Return the rows of a segment's members in the kernel's table; ``reader`` caches them."""
     one, lines = reader.segment, []
     joined = len(rule.members) > 1 or bool(rule.fill)
     for at, member in enumerate(rule.members):
@@ -228,7 +227,7 @@ class _Queue:
     which: list[I32] = field(default_factory=list)
     rows: list[I32] = field(default_factory=list)
     length: int = 0
-    #: ``id()`` of a partial result -> itself (so that the id is not reused), and its first tuple.
+    #: ``id()`` of a partial result -> the result (kept, so that no other has the id), first tuple.
     known: dict[int, tuple[Partial, int]] = field(default_factory=dict)
 
     def front(self) -> Front:
@@ -245,11 +244,9 @@ class Rounds:
         access: edge -> tiles and gaps of its probe.
         deliver: receives results for stores, rules outside rounds, and outputs without tags.
         output: receives the results of a rule for an output with tags.
-        alone: receives edges that a round can't probe, for further checks or too many tuples or
-            pairs.
+        alone: receives edges that a round can't probe: they need further checks, or are too large.
         failed: receives rules whose residuals can't be evaluated.
-        follows: whether results probe by the next rules in the same run; otherwise all of them are
-            delivered.
+        follows: whether results probe by the next rules in the same run; if not, all are delivered.
         tags: select the tuples that edges send.
     """
 
@@ -284,7 +281,7 @@ class Rounds:
         self._totals = np.zeros((len(self._program.rules), _MADE + 1), np.int64)
 
     def add(self, partial: Partial, rule: ProbeRule, of: int) -> bool:
-        """Queue ``partial`` for ``rule``; return False if it needs a probe of its own.
+        """Queue ``partial`` for the next round by ``rule``; return False if it needs its own probe.
 
         Args:
             of: number of tuples, on this host and on others, for which pairs are counted.
@@ -346,7 +343,7 @@ class Rounds:
             self._go_on(edges, *self._checked(edges, made, ends))
 
     def _sent(self, front: Front) -> Front:
-        """Return the front without tuples that no query wants, which its edges do not send."""
+        """Return the front without tuples that, by their tags, no query needs."""
         choices = self._program.choices
         if choices is None or not (self.tags.complete or len(front.which) == 1):
             return front
@@ -375,7 +372,7 @@ class Rounds:
         return Front(edges[fit], front.which, front.rows)
 
     def _match(self, front: Front) -> tuple[int, Front, Ints]:
-        """Return the number of finished edges, a front of results, and each edge's end in it."""
+        """Probe a front; return the number of finished edges, their results, and each one's end."""
         targets, known, batch = self._targets, self._program, self.prober.batch
         began = process_seconds()
         done, positions, tables, rows, ends = match_round(
@@ -410,7 +407,7 @@ class Rounds:
         return done, made, ends[:done]
 
     def _checked(self, edges: Ints, made: Front, ends: Ints) -> tuple[Front, Ints]:
-        """Return ``made``, ``ends`` without results that fail their rule's residuals or bounds."""
+        """Return results ``made`` and ``ends`` without results that fail residuals or bounds."""
         rules, firsts = edges[:, RULE], np.concatenate([[0], ends[:-1]])
         tested = np.flatnonzero(self._checks[rules] & (ends > firsts)).tolist()
         kept = np.ones(made.rows.shape[1], np.bool_) if tested else None
@@ -444,7 +441,7 @@ class Rounds:
         return self.tags.program.residuals.get(rule.out, rule.residuals)
 
     def _go_on(self, edges: Ints, made: Front, ends: Ints) -> None:
-        """Deliver results that are used outside rounds; run the front of the next rules."""
+        """Deliver results that are needed outside rounds; probe by the next rules in a round."""
         known = self._program
         rules, firsts = edges[:, RULE], np.concatenate([[0], ends[:-1]])
         some = ends > firsts
@@ -476,7 +473,7 @@ class Rounds:
     def _put_out(
         self, outputs: RoundOutputs, rules: Ints, firsts: Ints, ends: Ints, made: Front
     ) -> None:
-        """Put out results ``[firsts[i], ends[i])`` of ``rules[i]`` that have an output's tags."""
+        """Deliver results ``[firsts[i], ends[i])`` of ``rules[i]`` that have an output's tags."""
         begin, count = outputs.ends[rules], outputs.ends[rules + 1]
         count = np.where(ends > firsts, count - begin, 0)
         if not count.any():
@@ -503,7 +500,7 @@ class Rounds:
         self.alone(sent, self._program.rules[rule], of)
 
     def _partial(self, front: Front, first: int, last: int, rule: int) -> Partial:
-        """Return the tuples ``[first, last)`` of a front of input or results of ``rule``."""
+        """Return a front's tuples ``[first, last)`` on the edge into or out of ``rule``."""
         kinds = self._program.kinds[rule][: len(front.which)]
         sets = tuple(
             self._tables.rows(which[first:last], rows[first:last], kind)

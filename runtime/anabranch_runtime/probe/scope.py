@@ -73,8 +73,8 @@ _activated = Derived[Activation, int](lambda _, known: known.activated_batch)
 
 
 def _is_whole(known: Activation, streams: frozenset[str], marks: Mapping[str, int]) -> bool:
-    """Whether no row that arrives from now on joins a row that is invisible to the query: by the
-    watermarks, all rows that could are late.
+    """Whether no row that arrives from now on can join a row that is invisible to the query, since
+    all rows that could would be late by the watermarks.
     """
     since = known.complete_from
     if since is None:
@@ -84,7 +84,7 @@ def _is_whole(known: Activation, streams: frozenset[str], marks: Mapping[str, in
 
 @per_ruleset
 def _completing(ruleset: Ruleset) -> dict[str, frozenset[str]]:
-    """Return, by query with a view, the streams whose rows complete its joined rows."""
+    """Return query with a view -> streams whose rows can complete its joined rows."""
     streams = {str(r.id): str(r.stream) for r in ruleset.relations}
     return {
         query.id: frozenset(streams[query.members[n][2]] for n in completing(query))
@@ -108,11 +108,11 @@ class _Limits:
     def __init__(self, members: Mapping[str, tuple[tuple[str, str, str], ...]]) -> None:
         self._members = members
         self._seen = Derived[Activation, Mapping[str, Visibility]](lambda _, q: q.visible_from)
-        #: Visible tuples of queries as of the last batch, and the limits computed from them.
+        #: Visible tuples of queries as of the last batch, and the limits that follow from these.
         self._known: tuple[Mapping[str, Mapping[str, Visibility]], dict[str, Limits]] = {}, {}
 
     def of(self, queries: Mapping[str, Activation]) -> dict[str, Limits]:
-        """Return query -> label -> first visible (batch, event time), without unlimited ones."""
+        """Return query -> label -> first visible (batch, event time), where that is limited."""
         last, found = self._known
         seen = self._seen.of(queries)
         if seen is not last:

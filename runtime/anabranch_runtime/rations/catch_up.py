@@ -15,9 +15,9 @@ is the deadline of the query's debt. It is the same for all goals of the query, 
 together, since a result with two withheld members is computed from the first of them. Deadlines of
 a query never fall from batch to batch, so batches of one query are paid in order; the order of
 batches differs only among queries with different limits. Debts without a deadline come last.
-Queries of the same batches that are adjacent in this order are paid together and share probes. A
-catch-up that has begun is interrupted by newer debt with an earlier deadline; the manifest keeps
-its remainder.
+Queries that are neighbours in this order and owe results of the same batches are paid together and
+share probes. Newer debt with an earlier deadline interrupts a catch-up that has begun; the manifest
+keeps the remainder.
 
 **The past.** A query that requests results from before its activation is owed all batches before
 it as one debt, in which every goal has the ration 0 (:func:`owe_past`).
@@ -62,15 +62,15 @@ from anabranch_runtime.state.slices import Throttle
 IDLE = 1.0
 #: Maximum number of consecutive batches in one record of owed results (debt).
 LONGEST = 32
-#: Ranking in the debt of goals that withheld all tuples: all results of these batches are owed.
+#: Rank by which goals are owed that withheld all tuples: all results of the batches are owed.
 _ALL = Ranking((), by_batch=True)
 #: Maximum number of records of owed results; beyond it the oldest are dropped.
 MOST = 1 << 14
 
 
 def owing(ruleset: Ruleset) -> frozenset[QueryId]:
-    """Return queries whose withheld results a catch-up can compute: of an outer join all joins or
-    none, of a union possibly only some branches.
+    """Return the queries whose withheld results a catch-up can compute: of an outer join, all joins
+    or none; of a union, possibly only some branches.
     """
     latest = {s.name for s in ruleset.streams if s.latest and not s.is_table}
     streams = {r.id: r.stream for r in ruleset.relations}
@@ -128,7 +128,7 @@ def incur(
 
 
 def forgive(state: State, ruleset: Ruleset, now: int | None = None) -> State:
-    """Drop owed results that can't be computed under ``ruleset``, or that exceed :data:`MOST`.
+    """Drop owed results that ``ruleset`` can't compute, or whose records exceed :data:`MOST`.
 
     Args:
         now: reference time of the next batch (``freshness.present``), microseconds.
@@ -219,9 +219,8 @@ class _Deadlines:
 def _in_order(batches: Sequence[OwedBatches], deadlines: _Deadlines) -> list[OwedBatches]:
     """Order owed results by deadline, earliest first.
 
-    If the catch-up of the first record has not begun, this record keeps only the queries whose
-    deadlines precede all other records' deadlines. Queries without a deadline may have to wait for
-    later batches.
+    If the catch-up of the first record has not begun, the record keeps only queries whose deadlines
+    precede all other records' deadlines. Queries without a deadline may wait for later batches.
     """
     ends = [deadlines.of_owed(one) for one in batches]
 
@@ -241,7 +240,7 @@ def _in_order(batches: Sequence[OwedBatches], deadlines: _Deadlines) -> list[Owe
 
 
 def _narrowed(owed: OwedBatches, goals: tuple[OwedGoal, ...]) -> OwedBatches:
-    """Restrict ``owed`` to ``goals``: (query, last-arriving alias) pairs."""
+    """Restrict owed results to ``goals``: pairs of a query and its last-arriving alias."""
     starts = owed.starts
     if starts is not None:
         left = {(g.query, g.alias) for g in goals}
@@ -268,7 +267,7 @@ def advance(
     seconds: float,
     throttle: Throttle,
 ) -> State:
-    """Remove the owed results that ``done`` has computed, in a batch that took ``seconds``."""
+    """Remove from the debt the results that ``done`` computed, in a batch of ``seconds``."""
     debt = state.debt
     if done is None or not debt.batches or debt.batches[0].starts is None:
         return state
@@ -306,8 +305,8 @@ def advance(
 
 
 def owe_past(state: State, ruleset: Ruleset) -> State:
-    """For queries that start with the next batch and request past results, record these as owed;
-    not for queries that restart with other time bounds.
+    """Record past results as owed for queries that start with the next batch and request these; not
+    for queries that restart with other time bounds.
     """
     able, changing = owing(ruleset), _with_changes(ruleset)
     queries, owed = dict(state.queries), list(state.debt.batches)
@@ -322,8 +321,8 @@ def owe_past(state: State, ruleset: Ruleset) -> State:
         if first > last:
             queries[query.id] = replace(known, past=PastResults(PastStatus.EMITTED, rows=0))
             continue
-        # Copies of a store may have cancelled different pairs of tuple and delete. So all results
-        # over streams of changes are computed from one alias, whichever member arrived last.
+        # Copies of a store may have cancelled different pairs of insert and delete. So results over
+        # streams of changes are all computed from one alias, whichever member arrived last.
         starts = query.members[:1] if query.id in changing else query.members
         goals = tuple(OwedGoal(query.id, alias, 0.0, _ALL) for alias, _, _ in starts)
         owed.append(OwedBatches(first, last, tuple(sorted(goals)), {}, reached, past=True))
@@ -332,13 +331,13 @@ def owe_past(state: State, ruleset: Ruleset) -> State:
 
 
 def _with_changes(ruleset: Ruleset) -> frozenset[QueryId]:
-    """The queries that read streams of changes, so that tuples may delete their results."""
+    """Return queries that read streams of changes, so that tuples may delete their results."""
     found = routes(ruleset)
     return frozenset(query.id for query in ruleset.queries if found.has_changes(query))
 
 
 def until(access: Access, last: int) -> Access:
-    """Restrict ``access`` to rows that had arrived by the end of batch ``last``."""
+    """Restrict a probe's ``access`` in a catch-up to rows that arrived by the end of ``last``."""
     gaps = tuple((low, min(high, last)) for low, high in access.gaps if low <= last)
     fill = tuple(_until(tiles, last) for tiles in access.fill) if gaps else ()
     return Access(_until(access.tiles, last), gaps, fill)
@@ -353,14 +352,14 @@ def _until(tiles: Iterable[Tile], last: int) -> tuple[Tile, ...]:
 
 
 def _is_of(owed: OwedBatches, activated: int | None) -> bool:
-    """Whether ``owed`` belongs to the query's run that was activated in batch ``activated``."""
+    """Whether ``owed`` results belong to the query's run that was activated in that batch."""
     if activated is None:
         return False
     return activated == owed.last + 1 if owed.past else activated <= owed.first
 
 
 def _further(known: Activation, made: int, rows: int | None) -> Activation:
-    """Count ``made`` more results from before the activation; ``rows``: input left to read."""
+    """Count ``made`` more results of a catch-up on the past; ``rows``: input left to read."""
     past = known.past or PastResults()
     status = PastStatus.EMITTED if rows is None else PastStatus.PENDING
     return replace(known, past=PastResults(status, past.results + made, rows or 0))
@@ -373,7 +372,7 @@ def _relation(query: QuerySpec, alias: str) -> RelationId:
 def _forgiven(
     queries: Mapping[str, Activation], before: Debt, after: Debt
 ) -> dict[str, Activation]:
-    """Count results that ``before`` owes and ``after`` does not as withheld permanently."""
+    """Count owed results that are in ``before`` but not ``after`` as withheld permanently."""
     queries = {
         name: replace(one, past=PastResults(PastStatus.GIVEN_UP, one.past.results, one.past.rows))
         if one.past is not None and name in before.past - after.past
@@ -406,20 +405,20 @@ def _forgiven(
 
 
 def _written_off(known: Activation, part: float, blind: int) -> Activation:
-    """Give up a fraction of a query's owed results: without a catch-up they stay withheld."""
+    """Give up a fraction of a query's owed results, which count as withheld permanently."""
     lost, gap = part * known.owed, LeftOut()
     return replace(
         known,
         withheld=known.withheld + lost,
         owed=known.owed - lost,
         blind=known.blind + blind,
-        # Results of owed batches that were kept have no inclusion probabilities for estimates.
+        # Results of owed batches have no inclusion probabilities from which to estimate the rest.
         left_out=known.left_out if gap in known.left_out else (*known.left_out, gap),
     )
 
 
 def paid(done: CatchUp | None, failed: Collection[str]) -> PaidBatches | None:
-    """Return the goals and batches whose owed results ``done`` has completed, or None.
+    """Return goals and batches whose owed results the catch-up ``done`` has completed, or None.
 
     Args:
         failed: failed queries, which are excluded.
@@ -432,7 +431,7 @@ def paid(done: CatchUp | None, failed: Collection[str]) -> PaidBatches | None:
 
 @dataclass(frozen=True, slots=True)
 class Shedding:
-    """Load shedding in one batch.
+    """Load shedding and catch-up in one batch.
 
     Attributes:
         rations: share of probing tuples per goal (query, last-arriving alias), if below 1.
@@ -450,6 +449,6 @@ class Shedding:
     def of(
         cls, state: State, rations: tuple[Ration, ...], sampled: frozenset[str], planned: int | None
     ) -> Shedding:
-        """Build the record for the batch that starts in ``state``; ``planned``: planning time."""
+        """Return the load shedding of the batch that starts in ``state``."""
         owed = None if rations else next_catch_up(state)
         return cls(rations, sampled, owed, present(state, planned))

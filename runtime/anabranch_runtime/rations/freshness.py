@@ -12,8 +12,8 @@ from anabranch_runtime.state.manifest import State
 
 
 def present(state: State, planned: int | None) -> int | None:
-    """Return the reference time for tuple ages in the next batch (microseconds); None before the
-    first event time.
+    """Return the time from which ages of tuples are counted in the next batch (microseconds); None
+    before the first event time.
 
     Args:
         planned: planning time of the batch; None: unknown, so the greatest event time is taken.
@@ -25,8 +25,8 @@ def present(state: State, planned: int | None) -> int | None:
 
 
 def oldest_starts(ruleset: Ruleset, now: int | None) -> Mapping[Edge, int]:
-    """Return edge -> least event time at which an arriving tuple can still complete a fresh result,
-    for edges that store no intermediate results and whose queries all have a limit.
+    """Return edge -> least event time at which an arriving tuple can still complete a fresh result;
+    only edges that lead to no stored results, and whose queries all have freshness limits.
     """
     limited = () if now is None else _limited(ruleset)
     if now is None or not limited:
@@ -38,7 +38,7 @@ def oldest_starts(ruleset: Ruleset, now: int | None) -> Mapping[Edge, int]:
 
 @per_ruleset
 def _limited(ruleset: Ruleset) -> list[QuerySpec]:
-    """Return the queries with a freshness limit."""
+    """Return the ruleset's queries that have a freshness limit."""
     return [query for query in ruleset.queries if query.freshness]
 
 

@@ -22,7 +22,7 @@ from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index.ranks import limit
 
-#: Maximum number of batches with load shedding that a manifest records (``sinks.ledger`` has all).
+#: Maximum number of batches with load shedding recorded in a manifest; the ledger has all.
 KEPT = 8
 #: Filter of tuples by rank (hash of a key): an exclusive upper bound per ranking; a tuple passes if
 #: it satisfies one bound. None: every tuple passes.
@@ -62,7 +62,7 @@ def rationing(ruleset: Ruleset, rations: tuple[Ration, ...]) -> RationLimits:
 def least_limits(
     ruleset: Ruleset, goals: Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
 ) -> Mapping[Edge, frozenset[tuple[Ranking, int]]]:
-    """Return, by edge, the least rank limit per ranking of the ``goals`` after the edge, if any."""
+    """Return, by edge, the least rank limit per ranking of the ``goals`` beyond the edge."""
 
     def wanted(query: QueryId, start: Label) -> frozenset[tuple[Ranking, int]]:
         return _own(goals.get((query, start))) or frozenset()
@@ -76,7 +76,7 @@ def least_limits(
 def noted(
     known: tuple[RationedBatches, ...], batch: int, rations: tuple[Ration, ...]
 ) -> tuple[RationedBatches, ...]:
-    """Append the record of load shedding in ``batch`` to ``known``, and drop the oldest ones."""
+    """Append the record of load shedding in ``batch`` to ``known``; drop the oldest records."""
     if not rations:
         return known
     if known and known[-1].last == batch - 1 and known[-1].rations == rations:
@@ -104,7 +104,7 @@ def count_withheld(
             continue
         owed = ration.query in owing
         if not ration.share:
-            # Owed results count as withheld only if they are dropped later.
+            # Owed results count as withheld only once they are dropped.
             found[ration.query] = replace(known, blind=known.blind + (not owed))
             continue
         rows = sum(k.get(ration.query, {}).get(ration.start, 0) for k in kept)
@@ -122,7 +122,7 @@ def _own(limit: tuple[Ranking, int] | None) -> Limits:
 
 
 def _any_of(wanted: Iterable[Limits]) -> Limits:
-    """Return the disjunction of filters: a tuple passes if it passes one of ``wanted``."""
+    """Return the disjunction of rank filters: a tuple passes if it passes one of ``wanted``."""
     known = list(wanted)
     some = [limits for limits in known if limits is not None]
     return _picked(itertools.chain(*some), max) if len(some) == len(known) else None
@@ -147,7 +147,7 @@ def behind(
     stored: _T,
     together: Callable[[Sequence[_T]], _T],
 ) -> dict[Edge, _T]:
-    """Return edge -> values of the queries and stores after it, combined by ``together``.
+    """Return edge -> values of the queries and stores that it leads to, combined by ``together``.
 
     Args:
         wanted: returns the value of a query whose results start with tuples of a label.

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from anabranch_runtime.sources.pacing.back_pressure import fit
 
-#: Number of batches on which estimates are based; weight of a batch relative to its successor.
+#: Number of batches for estimates; weight of a batch relative to the next one.
 MEMORY, FADING = 12, 0.8
 #: Weight of a batch in the fast average, which follows rising costs of probes.
 RISING = 0.4
@@ -42,8 +42,8 @@ class BatchWork:
     Attributes:
         rows: number of input rows. ``seconds``: duration from planning to commit.
         probing: seconds of probing by the slowest task.
-        budget: the budget that the batch had, as a share of full probing time. ``rationable``:
-            share of its probing time that withholding all tuples would save.
+        budget: the batch's budget, as a share of full probing time. ``rationable``: share of its
+            probing time that would be saved if all tuples were withheld.
         elapsed: seconds since the commit of the preceding batch.
         waiting: number of rows that wait after the batch. ``waited``: seconds that the oldest of
             them has waited.
@@ -60,13 +60,13 @@ class BatchWork:
 
     @property
     def rationed(self) -> float:
-        """Seconds of probing that withholding all tuples would have saved."""
+        """Seconds of probing that the batch would have saved if all tuples had been withheld."""
         kept = 1 - self.rationable + self.rationable * self.budget
         return self.rationable * self.budget * self.probing / kept if kept > 0 else 0.0
 
     @property
     def rest(self) -> float:
-        """Seconds of the batch that withholding tuples can't save."""
+        """Seconds of the batch that can't be saved by withholding tuples."""
         return max(self.seconds - self.rationed, 0.0)
 
 
@@ -76,14 +76,14 @@ class LoadState:
 
     Attributes:
         budget: share of full probing time for which the next batch has time, 0 to 1.
-        needed: time to process one batch length's arrivals without load shedding, as a share of the
-            batch length; above 1 the machine is too slow for its input. 0: unknown.
+        needed: time to process, without load shedding, the arrivals of a batch's length, as a share
+            of this length; above 1 the machine is too slow for its input. 0: unknown.
         overloaded: whether tuples are withheld.
-        calm: number of the last consecutive batches with time for all probes.
+        calm: number of batches in succession, up to the last, that had time for all probes.
         works: measured work of the last batches, oldest first. ``waiting``: number of rows that
             waited before the first of them; None: unknown, assumed equal to the number after it.
-        savable: seconds of probing per row that withholding all tuples would save. Batches without
-            probes do not change it.
+        savable: seconds of probing per row that would be saved if all tuples were withheld. Batches
+            without probes do not change it.
     """
 
     budget: float = 1.0
@@ -96,7 +96,7 @@ class LoadState:
 
 
 def observe(load: LoadState, work: BatchWork, latency: float) -> LoadState:
-    """Update load and budget after a batch.
+    """Update the load and the budget of load shedding after a batch.
 
     Args:
         latency: promised seconds from the arrival of a tuple to the commit of its results.
@@ -148,7 +148,7 @@ def _room(
     works: tuple[BatchWork, ...], before: int, length: float, savable: float
 ) -> tuple[float, float]:
     """Return the share of probing for which a batch of ``length`` seconds has time; and the time to
-    process ``length`` seconds of arrivals without load shedding, as a share of ``length``.
+    process the arrivals of ``length`` seconds without load shedding, as a share of ``length``.
     """
     elapsed = sum(one.elapsed for one in works)
     read = tuple((one.rows, one.rest) for one in works if one.rows)

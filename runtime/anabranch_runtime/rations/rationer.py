@@ -23,7 +23,7 @@ SAMPLE = 1 / 256
 
 
 class Rationer:
-    """Chooses, before each batch, the share of tuples that probe.
+    """Chooses rations before each batch: per goal, the share of tuples that probe.
 
     Attributes:
         schedule: the newest schedule; None: no load shedding, input waits under overload.
@@ -39,7 +39,7 @@ class Rationer:
 
     @property
     def length(self) -> float | None:
-        """Maximum seconds of a batch; None without a promised latency."""
+        """Maximum seconds of a batch by the promised latency; None: no latency is promised."""
         schedule = self.schedule
         return None if schedule is None or not self._live else schedule.latency / 2
 
@@ -50,7 +50,7 @@ class Rationer:
 
     @property
     def rationing(self) -> Rationing:
-        """Policy, budget and load as the progress report shows them."""
+        """Policy, budget and load of load shedding, for the progress report."""
         schedule, load = self.schedule, self._load
         if schedule is None:
             return Rationing()
@@ -65,7 +65,7 @@ class Rationer:
 
     @property
     def known(self) -> KnownLoad | None:
-        """Load to store with the committed batch, for a restart; None without load shedding."""
+        """Load to commit with the batch, for a restart; None without load shedding."""
         if self.schedule is None or self.schedule.budget is not None or not self._live:
             return None
         return KnownLoad(self._load.budget, self._load.savable, self._load.overloaded)
@@ -97,7 +97,7 @@ class Rationer:
     def done(
         self, rows: int, seconds: float, probing: float, streams: Iterable[StreamIntake]
     ) -> None:
-        """Update the load by a committed batch: ``rows`` rows, ``probing`` seconds of probes."""
+        """Update the load by a committed batch, with ``rows`` and seconds of ``probing``."""
         now = time.monotonic()
         elapsed, self._ended = now - self._ended, now
         schedule, stand = self.schedule, list(streams)
@@ -123,5 +123,5 @@ class Rationer:
 
 
 def _resumed(known: KnownLoad) -> LoadState:
-    """Restore the load at a restart; the number of waiting rows is unknown by now."""
+    """Restore the load at a restart; the number of waiting rows may have changed since."""
     return LoadState(known.budget, 0.0, known.overloaded, waiting=None, savable=known.savable)

@@ -20,7 +20,7 @@ from anabranch_runtime.storage.partial import Partial
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Computes ranks of tuples: hashes of a key and the batch, as integers.
+    """Computes ranks of tuples for load shedding: hashes of a key and the batch, as integers.
 
     Attributes:
         batch: number of the batch; None: each tuple's batch of arrival.
@@ -41,7 +41,7 @@ class Ranks:
     def reached(
         self, partial: Partial, label: Label, limits: Iterable[tuple[Ranking, int]]
     ) -> NDArray[np.bool_]:
-        """Return the mask of tuples whose member ``label`` has at least the rank of a limit."""
+        """Return the mask of tuples whose member ``label`` has at least the rank of one limit."""
         found = np.zeros(partial.length, np.bool_)
         for ranking, least in limits:
             if least <= 0:
@@ -71,13 +71,13 @@ class Wanted:
     """
 
     def __init__(self, partial: Partial, met: Limits, ranks: Ranks) -> None:
-        """Create the cache; ``met``: a filter that all tuples of ``partial`` are known to pass."""
+        """Create the cache; ``met``: a filter that all tuples of ``partial`` pass already."""
         self.partial, self._met, self._ranks = partial, met, ranks
         #: Limits -> filtered tuples, shared by edges with equal limits, with their cached keys.
         self._found: dict[Limits, Partial] = {met: partial, None: partial}
 
     def among(self, some: Partial) -> Wanted:
-        """Return the cache for ``some`` of the tuples of the partial result."""
+        """Return such a cache for ``some`` of the tuples of the partial result."""
         return self if some is self.partial else Wanted(some, self._met, self._ranks)
 
     def by(self, limits: Limits) -> Partial:
@@ -109,7 +109,7 @@ def kept_by(
         share = np.where(here, most / WHOLE, 1.0)
         found.append((ranks.of(partial, label, ranking), share))
     for n, (rank, share) in enumerate(found):
-        # Members with equal ranks are kept or withheld together, by the least of their shares.
+        # Members with equal ranks are kept or withheld together, by the least of their rations.
         for other, theirs in found[:n]:
             same = (rank == other) & (share < 1) & (theirs < 1)
             np.minimum(theirs, share, out=theirs, where=same)

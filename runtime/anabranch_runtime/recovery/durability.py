@@ -1,4 +1,4 @@
-"""Durable records of batches: journal, manifests, stored rulesets, sources' logs."""
+"""Durable records of batches, for recovery: journal, manifests, stored rulesets, sources' logs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.storage.verify import REMEDY
 
 _LOG = structlog.get_logger("anabranch.runtime")
-#: Seconds between two searches for leftovers of failed attempts and lost merges.
+#: Seconds between two searches for files of failed attempts and lost merges.
 TIDY = 600.0
-#: Codes of errors that don't tell whether a state is intact.
+#: Codes of errors from which can't be concluded whether a state is intact.
 _TELL_NOTHING = ("unknown-version", *UNAVAILABLE)
 
 
@@ -72,7 +72,7 @@ class Durability:
             return None
 
     def keep_logs(self) -> Prefixes:
-        """Make additions to the sources' logs durable; returns the logs' lengths and checksums."""
+        """Make additions to the sources' logs durable; return the logs' lengths and checksums."""
         logs = prefixes(self._root, self.choices.logs)
         self.storage.keep(logs, self.choices.logs)
         return logs
@@ -84,7 +84,7 @@ class Durability:
         self.rulesets.forget(self.used)
 
     def tidy(self, pending: Collection[str], next_batch: int) -> None:
-        """Delete leftovers of failed attempts and lost merges, every :data:`TIDY` seconds."""
+        """Every :data:`TIDY` seconds, delete files left by failed attempts and lost merges."""
         if time.monotonic() < self._tidied + TIDY:
             return
         self._tidied = time.monotonic()
@@ -93,7 +93,7 @@ class Durability:
 
     @property
     def used(self) -> frozenset[RulesetId]:
-        """Return the rulesets of kept manifests and of batches begun."""
+        """Return the rulesets of kept manifests and of batches in the journal."""
         return self.manifests.rulesets | self.choices.rulesets
 
 

@@ -24,13 +24,13 @@ from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.verify import BACKUP, REMEDY
 
 KIND = Kind("journal", "batch")
-#: Number of batches in the journal: all batches after the oldest kept manifest, and one more.
+#: Number of batches in the journal: all after the oldest kept manifest, and one more.
 REMEMBERED = 4
 
 
 @dataclass(frozen=True, slots=True)
 class KnownLoad:
-    """Load before a batch (fields of ``LoadState``), from which a new driver repeats the batch."""
+    """Load before a batch (fields of ``LoadState``), with which a new driver repeats the batch."""
 
     budget: float
     savable: float
@@ -45,8 +45,8 @@ class JournalEntry:
         offsets: end of the batch's input; None: no planned input.
         logs: lengths and checksums of the sources' logs (``recovery.logs``).
         left_out: feed -> its input that the batch leaves out, known once its tasks are done.
-        rations: the rations below 1. ``owed``: whether the withheld results will be computed later.
-        load: load for which the budget of rations was chosen; None: unknown, or no rations.
+        rations: the rations below 1. ``owed``: whether a catch-up computes the withheld results.
+        load: load from which the budget of rations was chosen; None: unknown, or no rations.
         costs: stream -> expected seconds of probing per tuple, for the assignment of input to
             tasks. A repeated batch needs the same assignment: tuples' arrival numbers depend on it,
             and rations depend on these numbers.
@@ -77,7 +77,7 @@ class Journal:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._known: dict[int, JournalEntry] = {}
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="journal")
-        #: The entry being written; known entries and damaged batches before it.
+        #: The entry being written; known entries, and damaged batches, as they were before it.
         self._writing: tuple[Future[float], dict[int, JournalEntry], set[int]] | None = None
         self.damaged = set[int]()
         for path in sorted(self._folder.glob("*.json")):
@@ -90,18 +90,18 @@ class Journal:
 
     @property
     def newest(self) -> int | None:
-        """The newest batch that has begun; None before the first."""
+        """The newest batch that has begun, by the journal; None before the first."""
         return max((*self._known, *self.damaged), default=None)
 
     @property
     def load(self) -> KnownLoad | None:
-        """The load before the newest batch with a readable entry; None if unknown."""
+        """The load before the newest batch with a readable journal entry; None if unknown."""
         return self._last.load if self._last is not None else None
 
     @property
     def offsets_before(self) -> Offsets | None:
-        """The input offsets at the beginning of the first batch that may be repeated; None if these
-        are the start of the sources, or unknown.
+        """Input offsets where the first batch begins that may be repeated; None if this is the
+        start of the sources, or unknown.
         """
         oldest = self._known[min(self._known)] if len(self._known) == REMEMBERED else None
         return None if oldest is None else oldest.offsets
@@ -121,11 +121,11 @@ class Journal:
         return self._known[max(self._known)] if self._known else None
 
     def check(self, next_batch: int, *, replay: bool) -> None:
-        """Check that every begun batch from ``next_batch`` on has its entry, so that its repetition
+        """Check that the journal has every begun batch from ``next_batch`` on, so that a repetition
         has the same input.
 
         Args:
-            replay: whether batches without an entry repeat identically, as in step mode.
+            replay: whether batches without an entry are the same when repeated, as in step mode.
 
         Raises:
             StateError: ``damaged-journal``: ``next_batch`` may have begun, and its entry is lost.
@@ -160,16 +160,16 @@ class Journal:
             )
 
     def get(self, batch: int) -> JournalEntry | None:
-        """Return the entry of ``batch``; None if it has not begun."""
+        """Return the journal entry of ``batch``; None if it has not begun."""
         return self._known.get(batch)
 
     def record(self, batch: int, entry: JournalEntry) -> None:
-        """Record ``entry`` for ``batch``; returns once it is durable."""
+        """Write ``entry`` of ``batch`` into the journal; return once it is durable."""
         self.begin(batch, entry)
         self.settle()
 
     def begin(self, batch: int, entry: JournalEntry) -> None:
-        """Begin to record ``entry`` for ``batch``, in the background.
+        """Begin to write ``entry`` of ``batch`` into the journal, in the background.
 
         Until :meth:`wait` or :meth:`settle` has returned, no other document may be written or
         deleted, and until :meth:`settle` has, nothing of the batch may become visible.
@@ -182,16 +182,16 @@ class Journal:
         self.damaged = self.damaged - {*spent, batch}
 
     def wait(self) -> None:
-        """Wait for the end of the attempt to record the entry, which may have failed."""
+        """Wait until the attempt to write the entry has ended; it may have failed."""
         if self._writing is not None:
             wait((self._writing[0],))
 
     def settle(self) -> float:
-        """Wait until the entry that :meth:`begin` has begun to record, if any, is durable; return
-        the CPU seconds that this took in the background.
+        """Wait until the entry that :meth:`begin` writes, if any, is durable; return the CPU
+        seconds that writing has taken in the background.
 
         Raises:
-            OSError, StateError: it can't be written; it is no longer the batch's entry.
+            OSError, StateError: the entry can't be written; afterwards the batch has none.
         """
         if self._writing is None:
             return 0.0

@@ -16,12 +16,12 @@ from pathlib import Path
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.verify import REMEDY
 
-#: Name below the state directory -> length and CRC-32.
+#: Log (name below the state directory) -> its length and CRC-32.
 Prefixes = dict[str, tuple[int, int]]
 
 
 def prefixes(root: Path, known: Mapping[str, tuple[int, int]]) -> Prefixes:
-    """Return length and checksum of each log below ``root``; reads only additions to ``known``."""
+    """Return length and CRC-32 of each log below ``root``; only additions to ``known`` are read."""
     found: Prefixes = {}
     for path in _logs(root):
         name = str(path.relative_to(root))

@@ -2,11 +2,11 @@
 
 A ruleset is published through Redis and never changes. Before its first batch, the driver stores it
 in ``rulesets/<epoch>.json``, or a revision in ``rulesets/<epoch>.<revision>.json``, where tasks
-read it. So a batch can be repeated without Redis, and another ruleset published under the same
-number is detected.
+read it. So a batch can be repeated without Redis, and it is noticed if another ruleset is published
+under the same number.
 
 A file has the whole ruleset, or a patch of the ruleset in another file, its base
-(:mod:`~.plans.patches`). The driver chooses the form independently of Redis. A base is written
+(:mod:`~.plans.patches`). The driver chooses the form, whatever form Redis has. A base is written
 before its patches, and kept as long as they are.
 """
 
@@ -30,7 +30,7 @@ from anabranch_runtime.storage.documents import Kind, Spelling, canonical, read_
 from anabranch_runtime.storage.durable import durable
 
 KIND = Kind("ruleset", "ruleset")
-#: Number of rulesets kept in addition to the used ones.
+#: Number of rulesets that are kept in addition to rulesets in use.
 SPARE = 2
 
 _LOG = structlog.get_logger("anabranch.runtime")
@@ -46,11 +46,11 @@ class Rulesets:
         self._known: dict[RulesetId, Ruleset] = {}
         #: The last ruleset that was written in full: its id and text.
         self._base: tuple[RulesetId, str] | None = None
-        #: File -> file needed to read it: its base, or itself.
+        #: Ruleset -> the one whose file is needed to read it: its base, or itself.
         self._needs: dict[RulesetId, RulesetId] = {}
 
     def get(self, name: RulesetId) -> Ruleset:
-        """Return the ruleset with the id ``name``, and store it.
+        """Return the ruleset with the id ``name``, and store it in the state directory.
 
         Raises:
             PipelineError: ``no-ruleset``: neither the state directory nor Redis has it.
@@ -78,8 +78,8 @@ class Rulesets:
         self._known[name] = ruleset
 
     def restore(self, used: Collection[RulesetId]) -> None:
-        """Write the rulesets that Redis has lost back to it; revisions only if ``used``, since the
-        number of a revision that was never taken may be published again.
+        """Write the stored rulesets that Redis has lost back to it; revisions only if ``used``,
+        since the number of a revision that was never taken may be published again.
 
         Raises:
             StateError: ``foreign-ruleset``: Redis has a different ruleset under one of the numbers.
@@ -99,7 +99,7 @@ class Rulesets:
                 )
 
     def forget(self, used: Collection[RulesetId]) -> None:
-        """Delete rulesets except ``used`` ones, the newest, and the bases of these and the next."""
+        """Delete stored rulesets but ``used`` ones, the newest, and bases of these and the next."""
         names = [RulesetId.parse(path.stem) for path in self._paths()]
         staying = {*names[-SPARE:], *used}
         staying |= {self._base_of(name) for name in names if name in staying}
@@ -159,7 +159,7 @@ def task_ruleset(root: str, url: str, namespace: str, name: RulesetId) -> Rulese
     has not reached this host, from Redis.
 
     Raises:
-        PipelineError: ``no-ruleset``: neither has had it for a while.
+        PipelineError: ``no-ruleset``: neither has it, even after a while.
         StateError, RulesetError: as :func:`kept_ruleset`.
     """
     kept = kept_ruleset(Path(root), name)
@@ -176,10 +176,10 @@ def _kept_text(path: Path) -> str:
 
 
 def _shorter(base: RulesetId, base_text: str, text: str) -> str | None:
-    """Return a patch of ``base`` that results in ``text``; None if it would not be much shorter."""
+    """Return a patch that turns ``base`` into ``text``; None if it would not be much shorter."""
     try:
         patch = difference(base, base_text, text)
-        # A patch can only result in a text as ``ruleset.dumps`` writes it; ``text`` may be another.
+        # A patch yields text as ``ruleset.dumps`` writes it, from which ``text`` may differ.
         applied(base_text, patch)
     except RulesetError:
         return None

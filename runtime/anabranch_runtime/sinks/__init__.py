@@ -1,1 +1,1 @@
-"""Sinks of results: delivery by batch or in groups, parked results, live tails, ledgers."""
+"""Sinks of results: delivery by batch or in groups, undelivered results, live tails, ledgers."""

@@ -1,9 +1,9 @@
 """Completeness of results under load shedding: ``<results>/.completeness/<query>.json``.
 
 The files are for readers of results without access to the service. Every query whose results were
-ever withheld has a file. It describes a committed batch, which is at most a few seconds old while
-batches run; after a start and at the end it is the newest batch. A start removes files of batches
-that the state does not have, e.g. after a rollback.
+ever withheld has a file. It describes the state as of a committed batch: while batches run, one
+that is at most a few seconds old; after a start and at the end, the newest one. At a start, files
+as of batches that the state lacks (after a rollback) are removed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from anabranch_contract.protocol.activations import Activation, LeftRows, counte
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, registered
 from anabranch_runtime.sinks.ledger import put
 
-#: Default of :meth:`CompletenessFiles.show`: no outer join has counts of left rows.
+#: Default of :meth:`CompletenessFiles.show`: left rows of no outer join are counted.
 NONE: Mapping[str, LeftRows] = MappingProxyType({})
 #: Folder below the results directory; the names of queries do not begin with a dot.
 HOME = ".completeness"
-#: Seconds between two updates.
+#: Seconds between two updates of the files.
 INTERVAL = 2.0
 
 
@@ -59,7 +59,7 @@ class CompletenessFiles:
 
     results: Path
     _written: dict[str, Completeness] = field(default_factory=dict)
-    #: The queries at the last call of :meth:`show`; one that is the same object has not changed.
+    #: Queries at the last call of :meth:`show`; a query that is the same object is unchanged.
     _seen: Mapping[str, Activation] = field(default_factory=dict)
     _looked: float = -INTERVAL
 
@@ -71,7 +71,7 @@ class CompletenessFiles:
         *,
         at_once: bool = False,
     ) -> None:
-        """Write the changed files as of ``batch``, if an update is due or ``at_once``.
+        """Write the changed completeness files as of ``batch``, if an update is due or ``at_once``.
 
         Args:
             left_rows: outer join -> counts of its left rows; joins without counts are skipped.
@@ -91,7 +91,7 @@ class CompletenessFiles:
                 self._write(_completeness(name, batch, one, undecided))
 
     def begin(self, queries: Mapping[str, Activation], batch: int) -> None:
-        """Write all files as of ``batch`` at a start; remove invalid ones of an earlier run."""
+        """Write all completeness files as of ``batch`` at a start; remove an earlier run's."""
         for path in (self.results / HOME).glob("*.json"):
             known, found = queries.get(path.stem), codec.loads(path.read_bytes(), Completeness)
             # Files of ended queries that the state no longer has stay, as do counts of left rows.

@@ -1,4 +1,4 @@
-"""Deliveries to sinks: files with one query's results of one batch, or of a group of batches."""
+"""Deliveries to sinks: one query's results of one batch, or of a group of batches, as files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from anabranch_contract import codec
 from anabranch_contract.connectors.sinks import SinkSpec
 
-#: Writes a delivery to its sink, idempotently if the sink supports that; raises if it fails.
+#: Function that writes a delivery to its sink, idempotently if possible; raises if it fails.
 Write = Callable[["Delivery"], None]
 
 
@@ -26,8 +26,8 @@ class Delivery:
         files: Parquet files of one schema, in order of their tasks; empty only if the sink is the
             results directory and the files are there already.
         first: first batch of a group; None for the results of one batch.
-        epoch: epoch of the batch; None if unknown: of groups, versions, and results that were
-            parked by earlier releases.
+        epoch: epoch of the batch; None for groups, versions, and results left undelivered by
+            earlier releases.
     """
 
     query: str
@@ -38,12 +38,12 @@ class Delivery:
     epoch: int | None = None
 
     def read(self) -> pa.Table:
-        """Return all rows, in an order that may differ when the batch is repeated."""
+        """Return all rows of the delivery, in an order that may change if the batch is repeated."""
         return pq.read_table([str(file) for file in self.files], use_threads=False)
 
     @property
     def mark(self) -> str:
-        """The value of a sink's batch column: unique per query and batch, ordered as batches."""
+        """The value of a sink's batch column: unique per query and batch, in order of batches."""
         return f"{self.query}/{self.batch:010d}"
 
     def schema(self) -> pa.Schema:
@@ -59,7 +59,7 @@ class Delivery:
 
     @staticmethod
     def from_text(text: str, files: tuple[Path, ...]) -> Delivery:
-        """Restore the delivery from the text of :meth:`describe` and its files."""
+        """Restore a delivery from its text, made by :meth:`describe`, and its files."""
         doc = json.loads(text)
         sink = codec.from_json(doc["sink"], SinkSpec)
         return Delivery(doc["query"], sink, doc["batch"], files, doc["first"], doc.get("epoch"))

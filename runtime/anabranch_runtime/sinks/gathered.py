@@ -1,18 +1,18 @@
 """Gathering of results of queries with a commit interval: many small batches become one group.
 
-Tasks stage the results of such a query as Arrow files: few rows cost a third of the CPU time that
-they would as Parquet, and a quarter to read. Before the batch commits, its staged files are
+Tasks stage the results of such a query as Arrow files: for few rows, this takes a third of the CPU
+time of Parquet files, and a quarter to read them. Before the batch commits, its staged files are
 appended to the query's log, ``.gathered/<run>/<query>.log`` in the results directory, durable with
-the commit; ``run`` is the process (:func:`take_over`). So a query has one file however many batches
-are gathered: appending to a file is cheaper than making one, and deleting one is cheaper than
-deleting many.
+the commit; each process has its own ``run`` (:func:`take_over`). So a query has one file, however
+many batches are gathered: it is cheaper to append to a file than to make one, and to delete one
+than many.
 
 A group consists of a query's gathered results of committed batches, as one Parquet file. It is
 formed when the commit interval of its oldest batch has passed, when much has been gathered, and
-when the query has ended. Then it is in the outbox (``outbox``), which delivers it under the number
-of its last batch. A group is formed once: as soon as the outbox has it durably, its batches are
-never gathered again, even if the state is rolled back and they are repeated. So any two deliveries
-of a group have the same rows and the same number.
+when the query has ended. Then it is put into the outbox (``outbox``), which delivers it under the
+number of its last batch. A group is formed once: once it is durable in the outbox, its batches are
+never gathered again, even if the state is rolled back and the batches are repeated. So a group that
+is delivered twice has the same rows and the same number.
 
 A log is a sequence of records: a head of :data:`ALIGNED` bytes (kind, batch, task, length of the
 content), and the content, filled up to a multiple of :data:`ALIGNED`. The first record is the sink,
@@ -62,11 +62,11 @@ class StagedRows:
 
     @staticmethod
     def of(file: Path) -> StagedRows:
-        """Return the rows of a staged file."""
+        """Return the gathered rows in a staged file."""
         return StagedRows(file, 0, file.stat().st_size)
 
     def pages(self) -> pa.RecordBatchFileReader:
-        """Return a reader of the pages of rows.
+        """Return a reader of the rows, page by page.
 
         Raises:
             OSError, ArrowException: the file can't be read.
@@ -77,7 +77,7 @@ class StagedRows:
 
 
 class StagedWriter(FileWriter):
-    """Writes results that are to be gathered as an Arrow file."""
+    """Writes results as an Arrow file that is to be gathered."""
 
     def _opened(self, file: pa.OSFile) -> pa.ipc.RecordBatchFileWriter:
         return pa.ipc.new_file(file, self.schema)
@@ -85,11 +85,11 @@ class StagedWriter(FileWriter):
 
 @dataclass(slots=True)
 class _Log:
-    """Gathered results of one query.
+    """Gathered results of one query, in its log.
 
     Attributes:
         parts: (batch, rows), in order. ``size``: bytes of the log.
-        since: time of the oldest batch; minus infinity: an earlier process has gathered it.
+        since: time of the oldest batch; minus infinity: gathered by an earlier process.
     """
 
     path: Path
@@ -108,8 +108,8 @@ class _Log:
 
     @staticmethod
     def open(path: Path, grouped: int, next_batch: int) -> _Log | None:
-        """Read a log's batches after ``grouped`` and before ``next_batch``; later batches, which
-        will be repeated, are cut off. None if there are no such batches.
+        """Open a log: read its batches after ``grouped`` and before ``next_batch``; cut off later
+        batches, which will be repeated. Return None if no batch is left.
         """
         sink: tuple[int, int] | None = None
         parts, size = list[tuple[int, StagedRows]](), 0
@@ -123,7 +123,7 @@ class _Log:
                     parts.append((batch, StagedRows(path, start, length)))
                 size = start + _whole(length)
             if sink is None or not parts:
-                # Without a committed batch the log may never have been synced, so it isn't read.
+                # Without a committed batch the log may not be synced to disk, so it isn't read.
                 path.unlink()
                 return None
             file.seek(sink[0])
@@ -155,8 +155,8 @@ class _Log:
 
 
 def take_over(directory: Path) -> Path:
-    """Rename the folder of logs below ``directory``, and return it. A process that has lost the
-    pipeline no longer finds it, so it can neither add results nor form groups.
+    """Rename the folder of logs below ``directory``, and return it. An earlier process that still
+    runs no longer finds the folder, so it can neither add results nor form groups.
     """
     mine = directory / uuid.uuid4().hex
     directory.mkdir(parents=True, exist_ok=True)
@@ -175,7 +175,7 @@ class Gathered:
     """
 
     def __init__(self, directory: Path, next_batch: int, grouped: Mapping[str, int]) -> None:
-        """Open the logs, and delete results of ``next_batch`` and later batches, and of groups.
+        """Open the logs; delete results of ``next_batch`` and later, and results in groups already.
 
         Args:
             grouped: query -> last batch of its newest group.
@@ -193,7 +193,7 @@ class Gathered:
                 self._logs[query] = log
 
     def queries(self) -> list[str]:
-        """Return the queries with gathered results."""
+        """Return the queries for which results are gathered."""
         return list(self._logs)
 
     def parts(self, query: str) -> list[tuple[int, StagedRows]]:
@@ -206,12 +206,12 @@ class Gathered:
         return self._logs[query].sink
 
     def is_full(self, query: str) -> bool:
-        """Whether a query has so many gathered results that its group is due."""
+        """Whether a query has gathered so many results that its group is due."""
         log = self._logs.get(query)
         return log is not None and (log.size >= MOST_BYTES or len(log.parts) >= MOST_FILES)
 
     def begin(self, batch: int) -> None:
-        """Begin ``batch``: earlier ones are committed; an earlier attempt's results are deleted."""
+        """Begin ``batch``, after a commit of earlier ones; delete an earlier attempt's results."""
         self.committed = batch
         for query in list(self._logs):
             self._logs[query].cut(batch)
@@ -220,7 +220,7 @@ class Gathered:
     def add(
         self, batch: int, query: str, sink: SinkSpec, staged: Sequence[tuple[int, Path]]
     ) -> tuple[StagedRows, ...]:
-        """Move the staged files, (task, file), of a query's results of ``batch`` to its log, which
+        """Move a query's staged results of ``batch``, pairs (task, file), to the query's log, which
         is not durable yet.
         """
         log = self._logs.get(query)
@@ -242,8 +242,8 @@ class Gathered:
         )
 
     def group(self, query: str) -> Delivery | None:
-        """Write a query's results of committed batches as one file, not durable yet; None if it has
-        none.
+        """Write a query's gathered results of committed batches as one file (a group), which is not
+        durable yet; None if there are none.
 
         Raises:
             OSError, ArrowException: a file can't be read or written.
@@ -262,7 +262,7 @@ class Gathered:
         return Delivery(query, self._logs[query].sink, last, (draft,), first)
 
     def drop(self, query: str, last: int) -> None:
-        """Delete a query's results of batches up to ``last``, as a durable group contains them."""
+        """Delete a query's gathered results up to batch ``last``, which a durable group has."""
         log = self._logs[query]
         log.parts = [(batch, rows) for batch, rows in log.parts if batch > last]
         log.since = time.monotonic()
@@ -279,13 +279,13 @@ def _record(kind: bytes, batch: int, task: int, length: int) -> bytes:
 
 
 def _records(file: BinaryIO) -> Iterator[tuple[bytes, int, int, int]]:
-    """Yield the complete records of a log: kind, batch, place and length of the content."""
+    """Yield the complete records of a log: kind, batch, and the content's position and length."""
     size, start = os.fstat(file.fileno()).st_size, ALIGNED
     while start <= size:
         file.seek(start - ALIGNED)
         kind, batch, _, length = _HEAD.unpack(file.read(_HEAD.size))
         if kind not in (_SINK, _ROWS) or start + length > size:
-            # The rest of the file is of a batch that did not commit.
+            # The rest of the file belongs to a batch that did not commit.
             return
         yield kind, batch, start, length
         start += _whole(length) + ALIGNED

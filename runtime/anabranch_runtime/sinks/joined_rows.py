@@ -1,7 +1,7 @@
 """Joined rows of queries with post-join parts: written by tasks, read by maintained tables.
 
-A task writes its rows of all such joins of a batch as one pack (``storage.segment``), a segment or
-more per join. The manifest of the batch names them (``state.tables``).
+A task writes its rows of all such joins of a batch as one pack (``storage.segment``), with at least
+one segment per join. The manifest of the batch names them (``state.tables``).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from anabranch_runtime.sinks.parquet import RowBuffer, output_schema
 from anabranch_runtime.storage.segment import PackWriter, Segment
 from anabranch_runtime.storage.segment_cache import read_segment
 
-#: Prefix of the names of columns that are added to a query's own.
+#: Prefix for names of columns that are added to a query's own columns.
 HIDDEN = "anabranch_"
 
 
 class JoinedRows(RowBuffer):
-    """Writes the rows of one join in one batch to a pack."""
+    """Writes the joined rows of one query in one batch to a pack."""
 
     def __init__(
         self, writer: PackWriter, join: str, batch: int, schema: pa.Schema, page: int
     ) -> None:
-        """``page``: maximum bytes of a segment; a single wider row is a segment too."""
+        """``page``: maximum bytes of a segment of joined rows; a wider row has its own segment."""
         super().__init__(schema, page)
         self._pack, self._join, self._batch = writer, join, batch
 
@@ -38,7 +38,7 @@ class JoinedRows(RowBuffer):
 
 
 def column_name(output: Output) -> str:
-    """Return the name of a column of joined rows, which is equal for equal expressions."""
+    """Return the name of a column of joined rows, the same for equal expressions."""
     return str(output.expr)
 
 
@@ -51,15 +51,15 @@ def rows_schema(query: QuerySpec) -> pa.Schema:
 
 
 class JoinedBatch:
-    """The joined rows of one batch, by query; each pack is read once."""
+    """The joined rows of one batch, by query. Each pack is read once."""
 
     def __init__(
         self, root: str, segments: Sequence[Segment], feeds: Mapping[str, Sequence[str]]
     ) -> None:
-        """``feeds``: joins whose rows several queries share -> these queries."""
+        """``feeds``: joins whose joined rows several queries share -> these queries."""
         self._root = root
         self._joins: dict[str, list[Segment]] = {}
-        #: Reader (query, or part of an outer join) -> joins with its rows.
+        #: Reader (query, or join of an outer join) -> joins that have its rows.
         self._read_by: dict[str, list[str]] = {}
         for segment in segments:
             self._joins.setdefault(segment.store, []).append(segment)
@@ -72,7 +72,7 @@ class JoinedBatch:
         return reader in self._read_by
 
     def sources(self, reader: str) -> Sequence[str]:
-        """Return the joins with rows of ``reader``; a shared join has the same rows for others."""
+        """Return the joins with rows of ``reader``; several readers may share a join's rows."""
         return self._read_by.get(reader, ())
 
     def rows(self, reader: str, query: QuerySpec) -> pa.Table | None:
@@ -87,7 +87,7 @@ class JoinedBatch:
         return None if found is None else self._of(found, query)
 
     def common(self, reader: str) -> pa.Table | None:
-        """Return the rows as all readers share them: all columns, named by their expressions."""
+        """Return the rows of ``reader`` as shared: all columns, named by their expressions."""
         joins = self._read_by.get(reader)
         if joins is None:
             return None

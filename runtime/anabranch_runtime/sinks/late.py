@@ -26,7 +26,7 @@ _OWN = ("_reason", "_batch", "_watermark", "_raw")
 
 
 def own_columns(names: Iterable[str]) -> tuple[str, str, str, str]:
-    """Return the names of the four added columns for a stream with columns ``names``.
+    """Return the names of the four added columns to late files of a stream with columns ``names``.
 
     >>> own_columns(["id", "_BATCH"])
     ('__reason', '__batch', '__watermark', '__raw')
@@ -40,7 +40,7 @@ def own_columns(names: Iterable[str]) -> tuple[str, str, str, str]:
 
 
 def aside(rows: pa.RecordBatch, reason: str, batch: int, watermark: int | None) -> pa.RecordBatch:
-    """Add reason, batch, watermark (microseconds) and raw input as columns of rejected ``rows``."""
+    """Add reason, batch, watermark (microseconds) and raw text to rejected ``rows``, as columns."""
     count, raw = rows.num_rows, pa.nulls(rows.num_rows, pa.large_string())
     if rows.schema.names[-1] == ARRIVED:
         raw = raw_text(rows.column(ARRIVED))
@@ -58,13 +58,13 @@ def aside(rows: pa.RecordBatch, reason: str, batch: int, watermark: int | None) 
 
 
 def write_late(path: Path, pieces: Sequence[pa.RecordBatch]) -> None:
-    """Write the rejected tuples of one task, stream and batch."""
+    """Write the file of rejected tuples of one task, stream and batch."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_batches(pieces), path)
 
 
 def publish_late(results: Path, batch: int, staged: Iterable[tuple[str, int, Path]]) -> None:
-    """Move a batch's staged files, (stream, task, file), to their final names."""
+    """Move a batch's staged files of late tuples, (stream, task, file), to their final names."""
     prefix = f"{batch:010d}-"
     folder = results / LATE
     if folder.exists():

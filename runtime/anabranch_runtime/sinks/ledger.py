@@ -7,7 +7,7 @@ these entries. A batch that completes the catch-up of other batches has a
 :class:`~anabranch_contract.plans.rations.PaidBatches` in ``<results>/.rations/paid/<batch>.json``.
 ``<results>/.rations/reads/<batch>.json`` is a
 :class:`~anabranch_contract.plans.batch_reads.BatchReads`. It exists for every batch since the first
-batch under a policy with rations: from it, readers know which member of a result arrived last.
+one under a policy with rations; from it, readers know which member of a result arrived last.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def publish_rations(
 
 
 def publish_paid(results: Path, batch: int, paid: PaidBatches | None) -> None:
-    """Record the batches whose withheld results ``batch`` has completed; None: no record."""
+    """Record in the ledger the batches whose withheld results ``batch`` completes, if any."""
     put(results / LEDGER / PAID / f"{batch:010d}.json", paid)
 
 
@@ -54,7 +54,7 @@ class Ledger:
     """Writes the ledger of load shedding below ``results``."""
 
     results: Path
-    #: Whether some earlier batch has recorded its input offsets.
+    #: Whether an earlier batch has recorded its input offsets in the ledger.
     _recording: bool = False
 
     def publish(
@@ -66,8 +66,8 @@ class Ledger:
         paid: PaidBatches | None,
         read: BatchReads | None,
     ) -> bool:
-        """Write load shedding, completed catch-ups and input offsets of ``batch`` in place of an
-        earlier attempt's; return whether files must be synced.
+        """Write the ledger entries of ``batch`` (rations, completed catch-ups, input offsets) in
+        place of an earlier attempt's; return whether files must be synced.
 
         Args:
             rations, watermarks, now, paid: as :func:`publish_rations` and :func:`publish_paid`.
@@ -87,8 +87,8 @@ class Ledger:
 
 @dataclass(slots=True)
 class NewEntries:
-    """Incremental reader of the ledger. It may read entries of uncommitted batches, which a
-    repetition of the batch writes again unchanged.
+    """Incremental reader of the ledger. It may read entries of uncommitted batches; if such a batch
+    is repeated, its entries are the same.
     """
 
     results: Path
@@ -99,7 +99,7 @@ class NewEntries:
         return self._new(self.results / LEDGER, RationedBatches)
 
     def paid(self) -> list[PaidBatches]:
-        """Return the entries for catch-ups completed since the last call, in that order."""
+        """Return the ledger's entries for catch-ups completed since the last call, in order."""
         return self._new(self.results / LEDGER / PAID, PaidBatches)
 
     def _new(self, folder: Path, kind: type[_T]) -> list[_T]:
@@ -109,7 +109,7 @@ class NewEntries:
 
 
 def put(path: Path, document: Any) -> None:
-    """Write the document to ``path`` (None: delete the file), without syncing it to the disk."""
+    """Write a ledger document (None: delete its file), without syncing it to the disk."""
     if document is None:
         path.unlink(missing_ok=True)
         return

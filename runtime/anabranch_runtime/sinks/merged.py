@@ -8,14 +8,15 @@ more are merged, so the pipeline may run meanwhile.
 At no moment does a folder's listing show a row twice, even after a kill:
 
 1. The merged file is written below ``.merging/<query>/``, made durable, and renamed there to
-   ``<first>..<last>.parquet``, by the files to replace. From now on the merge is irrevocable.
+   ``<first>..<last>.parquet``, named by the files that it replaces. From now on the merge is
+   irrevocable.
 2. All of these files except the last are deleted, durably.
 3. The merged file is renamed to the name of the last file.
 
 If steps 2 and 3 were interrupted, they are completed (:func:`settle`) when the runtime starts, and
 by the next merge. Between 2 and 3, for some milliseconds, the folder lacks the deleted files' rows;
-a reader that listed the folder before then misses files. A merged file's metadata has the number of
-rows of each of its batches.
+and a reader that has listed the folder before misses the deleted files. A merged file's metadata
+has the number of rows of each of its batches.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class MergedResults:
 
 
 def merge_results(results: Path, settled: int, large: int = LARGE) -> MergedResults:
-    """Merge the files of all queries.
+    """Merge the result files of all queries.
 
     Args:
         results: the results directory.
@@ -95,7 +96,7 @@ def merge_results(results: Path, settled: int, large: int = LARGE) -> MergedResu
 
 
 def settle(results: Path) -> None:
-    """Complete the merge of a killed process; does nothing while another merge runs."""
+    """Complete the merge of a killed process, unless another merge is running."""
     if (results / HOME).exists():
         with _alone(results) as alone:
             if alone:
@@ -103,7 +104,7 @@ def settle(results: Path) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return a query's files of batches in order; empty for files of versions."""
+    """Return a query's result files of batches, in order; none for files of versions."""
     files = sorted(folder.glob("*.parquet"))
     if any(version_of(file) is not None for file in files):
         return []
@@ -111,7 +112,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _groups(files: Sequence[Path], large: int) -> list[list[Path]]:
-    """Return groups of successive files, each to be merged into one file."""
+    """Group successive result files, each group to be merged into one file."""
     groups: list[list[Path]] = []
     room = 0
     for file in files:
@@ -134,7 +135,7 @@ def _merge(results: Path, folder: Path, group: Sequence[Path]) -> None:
     for file in group:
         with pq.ParquetFile(file) as found:
             if not found.schema_arrow.equals(schema):
-                # Such a file is not the pipeline's own, so this group stays unmerged.
+                # The file was not written by the pipeline, so its group stays unmerged.
                 writer.close()
                 draft.unlink()
                 return
@@ -154,7 +155,7 @@ def _merge(results: Path, folder: Path, group: Sequence[Path]) -> None:
 
 
 def _batches(file: Path, found: pq.ParquetFile) -> list[tuple[int, int]]:
-    """Return (batch, rows) of a file's batches; a merged file's metadata lists them."""
+    """Return (batch, rows) of the batches in a result file; a merged file's metadata lists them."""
     known = (found.metadata.metadata or {}).get(BATCHES)
     rows: int = found.metadata.num_rows
     return json.loads(known) if known else [(batch_of(file) or 0, rows)]

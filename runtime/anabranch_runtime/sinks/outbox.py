@@ -1,4 +1,4 @@
-"""Outbox of results that wait for their sink: of a failing external sink, and groups of results.
+"""Outbox of results that wait for their sink: results of a failing sink, and groups of results.
 
 A failing sink (a broker that is down, a full disk) must not cause the loss of results or stop other
 queries. Its results are parked in ``.outbox/<query>/<batch>/`` in the results directory and made
@@ -27,15 +27,15 @@ _BETWEEN = ".."
 
 
 class Outbox:
-    """Store of the parked deliveries of all queries.
+    """Store of the parked deliveries (which wait for their sink) of all queries.
 
     Attributes:
         grouped: query -> last batch of its newest group, delivered or not.
     """
 
     def __init__(self, directory: Path, next_batch: int, pipeline: str) -> None:
-        """Open the outbox; delete results parked for ``next_batch`` and later batches, and groups
-        of other pipelines than ``pipeline``.
+        """Open the outbox; delete results parked by ``next_batch`` and later batches, and groups of
+        pipelines other than ``pipeline``.
         """
         self.grouped: dict[str, int] = {}
         self._directory, self._pipeline = directory, pipeline
@@ -90,7 +90,7 @@ class Outbox:
         return self.place(delivery)
 
     def draft(self, delivery: Delivery) -> None:
-        """Move a delivery's files and description into a draft, which :meth:`place` renames."""
+        """Move a delivery's files and description to a draft folder for :meth:`place` to rename."""
         draft = self._draft(delivery)
         for leftover in (self._folder(delivery), draft):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -100,7 +100,7 @@ class Outbox:
         (draft / _DESCRIPTION).write_text(delivery.describe(self._pipeline))
 
     def place(self, delivery: Delivery) -> tuple[Path, ...]:
-        """Rename a draft to its final name; return the paths of its files."""
+        """Rename a delivery's draft folder to its final name; return the paths of its files."""
         query, folder = delivery.query, self._draft(delivery).rename(self._folder(delivery))
         self._waiting[query] = sorted({*self._waiting.get(query, ()), folder})
         if delivery.first is not None:
@@ -130,7 +130,7 @@ class Outbox:
             del self._waiting[query]
 
     def _record(self, query: str, folder: Path) -> None:
-        """Keep a delivered group's folder as the query's record, and delete the earlier record."""
+        """Keep a delivered group's folder in the outbox as record; delete the earlier record."""
         earlier = self._delivered.get(query)
         self._delivered[query] = folder
         if earlier is not None:
@@ -147,7 +147,7 @@ class Outbox:
 
 
 def _delete(folder: Path) -> None:
-    """Delete a delivery's folder in such a way that a kill leaves it complete, or as a draft."""
+    """Delete a delivery's folder, such that a kill leaves it complete, or as a draft."""
     shutil.rmtree(folder.rename(folder.with_name(_UNFINISHED)))
 
 

@@ -7,8 +7,8 @@ then renames the staged ones. So a repeated batch replaces its own results: the 
 by (query, batch). The file of a group of batches (``gathered``) has the number of the last one; it
 is never replaced, since repetitions of batches up to the last one add no results.
 
-A power failure loses no results: before the driver commits the batch's manifest, it waits until the
-files and their names are on the disk (``durable``).
+A power failure loses no results, since the driver commits the batch's manifest only after the files
+and their names are on the disk (``durable``).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from anabranch_runtime.sinks.delivery import Delivery
 STAGING = ".staging"
 #: Maximum rows per row group of a Parquet file.
 GROUP_ROWS = 1 << 17
-#: Rows added at once until the width of rows of variable width is known; few, as rows may be long.
+#: Rows added at once while the bytes per row are not known yet; few, as rows may be long.
 _FIRST_ROWS = 1 << 4
 
 
 def output_schema(query: QuerySpec) -> pa.Schema:
-    """Return the Arrow schema of the files that tasks write: results, or a view's input rows."""
+    """Return the schema of files that tasks write: a query's results, or a view's input rows."""
     own = schema_of(query.projection)
     return pa.schema([*own, *outer_rows.SCHEMA]) if query.has_outer_join else own
 
@@ -54,7 +54,7 @@ def project(
     *,
     now: int = 0,
 ) -> pa.RecordBatch:
-    """Evaluate the query's projection on ``length`` joined tuples, whose columns ``read`` returns.
+    """Evaluate the query's SELECT list on ``length`` joined tuples, whose columns ``read`` returns.
 
     Args:
         schema: the query's :func:`output_schema`.
@@ -66,10 +66,10 @@ def project(
 
 
 class RowBuffer(ABC):
-    """Gathers a task's results of a query in one batch, and writes them page by page."""
+    """Buffers a task's results of a query in one batch, and writes them page by page."""
 
     def __init__(self, schema: pa.Schema, page: int) -> None:
-        """``page``: maximum bytes of rows that wait to be written."""
+        """``page``: maximum bytes of result rows that wait to be written."""
         self._pending: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._page, self._width = page, _fixed_width(schema)
@@ -77,13 +77,13 @@ class RowBuffer(ABC):
 
     @property
     def room(self) -> int:
-        """Maximum number of rows to pass to :meth:`add` at once, so that they fit the buffer."""
+        """Maximum number of result rows to pass to :meth:`add` at once, to fit into the buffer."""
         if not self._width:
             return _FIRST_ROWS
         return max(1, min(GROUP_ROWS, int(self._page / self._width)))
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Append result rows."""
+        """Add result rows to the buffer; write a page when it is full."""
         self._pending.append(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
@@ -92,7 +92,7 @@ class RowBuffer(ABC):
             self._flush()
 
     def close(self) -> None:
-        """Write the result rows that wait."""
+        """Write the result rows that are still in the buffer."""
         self._flush()
 
     def _flush(self) -> None:
@@ -105,10 +105,10 @@ class RowBuffer(ABC):
 
 
 class FileWriter(RowBuffer):
-    """Writes one task's results of one batch for one query, in an existing folder."""
+    """Writes a file of one task's results of one query in one batch, in an existing folder."""
 
     def __init__(self, path: Path, schema: pa.Schema, page: int) -> None:
-        """Open the file; ``page``: maximum bytes of rows that are buffered for a row group."""
+        """Open the result file; ``page``: maximum bytes of rows buffered for a row group."""
         super().__init__(schema, page)
         # Opened here, since Arrow would spend more time on detecting the file system.
         self._file = pa.OSFile(str(path), "wb")
@@ -116,10 +116,10 @@ class FileWriter(RowBuffer):
 
     @abstractmethod
     def _opened(self, file: pa.OSFile) -> Any:
-        """Return Arrow's writer of the class's format, which writes to ``file``."""
+        """Return an Arrow writer, in the format of this class, that writes to ``file``."""
 
     def close(self) -> None:
-        """Write the result rows that wait, and finish the file."""
+        """Write the result rows in the buffer, and finish the file."""
         super().close()
         self._writer.close()
         self._file.close()
@@ -129,7 +129,7 @@ class FileWriter(RowBuffer):
 
 
 class ResultWriter(FileWriter):
-    """Writes results as Parquet."""
+    """Writes results as a Parquet file."""
 
     def _opened(self, file: pa.OSFile) -> pq.ParquetWriter:
         return pq.ParquetWriter(file, noted(self.schema), use_dictionary=False)
@@ -176,13 +176,13 @@ class ParquetSink:
             target = directory / f"{batch:010d}-{task:05d}.parquet"
             file.rename(target)
             published.setdefault(query, []).append(target)
-        # Kept in memory, since a second publication of the batch by this process must replace them.
+        # Kept in memory, since this process may publish the batch again and must replace them.
         self._stale = {other: files for other, files in self._stale.items() if other > batch}
         self._stale[batch] = [file for files in published.values() for file in files]
         return {query: tuple(files) for query, files in published.items()}
 
     def place(self, group: Delivery) -> None:
-        """Move a group's file to its final name; if it has no file, it was moved before."""
+        """Move a group's result file to its final name, unless it has been moved before."""
         for task, file in enumerate(group.files):
             target = self._results / group.query / f"{group.batch:010d}-{task:05d}.parquet"
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -190,7 +190,7 @@ class ParquetSink:
 
 
 def batch_of(file: Path) -> int | None:
-    """Return the batch of a published file; None for other files."""
+    """Return the batch of a published result file by its name; None for other files."""
     batch, dash, task = file.stem.partition("-")
     return int(batch) if dash and batch.isdecimal() and task.isdecimal() else None
 
@@ -203,8 +203,8 @@ def version_file(folder: Path, version: int) -> Path:
 
 
 def write_version(rows: pa.Table, file: Path, total: int) -> None:
-    """Write a version's rows; ``total``: number of rows of all versions up to this one, by which
-    readers notice a missing version.
+    """Write the rows of a view's version; ``total``: number of rows of all versions up to this one,
+    by which readers notice a missing version.
     """
     metadata = {**(noted(rows.schema).metadata or {}), TOTAL: str(total).encode()}
     # Written to memory first, since Arrow makes a system call for each page of each column.
@@ -214,13 +214,13 @@ def write_version(rows: pa.Table, file: Path, total: int) -> None:
 
 
 def version_of(file: Path) -> int | None:
-    """Return the version of a version's file; None for other files."""
+    """Return the version of a file with a version's rows, by its name; None for other files."""
     word, dash, version = file.stem.partition("-")
     return int(version) if word == "version" and dash and version.isdecimal() else None
 
 
 def _fixed_width(schema: pa.Schema) -> float:
-    """Return the bytes per row; 0 if the rows have columns of variable width."""
+    """Return the bytes per row of results; 0 if the rows have columns of variable width."""
     try:
         return float(sum(f.type.bit_width for f in schema)) / 8
     except ValueError:
@@ -228,7 +228,7 @@ def _fixed_width(schema: pa.Schema) -> float:
 
 
 def clear_staging(results: Path) -> None:
-    """Remove the staging directories of all attempts."""
+    """Remove the staging directories of result files of all attempts."""
     staging = results / STAGING
     if staging.exists():
         for directory in staging.iterdir():
@@ -243,7 +243,7 @@ def _sink_schema(query: QuerySpec) -> pa.Schema:
 
 
 def write_empty(results: Path, query: QuerySpec) -> None:
-    """Write an empty file with the schema, for a query without results."""
+    """Write an empty result file with the schema, for a query without results."""
     directory = results / query.id
     directory.mkdir(parents=True, exist_ok=True)
     if not any(directory.glob("*.parquet")):
@@ -252,5 +252,5 @@ def write_empty(results: Path, query: QuerySpec) -> None:
 
 
 def change_schema(view: View) -> pa.Schema:
-    """Return the schema of changes: a row's columns, the kind of change, and the version."""
+    """Return the schema of a view's changes: a row's columns, the kind of change, the version."""
     return pa.schema([typed_field(name, kind) for name, kind in change_columns(view)])

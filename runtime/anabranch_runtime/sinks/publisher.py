@@ -1,6 +1,6 @@
 """Publication of results to the queries' sinks: of a batch before it commits, of a group of batches
-after its last batch has committed. Results for webhooks and Kafka topics stay in the outbox while
-they are sent during the next batches.
+after its last batch has committed. Results for webhooks and Kafka topics are sent during the next
+batches; they stay in the outbox until then.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 #: Folders below the results directory; the names of queries do not begin with a dot.
 OUTBOX, GATHERED = ".outbox", ".gathered"
-#: Maximum number of parked deliveries per failing sink; beyond it the pipeline stops.
+#: Maximum number of deliveries parked for a failing sink, beyond which the pipeline stops.
 MOST_WAITING = 1000
 #: Seconds between attempts at a failing sink: the first pause, and the longest.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
-#: Seconds between two checks of a delivery in progress, and maximum seconds for which such
-#: deliveries are awaited when the runtime stops.
+#: Seconds between two checks of a delivery in progress; maximum seconds to wait for deliveries in
+#: progress when the runtime stops.
 LOOK, LEAVING = 0.005, 10.0
 #: Kinds of sinks whose writers send deliveries in the background, while batches run.
 BESIDE = (SinkKind.WEBHOOK, SinkKind.KAFKA)
@@ -60,11 +60,11 @@ class SinkFailure:
 
 @dataclass(slots=True)
 class Publisher:
-    """Delivers every query's results to its sink, and parks them in the outbox while it fails.
+    """Delivers each query's results to its sink, and parks them in the outbox while the sink fails.
 
     Attributes:
         results: the results directory.
-        writers: kind of external sink -> its writer; results for other kinds are parked.
+        writers: kind of external sink -> its writer; results for kinds without a writer are parked.
     """
 
     results: Path
@@ -73,13 +73,13 @@ class Publisher:
     _outbox: Outbox = field(init=False)
     _gathered: Gathered = field(init=False)
     _failures: dict[str, SinkFailure] = field(init=False, default_factory=dict)
-    #: The queries of the last call, and their sinks by name.
+    #: Queries of the last call, and each one's sink by name.
     _queries: tuple[Sequence[QuerySpec], Mapping[str, SinkSpec]] = (), {}
-    #: Queries with a delivery that their writer has begun and not finished.
+    #: Queries with a delivery that their sink's writer has begun and not finished.
     _underway: set[str] = field(init=False, default_factory=set)
 
     def begin(self, next_batch: int, pipeline: str) -> None:
-        """Continue after the batches before ``next_batch``; ``pipeline``: id of the pipeline."""
+        """Continue to publish from ``next_batch`` on; ``pipeline``: id of the pipeline."""
         settle(self.results)
         logs = take_over(self.results / GATHERED)
         self._outbox = Outbox(self.results / OUTBOX, next_batch, pipeline)
@@ -97,8 +97,8 @@ class Publisher:
         """Make a batch's staged files, (query, task, file), available before the batch commits, or
         gather them for a group.
 
-        It may be called again for the same batch with the same rows; if the sink is idempotent
-        (``docs/sinks.md``), it does not get them twice.
+        It may be called again for the same batch with the same rows; an idempotent sink
+        (``docs/sinks.md``) does not get the rows twice.
 
         Returns:
             Query -> files of its rows.
@@ -121,7 +121,7 @@ class Publisher:
         self._gathered.begin(batch)
         for query, parts in gathered.items():
             if batch <= self._outbox.grouped.get(query, -1):
-                # After a rollback of the state: a group formed earlier already has these rows.
+                # After a rollback of the state: a group formed before it already has these rows.
                 found[query] = tuple(StagedRows.of(file) for _, file in parts)
                 continue
             if self._gathered.is_full(query):
@@ -145,8 +145,8 @@ class Publisher:
         return self._queries[1]
 
     def retry(self, *, now: bool = False, ahead: float = 0.0) -> None:
-        """Deliver groups that are due within ``ahead`` seconds, and parked results to sinks whose
-        pause is over; with ``now`` all of them to all sinks, for a while.
+        """Deliver groups that are due within ``ahead`` seconds, and parked results of sinks whose
+        pause is over. If ``now``, deliver all groups and parked results, for a limited time.
         """
         if now:
             self._failures = {q: replace(one, retry=0.0) for q, one in self._failures.items()}
@@ -158,7 +158,7 @@ class Publisher:
             self._await(time.monotonic() + LEAVING)
 
     def finish(self) -> None:
-        """Deliver all parked results.
+        """Deliver all results that wait for their sinks.
 
         Raises:
             SinkError: a sink still fails; its results stay parked.
@@ -186,8 +186,8 @@ class Publisher:
         }
 
     def problems(self) -> dict[str, str]:
-        """Return the error of each query whose results can't be delivered; a delivery before its
-        first attempt, as after a restart, is none.
+        """Return query -> error, for queries whose results can't be delivered. Deliveries before
+        their first attempt (after a restart, say) have no error.
         """
         found = {}
         ungrouped = {q: len(self._gathered.parts(q)) for q in self._failures}
@@ -198,7 +198,7 @@ class Publisher:
         return found
 
     def _reason(self, query: str) -> str | None:
-        """Why a query's deliveries wait: its sink's error, or that of an earlier run's."""
+        """Return why a query's deliveries wait: the error of its sink, or of an earlier run's."""
         if (failure := self._failures.get(query)) is not None:
             return failure.message
         earlier = [q for q in self._failures if query_of(q) == query_of(query)]
@@ -209,13 +209,13 @@ class Publisher:
 
     def undelivered(self, query: str) -> list[tuple[int, Path | StagedRows]]:
         """Return a query's results that its sink does not have yet, with their batches, in order;
-        the newest batch may be uncommitted.
+        the newest of these batches may be uncommitted.
         """
         return [*self._outbox.files(query), *self._gathered.parts(query)]
 
     def _is_behind(self, query: str) -> bool:
-        """Whether further results are gathered because an earlier delivery is not finished; its
-        sink then gets the results of all batches since in one delivery.
+        """Whether results are gathered because an earlier delivery of the query is not finished;
+        the sink then gets the results of all batches since in one delivery.
         """
         return (
             self._outbox.waiting(query) > 0
@@ -224,14 +224,14 @@ class Publisher:
         )
 
     def _await(self, until: float) -> None:
-        """Wait until no delivery is in progress, at most until the (monotonic) time ``until``."""
+        """Wait until no delivery to a sink is in progress, at most until ``until`` (monotonic)."""
         while self._underway and time.monotonic() < until:
             time.sleep(LOOK)
             for query in list(self._underway):
                 self._drain(query)
 
     def _keep_up(self, query: str) -> None:
-        """Wait for a query's deliveries to Kafka, so that batches are at most one ahead of them."""
+        """Wait for a query's deliveries to Kafka, to stay at most one batch ahead of them."""
         while self._is_sending(query):
             time.sleep(LOOK)
             self._drain(query)
@@ -246,7 +246,7 @@ class Publisher:
         )
 
     def _group(self, queries: Iterable[str]) -> None:
-        """Form the next group of each query, durably, and move it to the outbox."""
+        """Form the next group of gathered results of each query, durably, in the outbox."""
         groups = [one for query in queries if (one := self._grouped(query)) is not None]
         if not groups:
             return
@@ -262,7 +262,7 @@ class Publisher:
             self._gathered.drop(one.query, one.batch)
 
     def _grouped(self, query: str) -> Delivery | None:
-        """Write a query's next group; None if there is none, or if writing failed just before."""
+        """Write the next group of a query's results; None if there is none, or writing fails."""
         if not self._outbox.waiting(query) and self._is_pausing(query):
             return None
         try:
@@ -302,7 +302,7 @@ class Publisher:
             )
 
     def _drain_earlier(self, query: str) -> bool:
-        """Deliver results of a query's earlier runs, which may share its sink; True if all are."""
+        """Deliver parked results of a query's earlier runs to their sink; True if none are left."""
         runs = {*self._outbox.queries(), *self._gathered.queries()}
         for run in sorted(runs, key=number_of):
             if query_of(run) == query_of(query) and number_of(run) < number_of(query):
@@ -312,7 +312,7 @@ class Publisher:
         return True
 
     def _drain(self, query: str) -> bool:
-        """Deliver a query's parked results, oldest first; True if none are left."""
+        """Deliver a query's parked results, oldest first; return True if none are left."""
         while self._outbox.waiting(query):
             if self._is_pausing(query):
                 return False
@@ -325,7 +325,7 @@ class Publisher:
         return True
 
     def _write(self, delivery: Delivery) -> bool:
-        """Write a delivery to its sink; returns whether the sink accepted it."""
+        """Write a delivery to its sink; return whether the sink has accepted it."""
         sink = delivery.sink
         try:
             own = sink.kind is SinkKind.PARQUET
@@ -355,7 +355,7 @@ class Publisher:
 def local_writers(
     *, url: str, namespace: str, state: Path, access: AccessPolicy, role: str
 ) -> dict[SinkKind, Write]:
-    """Return the writers that do not need Spark; ``role``: process of the pipeline."""
+    """Return the writers of sinks that do not need Spark; ``role``: process of the pipeline."""
     topics = KafkaWriter(namespace, role)
     hooks = WebhookWriter(namespace, access)
 
@@ -386,7 +386,7 @@ def local_writers(
 
 
 def beside_batches(writers: dict[SinkKind, Write]) -> dict[SinkKind, Write]:
-    """Return these writers, where the Kafka writer sends in a separate thread."""
+    """Return the writers of sinks; the Kafka writer sends in a separate thread."""
     return writers | {SinkKind.KAFKA: Courier(writers[SinkKind.KAFKA])}
 
 
@@ -400,9 +400,9 @@ def pause_after(times: int, error: Exception | None = None) -> float:
 
 
 def first_line(error: Exception) -> str:
-    """Return the message of a sink's error without stack traces."""
+    """Return the message of a sink's error without a stack trace."""
     lines = [line.strip(" :\t") for line in str(error).splitlines() if line.strip()]
-    # An error that Spark's Java gateway passes on has its message in the second line.
+    # An error from Spark's Java gateway has its message in the second line.
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
         del lines[0]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:1000]

@@ -5,9 +5,9 @@ text, so their order is the same in every attempt, and an entry id always means 
 earlier attempt has written part of a batch, the next attempt continues after it: entries that a
 reader has seen stay, and none is duplicated.
 
-The position in the stream is kept in the hash ``{<stream>}:anabranch`` (``owner``, ``batch``,
-``next``), which the script that appends moves forward in the same step. The owner is one query of
-one pipeline, in any of its runs; writes of any other are refused.
+The hash ``{<stream>}:anabranch`` (``owner``, ``batch``, ``next``) has the position in the stream;
+the script that appends entries advances it in the same step. The owner is one query of one
+pipeline, in any of its runs; writes of any other are refused.
 
 An entry has one field, ``data``: a row as a JSON object, or an Arrow IPC stream of up to ``rows``
 rows, by the option ``payload``. Another pipeline can read the Redis Stream as a source.
@@ -37,7 +37,7 @@ BYTES = 1 << 20
 #: Seconds to wait for the server, for a connection and for an answer.
 PATIENCE = 10.0
 
-#: Beginnings of server errors: another client added later entries; the key is not a stream.
+#: Beginnings of errors of the server: others have added later entries; the key is no stream.
 _FOREIGN = ("ID specified in XADD", "WRONGTYPE")
 #: Script. KEYS: stream, position. ARGV: owner, batch, number of the first entry, maxlen (0: none),
 #: field, entries... Returns the number of the next entry, or the stream's other owner.
@@ -71,12 +71,12 @@ def default_stream(namespace: str, query: str) -> str:
 
 
 def position_key(stream: str) -> str:
-    """Return the key of the hash with the position in ``stream``; in a cluster on the same node."""
+    """Return the key of the hash with the position in ``stream``, on the same node of a cluster."""
     return f"{stream}:anabranch" if "{" in stream else f"{{{stream}}}:anabranch"
 
 
 def append(delivery: Delivery, *, url: str, namespace: str, identity: str) -> None:
-    """Append a batch's results, unless the stream has them already.
+    """Append a batch's results to a Redis Stream, unless the stream has them already.
 
     Args:
         delivery: one query's results of one batch.
@@ -142,7 +142,7 @@ def _check_append(stream: str, answer: list[str]) -> None:
 
 
 def _entries(delivery: Delivery, payload: SinkPayload) -> Iterator[bytes]:
-    """Yield a delivery's entries, in the same order in every attempt."""
+    """Yield the entries of a delivery to a Redis Stream, in the same order in every attempt."""
     table = delivery.read()
     text = json_table(table)
     order = pc.sort_indices(text)
@@ -160,7 +160,7 @@ def _entries(delivery: Delivery, payload: SinkPayload) -> Iterator[bytes]:
 
 
 def _chunks(entries: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Group entries into calls of the script that appends them."""
+    """Group a Redis Stream's entries into calls of the script that appends them."""
     chunk: list[bytes] = []
     size = 0
     for entry in entries:

@@ -38,7 +38,7 @@ ROWS = 1 << 16
 
 
 def json_rows(rows: pa.RecordBatch) -> pa.Array:
-    """Return one JSON object per row, with members in the order of the columns."""
+    """Return one JSON object per result row, with members in the order of the columns."""
     if not rows.num_rows:
         return pa.array([], pa.large_string())
     if not rows.num_columns:
@@ -48,19 +48,19 @@ def json_rows(rows: pa.RecordBatch) -> pa.Array:
 
 
 def json_table(rows: pa.Table) -> pa.Array:
-    """Return one JSON object per row of a table, as :func:`json_rows`."""
+    """Return one JSON object per row of a table of results, as :func:`json_rows`."""
     batches = rows.to_batches(max_chunksize=ROWS)
     return pa.concat_arrays([pa.array([], pa.large_string()), *map(json_rows, batches)])
 
 
 def json_values(column: pa.Array, field: pa.Field) -> pa.Array:
-    """Return the JSON text of each value of a column; null for NULL."""
+    """Return a JSON text for each value of a result column; null for NULL."""
     kind = interval_type(field.metadata)
     return _values(column if kind is None else interval_texts(column, kind))
 
 
 def _values(column: pa.Array) -> pa.Array:
-    """Return the JSON text of each value of a simple type; null for NULL."""
+    """Return the JSON text of each value of a type that is not nested; null for NULL."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.dictionary_decode(), kind.value_type

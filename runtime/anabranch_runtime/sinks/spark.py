@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 BATCH_DIRECTORY = "anabranch_batch"
 #: SQL type of the batch column in tables that Spark creates, and Spark's option for column types.
 _MARK_TYPE, _COLUMN_TYPES = "VARCHAR(160)", "createTableColumnTypes"
-#: The columns that Spark's Kafka writer understands.
+#: Columns that Spark's Kafka writer understands.
 _KAFKA = frozenset({"key", "value", "headers", "topic", "partition"})
 
 
@@ -77,7 +77,7 @@ def spark_writer(
 
 
 def _frame(session: SparkSession, delivery: Delivery) -> DataFrame:
-    # Given the schema, Spark need not run a job to infer it.
+    # Spark is given the schema, so that it need not run a job to infer it.
     columns = ", ".join(f"`{_escaped(c.name)}` {field_type(c)}" for c in delivery.schema())
     frame = session.read.schema(columns).parquet(*(f"file://{p}" for p in delivery.files))
     added = delivery.sink.option(BATCH_COLUMN)
@@ -119,13 +119,13 @@ def _write_files(frame: DataFrame, delivery: Delivery, results: Path) -> None:
 
 
 def _local(path: str) -> Path | None:
-    """Return the directory of a local path, else None; as in Hadoop, escapes stay as they are."""
+    """Return the directory of a local path, else None; as in Hadoop, escapes are not decoded."""
     plain = path.removeprefix("file://")
     return Path(plain) if plain.startswith("/") else None
 
 
 def _messages(frame: DataFrame, delivery: Delivery) -> DataFrame:
-    """Return Kafka messages: rows with a column ``value`` unchanged, other rows as JSON.
+    """Return messages for Spark's Kafka writer: rows with a column ``value`` as is, others as JSON.
 
     Headers (written with ``includeHeaders``) contain the query and the batch.
     """

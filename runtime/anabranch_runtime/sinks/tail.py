@@ -2,10 +2,10 @@
 
 A row's ordinal is its number among all results of the query, in the order of batch, task and file
 (for views and outer joins: version and row). It is computed from counts in the manifest, or in a
-file beside the results, so gaps in the ordinals show how many rows a reader has missed. Rather than
-delay batches, the tail drops rows: it gets the last ``BATCH_ROWS`` rows of a batch, the Redis
-Stream keeps the last ``ENTRIES`` entries, and a failure of Redis or a removed result file loses
-rows of the tail only.
+file beside the results, so gaps in the ordinals show how many rows a reader has missed. The tail
+drops rows rather than delay batches: it gets only the last ``BATCH_ROWS`` rows of a batch, and the
+Redis Stream keeps only the last ``ENTRIES`` entries. If Redis fails or a result file is removed,
+only the tail loses rows.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ BATCH_ROWS, OPEN_ROWS = 2_000, 10_000
 ENTRY_ROWS, ENTRY_BYTES = 100, 1 << 16
 #: Maximum number of entries in a tail's stream.
 ENTRIES = 512
-#: Default of ``written``: no query is a view or an outer join.
+#: Default of ``written``: there are no views and no outer joins.
 NOTHING: Mapping[str, tuple[int, int]] = MappingProxyType({})
 #: Timeout of Redis in seconds, and seconds without calls after a failure.
 PATIENCE, PAUSE = 1.0, 5.0
-#: Types of errors that only lose rows of the tail, and must not fail the batch.
+#: Types of errors that must not fail the batch, since only the tail loses rows.
 _HARMLESS = (RedisError, OSError, pa.ArrowException)
 
 
@@ -63,11 +63,11 @@ class Tails:
         self._keys = keys
         self._results, self._undelivered = results, undelivered
         self._silent_until = 0.0
-        #: Held during each call, as different threads append batches and versions of views.
+        #: Held during each call, since different threads append rows of batches and of versions.
         self._lock = Lock()
 
     def close(self) -> None:
-        """Close the connection to Redis."""
+        """Close the live tail's connection to Redis."""
         self._redis.close()
 
     def feed(
@@ -116,7 +116,7 @@ class Tails:
         totals: Mapping[str, int],
         written: Mapping[str, tuple[int, int]] = NOTHING,
     ) -> None:
-        """Begin the tails that clients have requested, with the newest of the published results.
+        """Begin the tails that clients have requested, with the newest published results.
 
         Args:
             next_batch: results of this batch and later are not committed.
@@ -132,7 +132,7 @@ class Tails:
 
     @contextmanager
     def _harmless(self) -> Iterator[None]:
-        """Run one block at a time; an error in it loses rows of the tail and is not raised."""
+        """Run blocks one at a time; errors in a block lose rows of the tail and are not raised."""
         with self._lock:
             try:
                 yield
@@ -184,7 +184,7 @@ class Tails:
             rows = last_rows([part], left)
             ordinal, left = ordinal - rows.num_rows, left - rows.num_rows
             found.append((batch, ordinal, rows))
-            # The loop stops at a file that fits only in part, so that the ordinals have no gap.
+            # The loop stops at a file that fits in part only, so that the ordinals have no gap.
             if left <= 0:
                 break
         key = self._keys.tail(query)
@@ -198,7 +198,7 @@ class Tails:
 
 
 def last_rows(located: Sequence[Path | StagedRows], limit: int) -> pa.Table:
-    """Return the last ``limit`` rows of several files of one schema, in order."""
+    """Return the last ``limit`` result rows of several files of one schema, in order."""
     parts: list[pa.Table] = []
     left = limit
     for table in (piece for part in reversed(located) for piece in _from_end(part)):
@@ -210,7 +210,7 @@ def last_rows(located: Sequence[Path | StagedRows], limit: int) -> pa.Table:
 
 
 def _from_end(part: Path | StagedRows) -> Iterator[pa.Table]:
-    """Yield rows from the end, by page or row group; one empty table if there are none."""
+    """Yield result rows from the end, by page or row group; one empty table if there are none."""
     if isinstance(part, StagedRows):
         pages = part.pages()
         count, schema = pages.num_record_batches, pages.schema
@@ -226,7 +226,7 @@ def _from_end(part: Path | StagedRows) -> Iterator[pa.Table]:
 
 
 def _entries(batch: int, ordinal: int, rows: pa.Table) -> Iterator[tuple[str, bytes]]:
-    """Yield entries: id, and the JSON text of the entry's rows."""
+    """Yield entries of the tail: id, and the JSON text of the entry's rows."""
     for part in rows.combine_chunks().to_batches(max_chunksize=ENTRY_ROWS):
         text = json_rows(part)
         sizes = pc.binary_length(text).to_pylist()

@@ -1,9 +1,9 @@
 """Streams that are not read until an epoch stores them, or has their columns and types.
 
-The reasons are that all input of a retained stream has to be stored, that a value which fits a
-widened column may not fit the former column, and that no value of an added column may be missed in
-rows with a key or in changes. So in live mode the source of such a stream waits until the running
-epoch has the stream's present definition. The driver passes the definitions of its epoch's streams
+The reasons: all input of a retained stream has to be stored; a value may fit a widened column but
+not the former one; and in rows with a key and in changes, no value of an added column may be
+missed. So in live mode the source of such a stream waits until the running epoch has the stream's
+present definition. The driver passes the definitions of its epoch's streams
 (``InputControl.definitions``), and the source compares them with its own records. A replay does not
 wait, because its first epoch is planned before the first batch.
 """
@@ -34,26 +34,26 @@ class Mark(NamedTuple):
 
     @staticmethod
     def of(stream: Stream) -> Mark:
-        """Return the mark of a stream."""
+        """Return the part of a stream's definition for which its source waits."""
         widened = tuple(stream.type_of(name) for name, _ in sorted(stream.widened))
         added = () if stream.kind is StreamKind.STREAM else tuple(name for name, _ in stream.added)
         return Mark(stream.registration, stream.retain, widened, added)
 
 
 def planned_marks(streams: Iterable[Stream]) -> dict[str, Mark]:
-    """Return stream -> its definition in an epoch."""
+    """Return stream -> mark of its definition in the running epoch."""
     return {str(s.name): Mark.of(s) for s in streams}
 
 
 def awaited_marks(records: Iterable[StreamRecord]) -> dict[str, Mark]:
-    """Return stream -> its registered definition, for the streams that may wait."""
+    """Return stream -> mark of its registered definition, for the streams that may wait."""
     changed = (r for r in records if r.retain != 0 or r.widened or r.added)
     return {r.name: Mark.of(r.to_stream()) for r in changed}
 
 
 def awaited(wanted: Mapping[str, Mark], planned: Mapping[str, Mark]) -> frozenset[str]:
-    """Return the streams that must wait: their definitions differ in ``wanted`` and ``planned``. A
-    stream that is not retained waits only if an epoch still has its earlier columns.
+    """Return the streams whose sources must wait: ``wanted`` and ``planned`` have different marks.
+    A stream that is not retained waits only if an epoch still has its former columns.
     """
 
     def waits(name: str, mark: Mark) -> bool:

@@ -5,10 +5,10 @@ for the tasks. If a task can't read a piece, the attempt is discarded and the ba
 without the piece, so each piece is read completely or not at all:
 
 * The feed is *held* at the piece (``Held``): nothing from the piece on is read. Later batches skip
-  the feed, except for trials to read it again (``TRIALS``), which begin at the held offset.
+  the feed, except for attempts (trials, ``TRIALS``) to read it again from the held offset on.
 * Or, if the stream's policy is to skip unreadable input, the batch leaves out all of its input from
-  that file, however it was divided, and records this. Of a Redis Stream, it reads the remaining
-  entries and records the number of lost entries.
+  that file, however it was divided, and records this. If entries of a Redis Stream are lost, the
+  batch reads the other entries and records the number of lost ones.
 
 The outcome is committed with the batch. It is written to the journal before any result of the batch
 is published, so that a repeated batch leaves out the same input.
@@ -49,7 +49,7 @@ Shares = tuple[tuple[Piece, ...], ...]
 #: Maximum number of rows of a batch that one task reads alone: each step of a probe order has a
 #: fixed cost per task, which exceeds the cost of so few rows.
 FEW = 1 << 11
-#: Number of pieces per feed and task if one piece each would be an uneven assignment.
+#: Number of pieces per feed and task if one piece for each task is uneven.
 FINER = 4
 
 _LOG = structlog.get_logger("anabranch.runtime")
@@ -63,7 +63,7 @@ class Sources:
         planned: the planned sources by name.
         tasks: number of tasks that read them.
         records: the registered streams. ``feeds``: the ids of their feeds.
-        errors: stream -> error in opening its source.
+        errors: stream -> error that its source raised when it was opened.
     """
 
     planned: Mapping[str, PlannedSource]
@@ -71,7 +71,7 @@ class Sources:
     records: tuple[StreamRecord, ...] = ()
     feeds: frozenset[str] = frozenset()
     errors: Mapping[str, str] = field(default_factory=dict)
-    #: The last ruleset given to :meth:`redefined`, and its result.
+    #: The ruleset in the last call of :meth:`redefined`, and the result.
     _compared: list[tuple[Ruleset, frozenset[str]]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
@@ -109,11 +109,11 @@ class _FeedInput:
     upto: Any
     pieces: list[Piece] = field(default_factory=list)
     held: Held | None = None
-    #: Source (file or key) that the batch leaves out -> the reason.
+    #: Source (file or key) that the batch leaves out -> error for which it does.
     skipped: dict[str, PieceError] = field(default_factory=dict)
     #: Number of a piece that lacks some entries -> the error to record.
     missing: dict[int, PieceError] = field(default_factory=dict)
-    #: If the stream's columns have changed: its columns as of the ruleset, and the optional ones.
+    #: Columns to read if the stream's columns have changed, by the ruleset; optional columns.
     columns: tuple[tuple[str, str], ...] = ()
     optional: frozenset[str] = frozenset()
 
@@ -137,14 +137,14 @@ class _FeedInput:
         return 0 if self.known.held is None else self.known.held.trials
 
     def refuse(self, failed: Sequence[tuple[Piece, PieceError]]) -> None:
-        """Skip the ``failed`` pieces permanently, or hold the feed at the first one to retry."""
+        """Skip ``failed`` pieces permanently, or hold the feed at the first one, to retry it."""
         wait = [(p, why) for p, why in failed if not self._is_given_up(why)]
         if not wait:
             self.skipped |= {p.source: why for p, why in failed}
             return
         piece, why = min(wait, key=lambda found: found[0].number)
         self.upto = self.feed.before(self.upto, [p for p, _ in wait])
-        # Input after the offset at which the feed is held is not skipped, but read later.
+        # Input after the offset at which the feed is held is read later, so it is not skipped.
         self.skipped = {}
         self.plan()
         again = self.known.held is not None and self.known.held.start == self.upto
@@ -168,7 +168,7 @@ class _FeedInput:
 
     @property
     def left_out(self) -> UnreadInput | None:
-        """The input that the batch leaves out, for the journal."""
+        """Input that the batch leaves out, as a record for the journal; None if there is none."""
         if self.held is None and not self.skipped:
             return None
         skipped = {source: (why.code, why.message) for source, why in self.skipped.items()}
@@ -176,7 +176,7 @@ class _FeedInput:
 
 
 class BatchInput:
-    """The input of one batch; attempts at the batch find out which pieces are unreadable."""
+    """The input of one batch; attempts at the batch show which pieces can't be read."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class BatchInput:
         self._costs = costs or {}
         self._fixed: list[list[Piece]] = [[] for _ in range(sources.tasks)]
         self._feeds: dict[str, _FeedInput] = {}
-        #: Ids of the feeds that the batch was planned for.
+        #: Ids of the feeds for which the batch was planned.
         self._planned = set[str]()
         specs = {str(stream.name): stream for stream in streams}
         start, end = {} if before is None else before.sources, upto.sources
@@ -239,7 +239,7 @@ class BatchInput:
         self._number()
 
     def _divide(self) -> None:
-        """Divide feeds into more pieces if their assignment is uneven and the batch is large."""
+        """Divide feeds into more pieces if they are unevenly assigned and the batch is large."""
         pieces = self._readable
         if sum(p.rows for p in pieces) < WORTH:
             return
@@ -254,7 +254,7 @@ class BatchInput:
         return [p for found in self._feeds.values() for p in found.readable]
 
     def _weigh(self, pieces: list[Piece]) -> tuple[list[PieceCost], list[PieceCost]]:
-        """Return the weight of each of ``pieces``, and tasks' loads before the assignment."""
+        """Return the weight of each of ``pieces``, and tasks' loads from recordings' pieces."""
         price = self._price(pieces)
         loads = [together(weigh(share, price)) for share in self._fixed]
         return weigh(pieces, price), loads
@@ -283,7 +283,7 @@ class BatchInput:
         return tuple(map(tuple, shares))
 
     def sites(self) -> Sites:
-        """Return the streams' sites and their seconds of probing per row."""
+        """Return the sites where streams should be read, and the seconds of probing per row."""
         given = {record.name: record.site for record in self._sources.records if record.site}
         return Sites(given, self._price(self._readable)) if given else Sites()
 
@@ -324,12 +324,12 @@ class BatchInput:
 
     @property
     def left_out(self) -> dict[str, UnreadInput]:
-        """Feed -> its unreadable input, for the journal."""
+        """Feed -> its input that the batch leaves out, for the journal."""
         found = {name: f.left_out for name, f in self._feeds.items()}
         return {name: left for name, left in found.items() if left is not None}
 
     def feeds(self) -> dict[str, FeedState]:
-        """Return the states of the feeds after the batch."""
+        """Return feed -> its state after the batch."""
         feeds = dict(self._known)
         for name in self._sources.gone(feeds) - self._planned:
             dropped = feeds.pop(name)
@@ -384,7 +384,7 @@ def _evolved(
 
 
 def _record(pieces: Sequence[Piece], why: PieceError, batch: int) -> UnreadPiece:
-    """Return the record of the unread part of one file or key in a batch."""
+    """Return the record of a batch's unread part of one file or key."""
     one, counted = pieces[0], why.missing is None
     lengths = [
         p.last - p.first

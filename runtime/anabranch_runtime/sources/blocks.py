@@ -23,7 +23,7 @@ PIECE_BITS = 40
 class Block:
     """Tuples of one stream, and rows that do not fit its declaration (``sources.invalid``).
 
-    ``position`` is the position of the first row in the stream's input of the batch: positions
+    ``position`` is the position of the first row in the stream's input of the batch; positions
     increase from row to row and from block to block, across all tasks.
     """
 
@@ -38,8 +38,8 @@ def read_pieces(
     failed: Callable[[Piece, PieceError], None] | None = None,
     here: Callable[[Piece], Piece] = lambda piece: piece,
 ) -> Iterator[Block]:
-    """Yield the tuples of a task's pieces. ``here`` adapts a piece to this host, for example its
-    path.
+    """Yield the tuples of a task's pieces of input. ``here`` adapts a piece, such as its path, to
+    this host.
 
     ``failed`` is called with unreadable pieces of feeds, some of whose tuples may have been yielded
     before; if ``failed`` is None, the first such piece raises its error.
@@ -85,8 +85,8 @@ def _read_topics(
 
 
 def _position(piece: Piece) -> int:
-    """Return the position of a piece's first row: from the piece's number, which is in the order of
-    the feed's input, or from a recording's row number.
+    """Return the position of a piece's first row in the input: from the piece's number, which
+    follows the order of the feed's input, or from a recording's row number.
     """
     if piece.kind == "recording":
         return int(piece.where["first"])
@@ -101,7 +101,7 @@ def _problem(error: Exception) -> PieceError:
 
 
 def read_piece(piece: Piece) -> Iterator[Decoded]:
-    """Yield the rows of ``piece``, valid and invalid rows separately.
+    """Yield the rows of a piece of input, valid and invalid rows separately.
 
     Raises:
         SourceError: the rows do not exist, or no longer exist. The subclass ``EntriesLost``: some

@@ -6,11 +6,11 @@ takes different probe orders. So a piece has two weights, the time to read and s
 the time of their probes, and both are balanced over tasks. If only the sums were balanced, one task
 might read for long and another probe for long, and each would wait for the other.
 
-Pieces are assigned in descending order of weight, each to the task with the least scalar product of
-the task's loads and the piece's weights: there the sum of the squares of all loads grows least. If
-all pieces have one weight only, this is Graham's LPT rule. Then, if tasks start without load, the
-greatest load is at most ``4/3 - 1/(3 tasks)`` times the greatest load of the best assignment, and a
-task's load exceeds the mean by at most one piece.
+Pieces are assigned in descending order of weight, each to the task for which the scalar product of
+the task's loads and the piece's weights is least, so that the sum of the squares of all loads grows
+least. If all pieces have one weight only, this is Graham's LPT rule. Then, if tasks start without
+load, the greatest load is at most ``4/3 - 1/(3 tasks)`` times the greatest load of the best
+assignment, and a task's load exceeds the mean by at most one piece.
 
 **Sites.** A stream may have a site, a group of hosts, at which it should be read. Spark chooses
 the tasks' hosts, and they are known only when the tasks run. So all tasks of such a batch repeat
@@ -26,17 +26,17 @@ from typing import NamedTuple
 
 from anabranch_runtime.sources.feed import Piece
 
-#: Seconds to read, check and store a tuple. Phases ``read`` and ``store`` of all tasks took per
-#: tuple: 0.4e-6 for streams of two columns, 0.8e-6 for TPC-H at SF 1.
+#: Seconds to read, check and store a tuple. Measured, as sum of the tasks' phases ``read`` and
+#: ``store``: 0.4e-6 for streams of two columns, 0.8e-6 for TPC-H at SF 1.
 TAKEN_IN = 6e-7
-#: An assignment is uneven if a batch takes more than this factor longer than with equal loads.
+#: An assignment is uneven if the batch takes more than this factor longer than with equal loads.
 UNEVEN = 1.1
 #: Least rows of a batch for more pieces: for fewer rows, the pieces' fixed costs exceed the gain.
 WORTH = 1 << 14
 
 
 class PieceCost(NamedTuple):
-    """Seconds of a piece: ``taken`` to read and store its tuples, ``probed`` for their probes."""
+    """Costs of a piece, in seconds: ``taken`` to read and store its tuples, ``probed`` to probe."""
 
     taken: float = 0.0
     probed: float = 0.0
@@ -60,7 +60,7 @@ def prices(pieces: Sequence[Piece], costs: Mapping[str, float]) -> dict[str, flo
 
 
 def weigh(pieces: Sequence[Piece], price: Mapping[str, float]) -> list[PieceCost]:
-    """Return the expected cost of each piece; ``price``: stream -> seconds of probing per row."""
+    """Return the cost of each piece of input; ``price``: stream -> seconds of probing per row."""
     return [PieceCost(TAKEN_IN * p.rows, price[p.stream] * p.rows) for p in pieces]
 
 
@@ -89,7 +89,7 @@ def deal(
 
 
 def pieces_of(shares: Sequence[Sequence[Piece]], task: int, tasks: int) -> list[Piece]:
-    """Return the pieces of ``task``; task ``i`` of ``n`` reads the shares ``i``, ``i + n``, ..."""
+    """Return the input pieces of ``task``: of the shares ``task``, ``task + tasks``, ..."""
     return [piece for share in shares[task::tasks] for piece in share]
 
 
@@ -99,14 +99,14 @@ class Sites:
 
     Attributes:
         of: stream -> its site; streams without a site can be read anywhere.
-        price: stream -> seconds that probing with one of its rows takes; all streams of the batch.
+        price: stream -> seconds of probing per row, for all streams of the batch.
     """
 
     of: Mapping[str, str] = field(default_factory=dict)
     price: Mapping[str, float] = field(default_factory=dict)
 
     def share(self, shares: Sequence[Sequence[Piece]], at: Sequence[str], task: int) -> list[Piece]:
-        """Return the pieces of ``task`` in a batch.
+        """Return the input pieces of ``task`` in a batch.
 
         Args:
             shares: the assignment without regard to sites.
@@ -148,15 +148,15 @@ class InputShares:
 
 
 def together(weights: Sequence[PieceCost]) -> PieceCost:
-    """Return the sum of the costs ``weights`` of pieces."""
+    """Return the sum of the costs of pieces."""
     return PieceCost(sum(w.taken for w in weights), sum(w.probed for w in weights))
 
 
 def is_uneven(
     weights: Sequence[PieceCost], tasks: Sequence[int], loads: Sequence[PieceCost]
 ) -> bool:
-    """Whether a batch takes much longer than with equal loads, with ``weights`` assigned to
-    ``tasks`` that had ``loads`` before.
+    """Whether a batch takes much longer than with equal loads: ``weights`` of pieces, the ``tasks``
+    to which they are assigned, and the tasks' ``loads`` before.
     """
     totals = list(loads)
     for weight, task in zip(weights, tasks, strict=True):

@@ -1,8 +1,8 @@
 """Decoders from a source's bytes to typed record batches: JSON lines, Arrow IPC.
 
-A line, row or IPC stream that does not fit its stream's declaration is invalid. It is rejected
-alone (``sources.invalid``), never dropped silently, and never stops the stream. Parsing and casting
-are vectorised. A block with bad lines is halved repeatedly until every bad line is isolated.
+A line, row or IPC stream that does not fit its stream's declaration is invalid. Only this is
+rejected (``sources.invalid``), never silently, and never stops the stream. Parsing and casting are
+vectorised. A block with bad lines is halved repeatedly until every bad line is isolated.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _STRING = DataType(TypeKind.STRING)
 _AS_TEXT = frozenset({TypeKind.DATE, TypeKind.BINARY}) | TIMESTAMPS | INTERVALS
 #: A decimal type that can represent every integer of 64 bits.
 _ANY_INTEGER = pa.decimal128(20)
-#: A column that lines do not have, read so that Arrow counts the objects.
+#: A column that no line has, read so that Arrow counts the objects.
 _NOTHING = pa.field("", pa.null())
 _BOM = b"\xef\xbb\xbf"
 #: Blocks of up to this many lines that can't be parsed as a whole are checked line by line: Arrow
@@ -62,7 +62,7 @@ def from_json(
 ) -> Iterator[Decoded]:
     """Decode JSON lines to rows, and separate the lines that do not fit the declaration.
 
-    Values are read as Spark's ``from_json`` reads them: numbers and booleans as such, dates and
+    Values are read as Spark's ``from_json`` reads them: numbers and booleans as they are, dates and
     timestamps as text, binary in base64; missing values are NULL, undeclared ones are ignored.
 
     Args:
@@ -80,7 +80,7 @@ def from_json(
     kinds = [(name, parse_type(kind)) for name, kind in columns]
     lines = lines.strip()
     count = lines.count(b"\n") + 1
-    # Without empty lines, and spaces around objects, each line is known to be one object.
+    # Each line is known to be one object if there are no empty lines and no spaces around objects.
     if _are_objects(lines, count):
         yield from _parse(lines, count, kinds, text)
         return
@@ -101,7 +101,7 @@ def from_messages(
     envelope: Envelope | None = None,
 ) -> Iterator[Decoded]:
     """Decode messages of one JSON object each, as :func:`from_json`, to rows with the columns
-    ``columns`` and the columns of ``beside``, a row per message; invalid rows have these too.
+    ``columns`` and the columns of ``beside`` (a row per message), as have invalid rows.
     """
     schema = schema_of(columns)
     if envelope is not None:
@@ -130,7 +130,7 @@ def from_messages(
 
 
 def with_columns(decoded: Decoded, beside: pa.RecordBatch) -> Decoded:
-    """Add the columns of ``beside`` to rows that are all invalid."""
+    """Add the columns of ``beside`` to decoded rows that are all invalid."""
     rows, invalid = decoded
     assert invalid is not None
     names = [*rows.schema.names, *beside.schema.names]
@@ -143,7 +143,7 @@ def with_columns(decoded: Decoded, beside: pa.RecordBatch) -> Decoded:
 
 
 def _in_one_line(value: bytes) -> bytes | None:
-    """Return a JSON object without line ends between tokens; None if it is not an object."""
+    """Return a JSON object without line ends between tokens; None if ``value`` is no object."""
     if not _is_object(value):
         return None
     if b"\n" in value:
@@ -158,7 +158,7 @@ def _in_one_line(value: bytes) -> bytes | None:
 def from_arrow(
     stream: bytes, columns: Columns, optional: frozenset[str] = frozenset()
 ) -> Iterator[Decoded]:
-    """Decode an Arrow IPC stream (:func:`typed`); an unreadable stream is one invalid row."""
+    """Decode an Arrow IPC stream, as :func:`typed`; an unreadable stream is one invalid row."""
     schema = schema_of(columns)
     try:
         with pa.ipc.open_stream(stream) as reader:
@@ -174,7 +174,7 @@ def from_arrow(
 
 
 def stream_rows(stream: bytes) -> int:
-    """Return the number of rows of an Arrow IPC stream; an unreadable one is one row."""
+    """Count the rows of an Arrow IPC stream; an unreadable stream counts as one row."""
     try:
         with pa.ipc.open_stream(stream) as reader:
             return sum(batch.num_rows for batch in reader)
@@ -211,8 +211,8 @@ def typed(
 ) -> Decoded:
     """Select the columns of ``schema`` from ``batch`` by name, and convert them to its types.
 
-    Nanoseconds are cut to microseconds. A row is invalid if another conversion would lose
-    information. If a column is missing, all rows are invalid, or NULL in an ``optional`` one.
+    Nanoseconds are cut to microseconds. A row is invalid if any other conversion would lose
+    information. Without a column, all rows are invalid, unless it is ``optional``: then it is NULL.
     """
     columns: list[pa.Array] = []
     bad: NDArray[np.bool_] | None = None
@@ -231,7 +231,7 @@ def typed(
 
 
 def to_type(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
-    """Return a function that converts arrays to ``kind``, and loses at most nanoseconds."""
+    """Return a function that converts arrays to ``kind``, losing nanoseconds at most."""
     options = pc.CastOptions(kind, allow_time_truncate="timestamp" in str(kind))
 
     def convert(column: pa.Array) -> pa.Array:
@@ -263,8 +263,8 @@ def _is_object(line: bytes) -> bool:
 def _parse(
     lines: bytes, count: int, kinds: Kinds, text: bool, beside: pa.RecordBatch | None = None
 ) -> Iterator[Decoded]:
-    """Yield the tuples of ``count`` lines; lines that can't be parsed are separated. ``beside`` has
-    further columns, with a row per line.
+    """Yield the tuples of ``count`` JSON lines, and separately the lines that can't be parsed.
+    ``beside`` has further columns, with a row per line.
     """
     try:
         parsed = _read(lines, count, kinds, text)
@@ -291,7 +291,7 @@ def _parse(
 
 
 def _read(lines: bytes, count: int, kinds: Kinds, text: bool) -> pa.RecordBatch:
-    """Parse ``count`` lines; dates, times and binary (with ``text`` all values) stay strings.
+    """Parse ``count`` JSON lines; dates, times and binary (with ``text``, all values) stay strings.
 
     Raises:
         pa.ArrowException, ValueError: a line can't be parsed.
@@ -323,7 +323,7 @@ def _read(lines: bytes, count: int, kinds: Kinds, text: bool) -> pa.RecordBatch:
 
 
 def _is_hopeless(row: bytes, kinds: Kinds) -> bool:
-    """Whether a line certainly can't be parsed; False: unknown."""
+    """Whether a JSON line certainly can't be parsed; False if that is unknown."""
     try:
         values = json.loads(row)
     except (json.JSONDecodeError, UnicodeDecodeError):
@@ -379,7 +379,7 @@ def _converted(
 
 
 def _in_json(kind: DataType) -> pa.DataType:
-    """Return the Arrow type as which values of ``kind`` are read from JSON."""
+    """Return the Arrow type as which JSON values for a column of ``kind`` are read."""
     if kind.kind is TypeKind.ARRAY:
         return pa.list_(_in_json(kind.element))
     if kind.kind is TypeKind.STRUCT:
@@ -401,12 +401,12 @@ def _from_parts(kind: DataType) -> Callable[[pa.Array], pa.Array]:
 
 
 def from_text(kind: DataType) -> Callable[[pa.Array], pa.Array]:
-    """Return a function that converts strings to values of ``kind``."""
+    """Return a function that converts strings of a source to values of ``kind``."""
     return lambda column: cast(column, _STRING, kind)
 
 
 def from_utf8(kind: DataType) -> Callable[[pa.Array], pa.Array]:
-    """Return a function that converts UTF-8 bytes to values of ``kind``."""
+    """Return a function that converts UTF-8 bytes of a source to values of ``kind``."""
     convert = from_text(kind)
     return lambda column: convert(column.cast(pa.string()))
 

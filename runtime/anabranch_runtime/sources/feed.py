@@ -1,6 +1,6 @@
 """Feed: the input of one stream with exact offsets, read by the multiplexed source (``feeds``).
 
-Offsets are JSON values that only their feed interprets. They are exact: the input between two
+Offsets are JSON values that only the feed itself interprets. They are exact: the input between two
 offsets is fixed once it has been planned, and reading it again gives the same rows or an error. An
 error concerns one piece of one feed; ``batch_input`` handles it.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # pydantic is large, and tasks read no registrations
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Input that has not been read yet: estimated rows, and seconds that the oldest has waited.
+    """Unread input of a feed: estimated rows, and seconds for which the oldest has waited.
 
     Attributes:
         snapshot: progress of the snapshot that is being read; None: no snapshot is being read.
@@ -41,7 +41,7 @@ PATIENT = {"unreadable-file": 3.0, "unreadable": 3.0, "no-server": inf, "bad-str
 
 @dataclass(frozen=True, slots=True)
 class PieceError:
-    """Error in reading a piece.
+    """Error in reading a piece of input.
 
     Attributes:
         missing: number of lost entries of a piece whose other entries have been read; None: no
@@ -56,7 +56,7 @@ class PieceError:
 
 @dataclass(frozen=True, slots=True)
 class UnreadNote:
-    """A task's report that it could not read a piece, given by its number."""
+    """A task's report that it could not read a piece of input, given by its number."""
 
     piece: int
     why: PieceError
@@ -67,13 +67,13 @@ class Piece:
     """A part of a batch that one task reads: stream, approximate rows, and exact range.
 
     Attributes:
-        kind: determines the piece's reader (``blocks``). ``where``: arguments of the reader.
+        kind: determines the reader (``blocks``). ``where``: arguments of the reader.
         columns: names and SQL types; empty if the reader finds them in the input.
         feed: the id of its feed; empty for a recording.
         source: the file or key that contains the piece. ``unit``, ``first``, ``last``: the range of
             the piece within it (``UnreadPiece``).
         before: the feed's offset within ``source`` at which the piece begins.
-        gone: error for which the piece can never be read, if planning has found it.
+        gone: error, found by planning, that makes the piece unreadable for ever.
         number: number of the piece, unique in its batch.
         optional: columns that are NULL where the input lacks them.
     """
@@ -95,11 +95,11 @@ class Piece:
 
 
 class Feed(Protocol):
-    """The part of a feed that plans; ``blocks.read_pieces``, which tasks run, reads."""
+    """A feed, as the driver plans its input; tasks read it by ``blocks.read_pieces``."""
 
     @property
     def id(self) -> str:
-        """Key of the feed's offset; a redefined stream has a feed with another id."""
+        """Key of the feed's offset; a stream registered again has a feed with another id."""
 
     @property
     def record(self) -> StreamRecord:
@@ -107,24 +107,24 @@ class Feed(Protocol):
 
     @property
     def on_loss(self) -> OnLoss:
-        """The policy for input that is lost before it was read."""
+        """Policy of the stream for input that is lost before it was read."""
 
     def look(self, offset: Any) -> None:
-        """Check whether the planned input after ``offset`` seems readable.
+        """Check whether the feed's planned input after ``offset`` seems readable.
 
         Raises:
-            SourceError: it is not readable.
+            SourceError: the input can't be read.
         """
 
     def begin(self) -> Any:
-        """Return the first offset if it must be fixed before any reading; otherwise None.
+        """Return the feed's first offset if it must be fixed before input is read; otherwise None.
 
         Raises:
             SourceError: as :meth:`waiting`.
         """
 
     def waiting(self, offset: Any) -> Waiting:
-        """Return the amount of input after ``offset`` (None: nothing has been read yet).
+        """Return the amount of the feed's input after ``offset`` (None: nothing is read yet).
 
         Raises:
             SourceError: the feed can't be read for now, or some of its unread input is lost.
@@ -139,7 +139,7 @@ class Feed(Protocol):
         """
 
     def has_reached(self, offset: Any, end: Any) -> bool:
-        """Whether ``offset`` is at or after ``end``, where a load ends."""
+        """Whether a feed's ``offset`` is at or after ``end``, where a load ends."""
 
     def is_apart(self, offset: Any, load: Load) -> bool:
         """Whether the input after ``offset`` arrived so much later than earlier input that it
@@ -147,8 +147,8 @@ class Feed(Protocol):
         """
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
-        """Return the offset about ``rows`` rows after ``offset``, at most ``end``; the offset is at
-        least one entry later, if there is one.
+        """Return the feed's offset about ``rows`` rows after ``offset``, at most ``end``, and at
+        least one entry after ``offset`` if there is one.
 
         Raises:
             SourceError: as :meth:`waiting`.
@@ -157,16 +157,16 @@ class Feed(Protocol):
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
         """Divide the input between two offsets into ``parts`` or more pieces of similar size.
 
-        If some of the input is lost or can't be examined, pieces are returned all the same, and
+        If some of the input is lost or can't be examined, pieces are returned nevertheless; then
         reading them fails.
         """
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """Return the greatest offset, at most ``end``, before all ``pieces`` of the input."""
+        """Return the greatest offset, at most ``end``, that precedes all ``pieces`` of the feed."""
 
 
 class CommonFeed:
-    """Methods that most feeds have in common. An offset: number of a file, position in it."""
+    """Methods that most feeds have in common. An offset is a file's number and a position in it."""
 
     __slots__ = ()
 
@@ -188,9 +188,9 @@ class CommonFeed:
 
 
 def feed_id(record: StreamRecord, made_of: object) -> str:
-    """Return a feed's id: the stream's name, a digest of its registration and of ``made_of`` (its
-    source), and a table's version. So a stream that is registered again after its deletion, or a
-    table that is to be re-read, is read from the beginning.
+    """Return a feed's id: the stream's name, a digest of the registration and of ``made_of`` (the
+    source), and the version of a table. So after a stream's deletion and new registration, or for a
+    table's new version, reading starts at the beginning.
     """
     digest = hashlib.sha256(repr((record.registration, made_of)).encode()).hexdigest()[:12]
     version = f".{record.version}" if record.version > 1 else ""

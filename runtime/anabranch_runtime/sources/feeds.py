@@ -6,15 +6,16 @@ has a new id, and starts from its beginning, when its stream is redefined or reg
 for a new version of a table.
 
 Planning fills a batch with as many rows as the driver allows (``InputControl.limit``; see
-``back_pressure``), shared among feeds in proportion to their waiting rows. Beside live streams, the
-rows of snapshots have a limit of their own (``InputControl.pace``; see ``snapshot_pace``). Planning
-also reports the progress of the feeds (``InputControl.streams``). An unreadable feed stays at its
-offset and is reported; the other feeds advance.
+``back_pressure``); feeds share these in proportion to their waiting rows. While there are live
+streams, the rows of snapshots have a limit of their own (``InputControl.pace``; see
+``snapshot_pace``). Planning also reports the progress of the feeds (``InputControl.streams``). An
+unreadable feed stays at its offset and is reported; the other feeds advance.
 
-The driver holds a feed (``InputControl.held``) when a planned piece of it could not be read: no
-more of it is planned, except a trial to read it from time to time. The offset counts trials, so a
-trial starts a batch even if nothing has arrived, and a repeated batch repeats its trials. A batch
-is also planned, without new rows, if withheld results are to be computed (``InputControl.owed``).
+The driver holds a feed (``InputControl.held``) when a planned piece of it could not be read: then
+nothing of the feed is planned, except attempts to read it from time to time (trials). The offset
+counts trials. So a trial starts a batch even if nothing has arrived, and a repeated batch repeats
+its trials. A batch is also planned, without new rows, if withheld results are to be computed
+(``InputControl.owed``).
 
 Until the first load of one version of a table has been read, batches have rows of tables only.
 """
@@ -50,12 +51,12 @@ from anabranch_runtime.sources.planned import TRIALS, InputControl
 from anabranch_runtime.sources.redis_stream import RedisFeed, redis_feed
 from anabranch_runtime.state.offsets import OWED
 
-#: Pause before an unreadable feed is checked again, which is the longer one of: seconds, and a
-#: multiple of the check's duration (a check delays the planning of all other feeds).
+#: Pause before an unreadable feed is checked again: the greater of some seconds and a multiple of
+#: the check's duration (since a check delays the planning of all other feeds).
 REST, REST_FACTOR = 1.0, 10.0
 #: Seconds without rows after which a stream is no longer live.
 LIVE = 60.0
-#: Seconds between two trials to read a held feed: the first pause, and the longest.
+#: Seconds between two trials to read a held feed: at first, and at most.
 TRIAL_REST, LONGEST_TRIAL_REST = 2.0, 30.0
 
 
@@ -90,7 +91,7 @@ class Feeds:
         self._state, self._access, self._results = state, access, results
         self._input = control or InputControl()
         self._feeds = {feed.id: feed for feed in map(self._feed, records)}
-        #: Id of the first version of a feed -> registration of its present version.
+        #: Id of a feed's first version -> registration of the stream with its present version.
         self._versions = {version_of(i)[0]: feed.record for i, feed in self._feeds.items()}
         self._awaited = awaited_marks(records) if live else {}
         #: Monotonic time at which rows were last waiting in a stream that reads no snapshot.
@@ -119,8 +120,8 @@ class Feeds:
         return [[] for _ in range(self._tasks)]
 
     def feeds_of(self, offset: dict[str, Any]) -> Mapping[str, Feed]:
-        """Return the present feeds, and feeds of earlier table versions in ``offset``: a batch
-        planned before a table's re-read is repeated with the rows of the earlier version.
+        """Return the present feeds, and feeds of earlier versions of tables in ``offset``: a batch
+        that was planned before a table was re-read is repeated with the earlier version's rows.
         """
         earlier = [self._earlier(k) for k in offset if self._is_earlier(k)]
         return {**self._feeds, **{feed.id: feed for feed in earlier}}
@@ -191,15 +192,15 @@ class Feeds:
         return end
 
     def _lives(self, waiting: Mapping[str, Waiting], snapshots: Collection[str]) -> bool:
-        """Whether any stream besides ``snapshots`` has had rows lately."""
+        """Whether any stream that is not in ``snapshots`` has had rows lately."""
         now = time.monotonic()
         if any(found.rows for feed, found in waiting.items() if feed not in snapshots):
             self._lived = now
         return now - self._lived <= LIVE
 
     def _loading(self, loads: Mapping[str, Load], waiting: Mapping[str, Waiting]) -> bool:
-        """Whether streams must wait for a table whose first load is being read, or will be read
-        once an epoch has the table. An unreadable table delays no stream.
+        """Whether streams must wait, because the first load of a table is being read, or will be
+        read once an epoch has the table. An unreadable table delays no stream.
         """
         unplanned = awaited(self._awaited, self._input.definitions)
         whole = {version_of(k)[0] for k, load in loads.items() if not load.is_first}
@@ -214,7 +215,7 @@ class Feeds:
         return self._feeds[feed_id].record.kind is StreamKind.TABLE
 
     def _waiting(self, offset: dict[str, Any]) -> dict[str, Waiting]:
-        """Return the waiting input of readable feeds; add new feeds' offsets to ``offset``."""
+        """Return feed -> its waiting input, if readable; add new feeds' offsets to ``offset``."""
         found, unplanned = {}, awaited(self._awaited, self._input.definitions)
         for feed_id, feed in self._feeds.items():
             if feed_id in self._input.held or self._rests(feed_id) or feed.record.name in unplanned:
@@ -229,7 +230,7 @@ class Feeds:
         return found
 
     def _trials(self) -> list[str]:
-        """Return the held feeds that this batch tries to read.
+        """Return the held feeds that this batch tries to read again.
 
         Feeds that were held before this process began are tried at once, as their input may have
         been repaired. A feed is not tried if its source can't even be checked (``Feed.look``).
@@ -257,7 +258,7 @@ class Feeds:
 
     @contextmanager
     def _noted(self, feed_id: str) -> Iterator[None]:
-        """Catch a feed's error in the ``with`` block, and pause the checks of the feed."""
+        """Catch a feed's error in the ``with`` block, and pause the checks of that feed."""
         began = time.monotonic()
         try:
             yield
@@ -267,7 +268,7 @@ class Feeds:
             self._errors[feed_id] = (now + rest, masked(str(error)))
 
     def _report(self, waiting: dict[str, Waiting], *, advanced: bool) -> None:
-        """Report the progress of the feeds; ``advanced``: whether a batch was planned."""
+        """Report the progress of all feeds; ``advanced``: whether a batch was planned."""
         streams = {
             self._feeds[k].record.name: StreamIntake(w.rows, w.seconds, snapshot=w.snapshot)
             for k, w in waiting.items()
@@ -286,7 +287,7 @@ def plan_feed(
 
     Args:
         feed: a readable feed.
-        rows: maximum number of its rows in the batch; 0: no rows wait.
+        rows: maximum number of the feed's rows in the batch; 0: no rows wait.
         load: the feed's newest load.
         now: seconds since 1970.
         empty: whether to begin a load although no rows wait, e.g. for an empty table.
@@ -325,10 +326,10 @@ def make_feed(
     access: AccessPolicy,
     results: str = "",
 ) -> Feed:
-    """Make the feed of one stream.
+    """Create the feed of a stream, by its kind of source.
 
     Raises:
-        StreamError: an option of its source is unknown.
+        StreamError: an option of the stream's source is unknown.
     """
     if record.source.format == REDIS_STREAM:
         return redis_feed(record, redis_url, keys.stream(record.name))

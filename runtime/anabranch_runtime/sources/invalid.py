@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 
 from anabranch_runtime.errors import AnabranchRuntimeError
 
-#: Converts arrays; raises one of ``FAILURES`` if a value can't be converted.
+#: Function that converts arrays; raises one of ``FAILURES`` if a value can't be converted.
 Convert = Callable[[pa.Array], pa.Array]
-#: Rows that fit the declaration, and invalid rows (:func:`invalid_rows`); None: none are invalid.
+#: Rows that fit the stream's declaration, and invalid rows (:func:`invalid_rows`; None: none).
 Decoded = tuple[pa.RecordBatch, pa.RecordBatch | None]
 
 
 #: Errors that conversions raise.
 FAILURES = (pa.ArrowException, AnabranchRuntimeError, ValueError)
-#: Last column of invalid rows: their raw input, as text or bytes, or as a struct of columns.
+#: Last column of invalid rows, with their raw input: as text, bytes, or a struct of columns.
 ARRIVED = "#arrived"
-#: Maximum number of characters kept of an invalid row's text.
+#: Maximum number of characters kept of an invalid row's raw text.
 LENGTH = 1 << 16
 #: Number of values up to which a range is converted value by value, not halved.
 _FEW = 8
@@ -39,12 +39,12 @@ _FEW = 8
 def convert_values(
     column: pa.Array, kind: pa.DataType, convert: Convert
 ) -> tuple[pa.Array, NDArray[np.bool_] | None]:
-    """Convert ``column``, bad values to NULL; also return the mask of bad values (None: none)."""
+    """Convert ``column``, with NULL for bad values; return the mask of these too (None: none)."""
     try:
         return convert(column), None
     except FAILURES:
         if not _converts(column.slice(0, 0), convert):
-            # No values of these types can be converted.
+            # No value can be converted to or from these types.
             return pa.nulls(len(column), kind), np.ones(len(column), np.bool_)
         bad = _unconvertible(column, convert)
     kept = np.arange(len(column))
@@ -52,7 +52,7 @@ def convert_values(
 
 
 def _unconvertible(column: pa.Array, convert: Convert) -> NDArray[np.bool_]:
-    """Return the mask of bad values in a column that can't be converted as a whole."""
+    """Return the mask of values that don't fit, in an input column that fails as a whole."""
     bad = np.zeros(len(column), np.bool_)
     ranges = [(0, len(column))]
     while ranges:
@@ -77,7 +77,7 @@ def _converts(column: pa.Array, convert: Convert) -> bool:
 
 
 def invalid_rows(rows: pa.RecordBatch, arrived: pa.Array) -> pa.RecordBatch:
-    """Append the raw input ``arrived`` to invalid rows, which have NULL for unfit values."""
+    """Append the column of raw input, ``arrived``, to invalid rows, whose unfit values are NULL."""
     names = [*rows.schema.names, ARRIVED]
     return pa.RecordBatch.from_arrays([*rows.columns, arrived], names=names)
 
@@ -85,7 +85,7 @@ def invalid_rows(rows: pa.RecordBatch, arrived: pa.Array) -> pa.RecordBatch:
 def split(
     rows: pa.RecordBatch, bad: NDArray[np.bool_] | None, arrived: Callable[[pa.Array], pa.Array]
 ) -> Decoded:
-    """Split a block of read ``rows`` into valid rows and ``bad`` rows.
+    """Split a block of input ``rows`` into valid rows and ``bad`` (invalid) rows.
 
     ``arrived`` returns the raw input of rows, given an array of their numbers.
     """
@@ -96,7 +96,7 @@ def split(
 
 
 def unreadable(schema: pa.Schema, arrived: pa.Array) -> Decoded:
-    """Return rows that are all invalid, with NULL in all columns."""
+    """Return rows that are all invalid, with NULL in all columns, and their raw input."""
     nothing = [pa.nulls(len(arrived), f.type) for f in schema]
     rows = pa.RecordBatch.from_arrays(nothing, schema=schema)
     return rows.slice(0, 0), invalid_rows(rows, arrived)
@@ -130,7 +130,7 @@ def _objects(rows: pa.StructArray) -> Iterator[str]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """Return the Python values of a column; the text of values that Python can't represent."""
+    """Return an input column's Python values; text for values that Python can't represent."""
     kind = column.type
     if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
         column = pc.cast(column, pa.string())

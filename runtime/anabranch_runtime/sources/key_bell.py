@@ -1,7 +1,7 @@
 """Waiting for a change of keys in Redis, instead of reading them again and again.
 
-Redis tells a client once that a key has changed that the client has read (tracking, as for caches
-in clients). Without tracking, or while Redis can't be reached, a wait lasts as long as allowed.
+If a client has read a key, Redis reports the key's next change to it (tracking, made for caches in
+clients). Without tracking, or while Redis can't be reached, a wait lasts the full time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 #: Channel of Redis for messages about changed keys.
 _CHANGED = "__redis__:invalidate"
-#: Seconds for each call, and seconds without tracking after a failure.
+#: Timeout of calls to Redis in seconds, and seconds without tracking after a failure.
 PATIENCE, REST = 2.0, 10.0
 
 
@@ -33,13 +33,13 @@ class KeyBell:
         self._url, self._keys = url, tuple(keys)
         self._reader: redis.Redis | None = None
         self._messages: PubSub | None = None
-        #: Whether a change from now on ends the next wait.
+        #: Whether a change of a key ends the next wait.
         self._armed = False
         self._resting_until = float("-inf")
 
     def arm(self) -> bool:
-        """Let the next change of a key end a wait; returns whether keys may have changed meanwhile,
-        so that the caller has to look at them before it waits.
+        """Have the next change of a key end a wait. Return whether keys may have changed meanwhile,
+        so that the caller has to read them before it waits.
         """
         if self._armed or not self._keys or time.monotonic() < self._resting_until:
             return False
@@ -56,7 +56,7 @@ class KeyBell:
         return True
 
     def wait(self, seconds: float) -> bool:
-        """Wait up to ``seconds``; return whether a key has changed."""
+        """Wait up to ``seconds`` for a change in Redis; return whether a key has changed."""
         deadline = time.monotonic() + seconds
         while self._armed and self._messages is not None:
             left = deadline - time.monotonic()
@@ -74,11 +74,11 @@ class KeyBell:
         return False
 
     def disarm(self) -> None:
-        """Forget changes until the next :meth:`arm`."""
+        """Ignore changes of keys in Redis until the next :meth:`arm`."""
         self._armed = False
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to Redis."""
         self._armed = False
         for one in (self._messages, self._reader):
             if one is not None:
@@ -87,9 +87,9 @@ class KeyBell:
         self._reader = self._messages = None
 
     def _connected(self) -> tuple[redis.Redis, PubSub]:
-        """Connect twice: one connection reads the keys, the other gets the messages about them."""
-        # With version 2 of its protocol, Redis sends them as messages of a channel.
-        # A connection that replaces a lost one silently would get none, so it must not be replaced.
+        """Connect to Redis twice: one connection reads keys, one gets messages about changes."""
+        # In version 2 of its protocol, Redis sends these as messages of a channel. A connection
+        # that silently replaced a lost one would get none, so connections are not retried.
         given: dict[str, Any] = {"protocol": 2, "retry": Retry(NoBackoff(), 0)}
         given |= {"socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE}
         messages = cast("Any", redis.Redis.from_url(self._url, **given))

@@ -1,4 +1,4 @@
-"""Loads: parts of a feed's input; each moves the stream's watermark once, when completely read.
+"""Loads: parts of a feed's input. Each advances the stream's watermark once, when read completely.
 
 A watermark that followed every batch would make rows late by accident. Batches are cut by size, and
 the files of a folder, the keys of a Redis Stream or the partitions of a topic are not in the order
@@ -33,14 +33,14 @@ from anabranch_runtime.state.unread import FeedState
 QUIET_FIRST, LONGEST_FIRST = 1.0, 60.0
 QUIET, LONGEST = 0.25, 5.0
 #: The seconds without new files must be at least this multiple of the longest pause between files
-#: of the load: a writer on a busy machine pauses again and again.
+#: of the load, since a writer on a busy machine pauses again and again.
 PAUSES = 4.0
 #: Assumed least speed of writing files, bytes per second: loads wait longer for large files.
 WRITING = 50e6
 #: Seconds after which a load from one of Spark's sources ends even if more input follows, or
 #: reading fails; else it ends when the source has no more input.
 LONGEST_READING = 3600.0
-#: Key in the offset of all feeds for their loads: id of a feed -> its load, as JSON.
+#: Key in the offset of all feeds for loads: their value maps a feed's id to its load, as JSON.
 LOADS = "="
 
 
@@ -51,9 +51,9 @@ class Load:
     Attributes:
         stream: the feed's stream.
         number: number of earlier loads of the feed.
-        is_open: whether some of its input may not have been read yet; else it has ended.
-        end: the feed's offset at which it ends; None: not known yet.
-        began: time at which it began, seconds since 1970.
+        is_open: whether some of the load's input may be unread; if not, the load has ended.
+        end: the feed's offset at which the load ends; None: not known yet.
+        began: time at which the load began, seconds since 1970.
         version: version of the table that the feed reads.
     """
 
@@ -66,14 +66,14 @@ class Load:
 
     @property
     def is_first(self) -> bool:
-        """Whether it is the backlog (the feed's first load) and has not ended."""
+        """Whether this load is the backlog (the feed's first load), and has not ended."""
         return self.number == 0 and (self.is_open or self.began == 0.0)
 
     def quiet(self, pause: float) -> float:
         """Return the seconds without new files after which the load is complete.
 
         Args:
-            pause: longest pause so far between two of its files, in seconds.
+            pause: longest pause so far between two files of the load, in seconds.
         """
         quiet = QUIET_FIRST if self.is_first else QUIET
         return min(max(quiet, PAUSES * pause), self.longest)
@@ -113,11 +113,11 @@ def with_loads(offset: dict[str, Any], loads: Mapping[str, Load]) -> dict[str, A
 
 
 def end_loads(state: State, upto: Offsets | None) -> State:
-    """Return ``state`` before the batch up to ``upto``; loads that end before the batch's input
-    count for the watermarks.
+    """Return ``state`` as it is before the batch up to ``upto``: watermarks take into account the
+    loads that end before the batch's input.
 
-    If a stream that no ruleset names yet gets a new feed, its state is dropped, since it was
-    registered again.
+    If a stream that no ruleset names yet has a new feed, it was registered again, so its state is
+    dropped.
     """
     first, last = loads_upto(state.offsets), loads_upto(upto)
     anew = {load.stream for feed, load in last.items() if load.version == 1 and feed not in first}
@@ -152,10 +152,10 @@ def _held(feeds: Mapping[str, FeedState]) -> frozenset[str]:
 
 
 def streams_read(offsets: Offsets | None) -> frozenset[str]:
-    """Return the streams with a feed at ``offsets``."""
+    """Return the streams that have a feed in ``offsets``."""
     return frozenset(load.stream for load in loads_upto(offsets).values())
 
 
 def loads_upto(offsets: Offsets | None) -> dict[str, Load]:
-    """Return each feed's load at ``offsets``."""
+    """Return feed -> its load at ``offsets``."""
     return {} if offsets is None else loads_of(offsets.feeds)

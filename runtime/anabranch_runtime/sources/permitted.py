@@ -1,4 +1,4 @@
-"""Checks of registrations against the access policy, repeated at every use.
+"""Checks of registered sources and sinks against the access policy, repeated at every use.
 
 The policy may be newer than a registration, and links may have appeared. So the service's check is
 repeated whenever a source is opened, a file is found or a sink is written to. Secrets are read from
@@ -21,7 +21,7 @@ from anabranch_contract.protocol.registered import StreamRecord
 
 
 def resolve(path: str) -> str:
-    """Return the absolute path of ``path`` with links and ``..`` resolved."""
+    """Return the absolute path of a source's or sink's ``path``, links and ``..`` resolved."""
     return os.path.realpath(path)
 
 
@@ -72,7 +72,7 @@ def source_options(record: StreamRecord) -> dict[str, str]:
 
 
 def revealed(url: str) -> str:
-    """Return the address of a Redis server with the secret in place of its reference.
+    """Return the address of a Redis server with the secret in place of the reference to it.
 
     Raises:
         AccessError: the variable is not set.

@@ -1,4 +1,4 @@
-"""Planned sources: the driver fixes the offsets of a batch's input, tasks read it.
+"""Planned sources: the driver fixes the offsets of a batch's input, tasks read the input.
 
 A planned source chooses the end offset of the next batch's input. The driver records the offsets in
 its journal before the batch starts, so a repeated batch has the same input. The driver derives a
@@ -19,7 +19,7 @@ from anabranch_runtime.sources.awaited import Mark
 from anabranch_runtime.sources.feed import Feed, Piece
 from anabranch_runtime.state.offsets import Offsets
 
-#: Key of trials in the offset of all feeds: id of a held feed -> number of planned trials.
+#: Key in the offset of all feeds: its value maps a held feed's id to its number of trials.
 TRIALS = "~"
 
 
@@ -29,7 +29,7 @@ class InputControl:
 
     Attributes:
         limit: maximum number of rows of feeds; None: no limit.
-        pace: maximum number of rows of snapshots in a batch beside live streams; None: no limit.
+        pace: maximum rows of snapshots in a batch while there are live streams; None: no limit.
         paced: number of rows of snapshots in the last planned batch, set by the sources.
         held: feed with temporarily unreadable input -> number of failed attempts, and the offset up
             to which it has been read.
@@ -58,13 +58,13 @@ class PlannedSource(Protocol):
     """A source with exact offsets, which are JSON objects."""
 
     def plan(self, start: dict[str, Any]) -> dict[str, Any]:
-        """Return the end offset of a batch that begins at ``start``; equal to ``start`` if there is
-        no input. The argument is not changed.
+        """Return the end offset of a batch's input that begins at ``start``; equal to ``start`` if
+        there is no input. ``start`` is not changed.
         """
 
     @property
     def waking(self) -> frozenset[str]:
-        """Keys of the pipeline's Redis whose change may bring input."""
+        """Keys of the pipeline's Redis whose change may mean that input has arrived."""
 
     def feeds_of(self, offset: dict[str, Any]) -> Mapping[str, Feed]:
         """Return the feeds in ``offset`` by id, including feeds of earlier table versions."""
@@ -95,6 +95,6 @@ def next_offsets(sources: Mapping[str, PlannedSource], before: Offsets | None) -
         first = start.get(name, {})
         last = source.plan(first)
         if last != first:
-            # Converted as the journal would convert it: tuples become lists, for example.
+            # Converted as the journal converts it: tuples become lists, for example.
             found[name] = json.loads(json.dumps(last))
     return Offsets(planned, {**start, **found}) if found else None

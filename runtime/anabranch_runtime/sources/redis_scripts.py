@@ -1,7 +1,7 @@
 """Lua scripts that run in Redis, each atomically, so that their results are consistent.
 
-Scripts only read. Ids are sent as text. As scripts call ``XRANGE`` in the server, the client need
-not parse every entry, which would be the slowest part of reading a Redis Stream from Python.
+Scripts only read. Ids are sent as text. Scripts call ``XRANGE`` in the server, so that Python need
+not parse every entry, which would be the slowest part of reading a Redis Stream.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 The offset has, per key: the id of the last entry read; that entry's *ordinal*, the number of
 entries ever added up to it; the *base*, the ordinal before the first entry read; and the
-*generation*, the number of times that another Redis Stream has taken the key since.
-The server counts the entries that it adds, so a difference reveals entries removed unread:
+*generation*, the number of times that the key's Redis Stream was replaced by another. The server
+counts the entries that it adds, so a difference reveals entries removed unread:
 
 * After entry ``n`` of ``N`` ever added, ``N - n`` must be unread. Trimming removes the oldest
-  entries, so if the stream has fewer than ``N - n`` entries left, unread entries are lost.
+  entries, so unread entries are lost if fewer than ``N - n`` entries are left.
 * Entries deleted one by one are detected when the ordinal at the last entry is too small.
 
 A planned batch is read by exact ranges of ids, each with its expected number of entries. If a range
@@ -43,19 +43,19 @@ from anabranch_runtime.sources.loads import Load
 from anabranch_runtime.sources.permitted import revealed
 from anabranch_runtime.sources.redis_scripts import CUT, LOOK, READ
 
-#: A range of ids that follows another range: its last id, number of entries, and number of rows.
+#: A range of ids that begins after another range: last id, number of entries, number of rows.
 Cut = tuple[str, int, int]
 
 
 #: Number of entries that one call reads: few enough not to block other clients for long.
 ENTRIES = 4096
-#: Maximum number of a key's entries that form one piece: dividing so few would not pay.
+#: Maximum number of a key's entries that form one piece, since dividing so few gains nothing.
 WHOLE = 512
-#: Seconds for which a task tries again if the server doesn't answer; the batch waits for it.
+#: Seconds for which a task retries if the server doesn't answer, while the batch waits for it.
 PATIENCE = 2.0
 #: Timeouts in seconds: of :data:`LOOK`, and of reading entries.
 LOOKING, READING = 5.0, 30.0
-#: Approximate number of ranges into which a batch's input from a key is divided for the tasks.
+#: Approximate number of ranges into which a batch's input from one key is divided for the tasks.
 CUTS = 16
 _NOTHING = "0-0"
 _ALL = 1 << 62
@@ -71,13 +71,13 @@ class StreamPosition:
     generation: int = 0
 
     def to_json(self) -> list[Any]:
-        """Return a JSON list of the constructor's arguments."""
+        """Return the position as JSON: a list of the constructor's arguments."""
         return [self.last, self.ordinal, self.base, self.generation]
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The result of the script :data:`LOOK` for one key."""
+    """State of one key's Redis Stream: result of the script :data:`LOOK`."""
 
     added: int
     length: int
@@ -92,7 +92,7 @@ class Look:
 def settle(
     key: str, look: Look, position: StreamPosition | None, on_loss: OnLoss
 ) -> StreamPosition:
-    """Return the position from which to continue, after lost entries if ``on_loss`` is to skip.
+    """Return the key's position to continue from: behind lost entries if ``on_loss`` is to skip.
 
     If ``position`` is None, the key has never been read, and reading starts at its first entry.
 
@@ -132,7 +132,7 @@ def settle(
 def _not_beyond(
     look: Look, position: StreamPosition, end: StreamPosition
 ) -> tuple[Look, StreamPosition]:
-    """Return ``look`` and ``position`` as if no entries followed ``end``."""
+    """Return ``look`` and ``position`` as if the key had no entries after ``end``."""
     if position.generation != end.generation or look.added <= end.ordinal:
         return look, position
     return replace(look, added=max(end.ordinal, position.ordinal), last=end.last), position
@@ -147,9 +147,9 @@ class RedisFeed(CommonFeed):
     url: str
     keys: tuple[str, ...]
     id: str
-    #: Key -> rows per entry at the last check.
+    #: Key -> rows per entry, as of the last look.
     _density: dict[str, float] = field(default_factory=dict)
-    #: Key -> last planned range (id before it, last id), and its division into cuts.
+    #: Key -> last planned range (id before it, last id), and the cuts into which it is divided.
     _cuts: dict[str, tuple[str, str, list[Cut]]] = field(default_factory=dict)
 
     @property
@@ -158,18 +158,18 @@ class RedisFeed(CommonFeed):
         return self.options.on_loss
 
     def look(self, offset: Any) -> None:
-        """Check that the server answers and has the entries, unless lost ones may be skipped."""
+        """Check that the server answers and, unless losses are skipped, has the unread entries."""
         self.waiting(offset)
 
     def begin(self) -> Any:
-        """Return the present end as the first offset, if the option is to start with new ones."""
+        """Return the streams' present end if reading is to start with new entries; else None."""
         if self.options.start is StreamStart.EARLIEST:
             return None
         looks = {key: self._look(key, _NOTHING) for key in self.keys}
         return {k: StreamPosition(v.newest, v.added, v.added).to_json() for k, v in looks.items()}
 
     def waiting(self, offset: Any) -> Waiting:
-        """Return the amount of unread input; rows are estimated from recent entries."""
+        """Return the number of unread rows of the keys, estimated from recent entries."""
         rows, oldest = 0.0, 0.0
         for key in self.keys:
             look, position = self._settled(key, offset)
@@ -181,7 +181,7 @@ class RedisFeed(CommonFeed):
         return Waiting(round(rows), max(oldest, 0.0))
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """Return the offset after the last entry of each key, as of now."""
+        """Return the offset after the last entry that each key has now."""
         end = {}
         for key in self.keys:
             look, position = self._settled(key, offset)
@@ -191,12 +191,12 @@ class RedisFeed(CommonFeed):
         return end
 
     def has_reached(self, offset: Any, end: Any) -> bool:
-        """Whether each key has been read up to ``end``, or has been replaced since."""
+        """Whether each key has been read up to ``end``, or its stream was replaced since."""
         pairs = ((StreamPosition(*offset[k]), StreamPosition(*at)) for k, at in end.items())
         return all(a.generation > b.generation or a.ordinal >= b.ordinal for a, b in pairs)
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
-        """Move the offset on by ``rows`` rows, divided among keys in proportion to unread rows."""
+        """Move the offset on by ``rows`` rows; keys share these in proportion to unread rows."""
         settled = {key: self._settled(key, offset) for key in self.keys}
         for key, at in (end or {}).items():
             settled[key] = _not_beyond(*settled[key], StreamPosition(*at))
@@ -231,7 +231,7 @@ class RedisFeed(CommonFeed):
         return replace(position, last=last, ordinal=position.ordinal + entries)
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
-        """Return pieces that are ranges of ids, each with its expected number of entries."""
+        """Return pieces: ranges of a key's ids, each with its expected number of entries."""
         found = []
         for key, document in end.items():
             upto = StreamPosition(*document)
@@ -270,7 +270,7 @@ class RedisFeed(CommonFeed):
                 cuts = []
         held = sum(c[1] for c in cuts)
         if held != count:
-            # Without a division, the task that reads the entries finds the error.
+            # Without cuts, the task that reads the entries finds the error.
             return [self._piece(key, before, upto, count, sum(c[2] for c in cuts))]
         found = []
         size = sum(c[2] for c in cuts) / parts if held > WHOLE or self._is_arrow else _ALL
@@ -329,7 +329,7 @@ class RedisFeed(CommonFeed):
         return Look(added, length, newest, deleted, last, first, rows, int(now))
 
     def _cut(self, key: str, after: str, upto: str, most: int, step: int) -> list[Cut]:
-        """Divide the entries after ``after`` into consecutive ranges."""
+        """Divide a key's entries after ``after`` into consecutive ranges (cuts)."""
         counted = 0 if self.options.payload is SourcePayload.FIELDS else 1
         cuts = self._run(CUT, key, after, upto, most, step, counted)
         return [(last.decode(), entries, rows) for last, entries, rows in cuts]
@@ -349,13 +349,13 @@ def redis_feed(record: StreamRecord, url: str, key: str) -> RedisFeed:
     """
     options = redis_stream_options(record.source.options)
     at, keys = options.url or url, options.keys or (key,)
-    # The feed's id omits the address of the default server, the pipeline's own, which may move.
+    # The feed's id omits the address of the default server (the pipeline's own), which may move.
     made_of = ("redis-stream", options.url, keys)
     return RedisFeed(record, options, at, keys, feed_id(record, made_of))
 
 
 def read_entries(piece: Piece) -> Iterator[Decoded]:
-    """Yield the rows of a range of ids.
+    """Yield the rows of a range of a Redis Stream's ids.
 
     Raises:
         EntriesLost: entries of the range are lost; all others have been yielded.
@@ -387,7 +387,7 @@ def read_entries(piece: Piece) -> Iterator[Decoded]:
 
 
 def _patiently(url: str, key: str, arguments: list[Any]) -> Any:
-    """Run :data:`READ`; retry for a while if the server does not answer."""
+    """Run the script :data:`READ`; retry for a while if the server does not answer."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -424,7 +424,7 @@ def _gone(key: str, count: int) -> EntriesLost:
 
 
 def _unreadable(key: str, url: str, cause: RedisError) -> SourceError:
-    # The address without user and password.
+    # The server's address without user and password.
     server = url.rpartition("@")[2].removeprefix("redis://")
     wrong = isinstance(cause, ResponseError)
     return SourceError(

@@ -1,4 +1,4 @@
-"""Tasks on hosts that share only the object store.
+"""Tasks of Spark on hosts that share only the object store.
 
 A task's state directory is its host's cache: files are fetched into it before they are read, and
 uploaded from it after they are written. The driver coordinates tasks, which send each other
@@ -35,22 +35,22 @@ from anabranch_runtime.task.context import BatchContext, live_segments
 from anabranch_runtime.task.memory import BASE
 from anabranch_runtime.task.worker import run_task
 
-#: Least pause between two sweeps of the cache: in seconds, and as a multiple of a sweep's duration.
+#: Least pause between two cleanings of the cache: seconds, and multiple of a cleaning's duration.
 SWEEP, REST = 10.0, 100.0
 _next_sweep = 0.0
-#: The packs that were needed at the last sweep.
+#: The packs that were needed at the last cleaning of the cache.
 _needed: frozenset[str] = frozenset()
 #: Cache directory of the last batch; number of partitions -> mask of this host's partitions.
 _known: tuple[str, dict[int, bytes]] | None = None
 
 
 def cache_directory(cache: str) -> Path:
-    """Return this executor's cache; a relative path is below its working directory."""
+    """Return this executor's cache directory; a relative path is below its working directory."""
     return Path(cache).absolute()
 
 
 def as_here(context: BatchContext, piece: Piece) -> Piece:
-    """Return an input ``piece`` with paths on this host, to which its files are fetched first.
+    """Return an input ``piece`` with paths on this host, after its files were fetched to them.
 
     Raises:
         SourceError: ``missing-file``: the object store has no such file.
@@ -136,7 +136,7 @@ def run_apart(
         (cache / name).unlink(missing_ok=True)
     report.host.office = office.location
     if lately() and report.memory_share is not None:
-        # A merge may have used memory in this process, for which the limit provides one more share.
+        # A merge may have used memory in this process, so the limit has one more share for it.
         report.memory_share += report.memory_share - BASE
     if hosts.index(host) == task:
         fleets = [Fleet(hosts, task, context.hosts.placement)]
@@ -149,7 +149,7 @@ def run_apart(
 
 
 def _bring(context: BatchContext, fleet: Fleet, advanced: Callable[[], None]) -> None:
-    """Fetch this task's share of the missing packs of partitions that are new on this host."""
+    """Fetch this task's part of the missing packs of partitions that are new on this host."""
     global _known
     live = live_segments(context, None if fleet.alone else fleet.own)
     counts = {context.stores[name].partitions for name in live}
@@ -164,8 +164,8 @@ def _bring(context: BatchContext, fleet: Fleet, advanced: Callable[[], None]) ->
 
 
 def _tidy(context: BatchContext, cache: Path, fleets: Sequence[Fleet]) -> None:
-    """Now and then delete unneeded files from the cache. Packs that the batch's manifest names for
-    this host's partitions are kept.
+    """Now and then, delete unneeded files from the host's cache. Packs that the batch's manifest
+    names for this host's partitions stay.
 
     Args:
         fleets: the hosts of partitions in this epoch, and in the next epoch if they differ.

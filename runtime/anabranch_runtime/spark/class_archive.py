@@ -1,4 +1,4 @@
-"""Archive of the classes that Spark's JVM loads: a start maps them into memory, without parsing.
+"""Archive of the classes that Spark's JVM loads; at a start, the JVM maps it into memory.
 
 This is Java's application class data sharing; ``make_class_archive`` makes the archive. Without it
 a start of the runtime takes some seconds longer. An archive fits one installation of Java and of
@@ -17,8 +17,8 @@ from pathlib import Path
 FOLDER_VARIABLE = "ANABRANCH_CLASS_ARCHIVE"
 #: Options that suppress the JVM's messages about archives, which would go to standard output.
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
-#: Options to map an archive at the address that it was made for: so a machine's JVMs share 90 MB of
-#: it, which relocation would copy.
+#: Options to map an archive at the address that it was made for: so JVMs of a machine share 90 MB
+#: of memory, which would be copied if the archive were relocated.
 IN_PLACE = (
     "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 )
@@ -46,7 +46,7 @@ def archive_options() -> str:
 
 
 def _fingerprint() -> str:
-    """Return a digest of the Java found, and of Spark's version and location."""
+    """Return a digest of the machine's Java, and of Spark's version and location."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home) / "bin" / "java" if home else Path(shutil.which("java") or "java")
     java = java.resolve()

@@ -1,9 +1,9 @@
 """Spark's Python worker daemon with shared imports and less frequent garbage collection.
 
-``pyspark.daemon`` runs a full collection after every task; over the modules that a worker has
-imported that takes tens of milliseconds, several times a batch. This daemon imports everything that
-workers need before the first fork, excludes it from collections (``gc.freeze``), and collects only
-after every :data:`TASKS_PER_COLLECTION` tasks. Spark starts it by ``spark.python.daemon.module``.
+``pyspark.daemon`` runs a full collection after every task. It includes all imported modules, so it
+takes tens of milliseconds, several times a batch. This daemon imports everything that workers need
+before the first fork, excludes it from collections (``gc.freeze``), and collects only after every
+:data:`TASKS_PER_COLLECTION` tasks. Spark starts it by ``spark.python.daemon.module``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TASKS_PER_COLLECTION = 50
 
 
 def main() -> None:
-    """Fork workers as Spark requests them, until Spark closes the pipe."""
+    """Fork Python workers as Spark requests them, until Spark closes the pipe."""
     import pandas  # noqa: F401 - for its import time only
     import pyarrow.parquet  # noqa: F401
     import pyspark.daemon
@@ -50,8 +50,8 @@ def main() -> None:
 
 
 def print_error() -> None:
-    """Print the traceback of a worker's last error, unless the JVM has closed the connection, as it
-    does after a worker has been idle for a minute.
+    """Print the traceback of a worker's last error, unless the JVM has closed the connection, as
+    happens after a worker has been idle for a minute.
     """
     if not isinstance(sys.exc_info()[1], (BrokenPipeError, ConnectionResetError)):
         traceback.print_exc()

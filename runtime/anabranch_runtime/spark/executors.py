@@ -1,4 +1,4 @@
-"""The executors of a cluster: batches run only on executors that have been warmed up.
+"""The executors of a Spark cluster: batches run only on executors that have been warmed up.
 
 The first task on an executor waits for the imports of its Python process, which take as long as
 several batches. So a new executor first gets tasks that do nothing, while batches continue on the
@@ -31,7 +31,7 @@ class Executor:
 
     Attributes:
         place: the executor's name as a preferred location of Spark's tasks.
-        slots: number of tasks that it can run at once.
+        slots: number of tasks that the executor can run at once.
     """
 
     id: str
@@ -49,8 +49,8 @@ class Executors:
     _starting: dict[str, threading.Thread] = field(default_factory=dict)
 
     def slots(self) -> tuple[int, Sequence[str] | None]:
-        """Return the number of task slots for batches, and their preferred locations (None: any);
-        waits until there is an executor.
+        """Return the number of task slots for batches, and their preferred locations (None: any).
+        Waits until there is an executor.
 
         Raises:
             PipelineError: ``no-executors``.
@@ -85,7 +85,7 @@ class Executors:
 
 
 def present(session: SparkSession) -> frozenset[str]:
-    """Return the ids of the executors that can run tasks."""
+    """Return the ids of the executors that can run Spark's tasks now."""
     found = session.sparkContext._jsc.sc().getExecutorIds().mkString(",")
     return frozenset(str(found).split(",")) - {""}
 
@@ -103,7 +103,7 @@ def executors(session: SparkSession) -> list[Executor]:
 
 
 def at(session: SparkSession, places: Sequence[str]) -> RDD[int]:
-    """Return an RDD with one partition per entry of ``places``, its preferred location."""
+    """Return an RDD with one partition per preferred location in ``places``."""
     from pyspark import RDD
     from pyspark.serializers import CPickleSerializer
 
@@ -116,17 +116,17 @@ def at(session: SparkSession, places: Sequence[str]) -> RDD[int]:
     ]
     tags = jvm.java.lang.Class.forName("scala.reflect.ClassTag$").getField("MODULE$").get(None)
     made = spark._jsc.sc().makeRDD(sequence(pairs), tags.AnyRef())
-    # Spark ends the process of a task that leaves input unread, so all input is read.
+    # Spark would end the process of a task that left input unread, so all input is read.
     return RDD(made.toJavaRDD(), spark, CPickleSerializer()).mapPartitions(_read)
 
 
 def _read(numbers: Iterable[int]) -> Iterable[int]:
-    """Read all input in an executor, and return no values."""
+    """Read all input of a task in an executor, and return no values."""
     for _ in numbers:
         pass
     return ()
 
 
 def _ready(_: Iterable[int]) -> Iterable[int]:
-    """Return no values: the task has only to start its process, with the imports."""
+    """Return no values: the task need only start its Python process, with the imports."""
     return ()

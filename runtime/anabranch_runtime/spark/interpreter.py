@@ -1,8 +1,8 @@
 """The Python interpreter of Spark's worker processes on this host.
 
-Spark puts its zip of ``pyspark`` first on their module path, and every process compiles the modules
-that it imports from a zip: a second of CPU time, three times as long as with the installed package.
-So the processes are started by a script that removes the zips from the path.
+Spark puts its zip of ``pyspark`` first on their module path. A process compiles all modules that it
+imports from a zip, which takes a second of CPU time, three times as long as with the installed
+package. So a script that removes the zips from the path starts the processes.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def worker_interpreter() -> str:
             draft.chmod(0o755)
             draft.replace(script)
     except OSError:
-        # The directory is not writable: without the script, processes start a little slower.
+        # The directory is not writable; without the script, processes start a little slower.
         return sys.executable
-    # On some file systems files can't be executed.
+    # Some file systems do not allow files to be executed.
     return str(script) if os.access(script, os.X_OK) else sys.executable
 
 
 def _is_there(script: Path, text: str) -> bool:
-    """Whether ``script`` is this user's executable file with the content ``text``."""
+    """Whether ``script`` is an executable file of this user with the content ``text``."""
     try:
         mine = script.stat().st_uid == os.getuid()
         return mine and os.access(script, os.X_OK) and script.read_bytes() == text.encode()

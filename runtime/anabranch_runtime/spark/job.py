@@ -1,4 +1,4 @@
-"""A batch in the tasks of a barrier stage, which tell each other of new segments between levels."""
+"""A batch as a job of Spark: one barrier stage, whose tasks run the batch's tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anabranch_runtime.sources.feed import Piece, PieceError, UnreadNote
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
 
-#: Python's messages about a missing module, or a missing name in one of anabranch's modules.
+#: Python's messages about a missing module, or a name that one of anabranch's modules lacks.
 _OTHER = re.compile(
     r"No module named 'anabranch_\w+\.[\w.]+'"
     r"|Can't get attribute '\w+' on <module 'anabranch_[\w.]+'"
@@ -25,7 +25,7 @@ _OTHER = re.compile(
 
 
 def unfit_workers(error: BaseException) -> PipelineError | None:
-    """Return the error for a module missing on an executor, if Spark's ``error`` is due to it."""
+    """Return an error if Spark's ``error`` is due to a module that an executor lacks; else None."""
     text = str(error)
     if (other := _OTHER.search(text)) is not None:
         return PipelineError(
@@ -45,7 +45,7 @@ def unfit_workers(error: BaseException) -> PipelineError | None:
 
 
 def barrier_task() -> tuple[int, list[str]]:
-    """Return the number of this task in its barrier stage, and the address of each task's host."""
+    """Return this task's number in its barrier stage of Spark, and each task's host address."""
     from pyspark import BarrierTaskContext
 
     here = BarrierTaskContext.get()

@@ -22,7 +22,7 @@ PATIENCE = 120.0
 
 
 def make_archive() -> Path:
-    """Make the archive, unless it exists, and return its path.
+    """Make the archive of the JVM's classes, unless it exists, and return its path.
 
     Raises:
         RuntimeError: the JVM left no archive.
@@ -66,7 +66,7 @@ def _load_classes(options: str) -> None:
 
 
 def _end_jvm() -> None:
-    """End this process's JVM in an orderly way, and wait: the JVM dumps its classes at its end."""
+    """End this process's JVM in an orderly way, and wait: it dumps its classes at its end."""
     gateway = SparkContext._gateway
     if gateway is not None:
         gateway.proc.stdin.close()

@@ -1,9 +1,9 @@
 """Merges of segments on a cluster: by the host that owns the partition, else by the driver.
 
-A worker process of the owner merges while it runs tasks, in threads of low priority. So no slot
-is taken from a batch, the segments need not be fetched, and the merged segment is on the host that
-probes it. The driver sends the order to the process's server of messages. If there is no process,
-or the call fails, the driver merges into another pack: at most one of the two is committed.
+A worker process of the owner merges while it runs tasks, in threads of low priority. So no slot is
+taken from a batch, the segments need not be fetched, and the merged segment is on the host that
+probes it. The driver sends the order to the process's message server. If there is no process, or
+the call fails, the driver merges into another pack; at most one of both packs is committed.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from anabranch_runtime.task.context import BatchContext
 _LOG = structlog.get_logger("anabranch.runtime")
 #: Type of the Flight action of a merge, and its timeout in seconds.
 REQUEST, PATIENCE = "merge", 600.0
-#: One thread for segments of batches, one for merged ones (:class:`Compactor`).
+#: One thread for segments written by batches, one for merged segments (:class:`Compactor`).
 _MERGING = ThreadPoolExecutor(2, thread_name_prefix="merge", initializer=give_way)
-#: Packs that running merges write; event set after a merge, until the next call of :func:`lately`.
+#: Packs that running merges write. Event: a merge has run since the last call of :func:`lately`.
 _UNDER_WAY, _LATELY = list[str](), threading.Event()
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Request for a merge: a :class:`Compaction` without the fields that the host knows itself.
+    """Request for a merge: a :class:`Compaction` without the fields that the host knows.
 
     Attributes:
         pack: name of the pack to write.
@@ -78,7 +78,7 @@ def take_orders(office: PostOffice, context: BatchContext) -> None:
 
 
 def lately() -> bool:
-    """Whether a merge has run in this process since the last call of this function."""
+    """Whether a worker's merge has run in this process since the last call."""
     found = _LATELY.is_set() or bool(_UNDER_WAY)
     _LATELY.clear()
     return found
@@ -119,8 +119,8 @@ def by_owner(
     token: str,
     anywhere: Callable[[Compaction], MergedSegment],
 ) -> Callable[[Compaction], MergedSegment]:
-    """Return a function that merges in the owner's process (``office_of``), or by ``anywhere``."""
-    # Unreachable addresses are not called again, as a restarted process has another port.
+    """Return a function that merges segments in the owner's process, or else by ``anywhere``."""
+    # Unreachable addresses are not called again, since a restarted process has another port.
     gone = set[str]()
 
     def work(compaction: Compaction) -> MergedSegment:

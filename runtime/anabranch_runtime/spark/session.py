@@ -1,8 +1,8 @@
 """Spark's session: its settings, its start, and the start of its workers.
 
-Starting the JVM takes most of the time of the runtime's restart, so it runs concurrently with
-imports and the check of the state (:func:`starting`), with an archive of its classes if there is
-one (``class_archive``). For the same reason this module imports little.
+Starting the JVM takes most of the time of the runtime's restart, so the JVM starts concurrently
+with imports and the check of the state (:func:`starting`), and from an archive of its classes if
+there is one (``class_archive``). So that the start begins early, this module imports little.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ SPARK_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # Spark does not retry a failed stage: the driver retries the batch in another stage.
     "spark.stage.maxConsecutiveAttempts": "1",
-    # A vanished executor blocks its batch until Spark notices, which takes up to three minutes with
-    # Spark's defaults. A slow executor still sends heartbeats, from another thread.
+    # With Spark's defaults, it takes up to three minutes until Spark notices that an executor has
+    # vanished, which blocks its batch. A slow executor still sends heartbeats, from another thread.
     "spark.executor.heartbeatInterval": "5s",
-    # An executor that has lost its driver ends, and frees its slots for the driver that takes over.
+    # An executor that has lost its driver ends, so that the driver that takes over gets its slots.
     "spark.executor.heartbeat.maxFailures": "10",
     "spark.storage.blockManagerHeartbeatTimeoutMs": "40s",
     "spark.network.timeoutInterval": "5s",
-    # If an executor vanishes just before a batch, the next attempt uses the remaining ones. Spark
-    # would check for enough slots every 15 seconds for ten minutes.
+    # If an executor vanishes just before a batch, the next attempt uses the other ones. By default,
+    # Spark would check for enough slots every 15 seconds, for ten minutes.
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "3",
     "spark.sql.adaptive.enabled": "false",
@@ -76,7 +76,7 @@ SPARK_SETTINGS = {
 
 
 def starting(master: str, given: Mapping[str, str] | None = None) -> Future[SparkSession]:
-    """Start :func:`spark_session` in a thread; the future has the session, or its error.
+    """Start :func:`spark_session` in a thread; the future has the session or an error.
 
     The thread does not keep the process alive: the JVM ends with its driver process.
     """
@@ -105,7 +105,7 @@ def spark_session(master: str, given: Mapping[str, str] | None = None) -> SparkS
     from pyspark.sql import SparkSession
 
     local = is_local(master)
-    # The driver's interpreter serves lookups of data sources.
+    # The driver's interpreter runs look-ups of data sources.
     here = worker_interpreter() if local else sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = here
     os.environ["PYSPARK_PYTHON"] = here if local else (given or {}).get(PYTHON, here)
@@ -185,11 +185,12 @@ def parallelism(session: SparkSession) -> int:
 
 
 def with_spare_slots(master: str) -> tuple[str, int | None]:
-    """Return a local master URL with two slots more than batches use, and the number for batches.
+    """Return a local master URL with two slots more than batches use, and the batches' number.
 
     A batch's barrier stage needs all its slots at the same moment, so tasks of other jobs would
-    delay it, or block it for ever if they follow each other. So sinks that Spark writes share one
-    spare slot, and ingest queries the other. A cluster's master is returned unchanged, with None.
+    delay it, or block it for ever if they run one after the other. So all sinks that Spark writes
+    share one spare slot, all ingest queries the other. A cluster's master is returned unchanged,
+    with None.
 
     >>> with_spare_slots("local[2]"), with_spare_slots("spark://host:7077")
     (('local[4]', 2), ('spark://host:7077', None))
@@ -203,7 +204,7 @@ def with_spare_slots(master: str) -> tuple[str, int | None]:
 
 
 def one_each(session: SparkSession, tasks: int) -> RDD[int]:
-    """Return an RDD with ``tasks`` partitions, one per task."""
+    """Return an RDD with ``tasks`` partitions, so that each task of a job gets one."""
     return session.sparkContext.parallelize(range(tasks), tasks)
 
 
@@ -219,7 +220,7 @@ def await_loss(session: SparkSession) -> int:
 
 
 def warm_up(session: SparkSession) -> None:
-    """Start the workers and their imports, so that the first batch need not wait for them."""
+    """Start Spark's Python workers with their imports, so that no batch has to wait for them."""
     slots = one_each(session, parallelism(session))
     slots.barrier().mapPartitions(_nothing).collect()
 

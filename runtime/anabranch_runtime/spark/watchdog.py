@@ -21,7 +21,7 @@ from anabranch_runtime.errors import PipelineError
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
-#: Seconds for which a job may lack slots before it is cancelled: an executor may reconnect.
+#: Seconds for which a job may lack slots before it is cancelled; an executor may reconnect.
 SHORT = 10.0
 #: Maximum seconds for cancelling a job. (Spark waits two seconds before it kills a worker.)
 GRACE = 60.0
@@ -29,7 +29,7 @@ GRACE = 60.0
 
 @dataclass(slots=True)
 class Watchdog:
-    """Watches a batch's job: one thread runs it within :meth:`over`, another calls :meth:`look`.
+    """Watches a batch's Spark job: one thread runs it in :meth:`over`, another calls :meth:`look`.
 
     Attributes:
         limit: seconds without a sign of life of any task after which the job is cancelled.
@@ -47,7 +47,7 @@ class Watchdog:
         short: Callable[[], bool] = lambda: False,
     ) -> Iterator[None]:
         """Watch the job that the ``with`` block runs for ``batch``. ``signs`` returns a value that
-        changes with each sign of life; ``short``: whether slots are lacking, before the first sign.
+        changes with each sign of life; ``short``: whether task slots lack, until the first sign.
 
         Raises:
             PipelineError: ``batch-stuck``, ``too-few-slots``: the job failed because it was
@@ -67,7 +67,7 @@ class Watchdog:
                 self._watched = None
 
     def look(self, cancel: Callable[[], None]) -> None:
-        """Cancel the job by ``cancel`` if it is stuck or has lacked slots for too long.
+        """Cancel the watched job by ``cancel`` if it hangs or has lacked slots for too long.
 
         Raises:
             PipelineError: ``batch-stuck``: cancelling has had no effect.
@@ -91,7 +91,7 @@ class Watchdog:
             watched.cancelled = now
             error = self._why(watched)
             _LOG.error("batch cancelled", batch=watched.batch, error=str(error))
-            # Under the lock the ``with`` block can't end, so that no later job is cancelled.
+            # While the lock is held, the ``with`` block can't end, so no later job is cancelled.
             cancel()
 
     def _why(self, watched: _Watched) -> PipelineError:
@@ -113,7 +113,7 @@ class Watchdog:
 
 @dataclass(slots=True)
 class _Watched:
-    """A job and its last signs of life.
+    """A watched job and its last signs of life.
 
     Attributes:
         begun: whether a task has given a sign of life. ``enough``: last time with enough slots, at

@@ -36,21 +36,21 @@ if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import SparkSession
 
-#: Runs a task's part of a batch, given the context, the line to the driver and the address of each
-#: task's host; returns the report.
+#: Function that runs a task's part of a batch, given the context, the line to the driver and the
+#: address of each task's host; returns the task's report.
 Work = Callable[[BatchContext, TaskLine, list[str]], TaskReport]
 #: Number of tasks of a stage, and their preferred locations in Spark (None: any).
 Places = tuple[int, Sequence[str] | None]
 
 #: Number of batches between two garbage collections of a task.
 BATCHES_PER_COLLECTION = 50
-#: If other jobs need slots, one of every ``OTHERS`` slots is left to them, but at least one.
+#: If other jobs need slots, one of every ``OTHERS`` slots is left to them, at least one in all.
 OTHERS = 8
 
 
 @dataclass(slots=True)
 class Workers:
-    """The driver's side: starts stages, and runs batches on them.
+    """The driver's side of long-running workers: starts their stages, and runs batches on them.
 
     Attributes:
         slots: returns number and locations of the task slots for batches; waits until there is one.
@@ -66,7 +66,7 @@ class Workers:
     _stage: Stage | None = None
     #: The last context that was sent to the running stage.
     _sent: BatchContext | None = None
-    #: Whether the running stage occupies the only slot although other jobs need one.
+    #: Whether the running stage occupies the only slot, although other jobs need it too.
     _greedy: bool = False
     #: Time of the next check of the slots.
     _next: float = 0.0
@@ -76,7 +76,7 @@ class Workers:
         """Start a stage, unless one runs in all slots for batches. Waits for an executor.
 
         Args:
-            idle: whether no batch waits. If so, no stage is started before the first batch, without
+            idle: whether no batch waits. Then no stage is started before the first batch, without
                 executors, after a stage that failed before its first batch, or in a slot that
                 another job may need.
 
@@ -104,7 +104,7 @@ class Workers:
             self._stage = None if leave else Stage(self.listener, tasks, run, self._cancel)
 
     def warm(self) -> None:
-        """Start a stage, unless one runs, and wait until its tasks are ready for a batch.
+        """Start a stage of workers, unless one runs, and wait until they are ready for a batch.
 
         Raises:
             Py4JJavaError: a task does not start.
@@ -129,7 +129,7 @@ class Workers:
         try:
             reports = stage.run(order)
         except BaseException:
-            # Late reports of this batch must not count as reports of the next batch.
+            # Late reports on this batch must not count as reports on the next batch.
             self.close(cancel=True)
             raise
         if self._greedy:
@@ -142,7 +142,7 @@ class Workers:
         return 0 if stage is None else stage.signs
 
     def short(self) -> bool:
-        """Whether there are fewer slots than the running stage needs."""
+        """Whether Spark has fewer slots than the running stage needs."""
         stage = self._stage
         return stage is not None and slots_now(self.session) < stage.tasks
 
@@ -160,7 +160,7 @@ class Workers:
             stage.close(cancel=cancel)
 
     def _divided(self) -> Places:
-        """Return the slots for a stage: all slots but some that are left to other jobs."""
+        """Return the slots for a stage: all slots except some that are left to other jobs."""
         tasks, places = self.slots()
         self._greedy = self.shared and tasks == 1
         if self.shared:
@@ -183,7 +183,7 @@ class Workers:
 
 
 def _follow(address: DriverAddress, stage: str, work: Work, _: Iterable[int]) -> Iterable[int]:
-    """Run batches as one task until the driver ends the stage; returns no values."""
+    """As one task of the stage, run batches until the driver ends the stage; returns no values."""
     task, hosts = barrier_task()
     batches, context = 0, None
     with closing(call_driver(address, stage, task, hosts)) as line:

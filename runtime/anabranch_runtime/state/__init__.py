@@ -1,1 +1,1 @@
-"""Values of a pipeline's committed state, as a manifest (the state after a batch) has them."""
+"""Values of a pipeline's committed state, as a manifest contains them."""

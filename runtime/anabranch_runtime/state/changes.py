@@ -1,4 +1,4 @@
-"""Changes between two values of one JSON structure: a batch changes little of a large state.
+"""Changes between two states, as JSON structures: a batch changes little of a large state.
 
 Values never change in place, so unchanged parts of two consecutive states are the same objects, and
 a comparison skips them. A change refers to the JSON forms of both values, so a reader needs no
@@ -17,7 +17,7 @@ from anabranch_runtime.traced import Traced
 from anabranch_runtime.traced import changes as traces
 
 _T = TypeVar("_T")
-#: Change of a stretch of a list: (elements kept, elements dropped after them, new elements).
+#: Change of part of a list: (elements kept, elements dropped after these, elements added).
 Splice = tuple[int, int, Sequence[_T]]
 
 
@@ -27,7 +27,7 @@ class StateChange(codec.Row, frozen=True):
     Attributes:
         values: name -> new value. ``changes``: name -> change of its value.
         removed: names that the object no longer has.
-        splices: splices of the list, from its beginning on; elements after the last one are kept.
+        splices: splices of the list, from its beginning on; elements after the last are kept.
     """
 
     values: dict[str, Any]
@@ -40,7 +40,7 @@ _ABSENT = object()
 
 
 def difference(before: Any, after: Any, inside: Collection[type]) -> StateChange:
-    """Return the change from ``before`` to ``after``: dataclasses of one type, or mappings.
+    """Return the change from a state ``before`` to ``after``: dataclasses of one type, or mappings.
 
     Args:
         inside: dataclasses that are compared field by field; a changed value of any other dataclass
@@ -73,7 +73,7 @@ def difference(before: Any, after: Any, inside: Collection[type]) -> StateChange
 
 
 def applied(value: Any, change: StateChange) -> Any:
-    """Return the JSON value after ``change``; ``value`` stays as it is.
+    """Return the JSON form of a state after ``change``; ``value`` itself is not changed.
 
     Raises:
         LookupError, TypeError, ValueError: the change belongs to another value.
@@ -89,7 +89,7 @@ def applied(value: Any, change: StateChange) -> Any:
 
 
 def renewed(value: _T, change: StateChange) -> _T:
-    """Return the value after ``change``; unchanged parts stay the same objects."""
+    """Return the state after ``change``; unchanged parts stay the same objects."""
     if isinstance(value, tuple):
         return type(value)(spliced(value, change.splices))
     known = _entries(value)
@@ -103,7 +103,7 @@ def renewed(value: _T, change: StateChange) -> _T:
 
 
 def spliced(known: Sequence[_T], splices: Iterable[Splice[_T]]) -> list[_T]:
-    """Return the list ``known`` after ``splices``.
+    """Return the list ``known`` after the changes ``splices``.
 
     Raises:
         ValueError: the list is too short.

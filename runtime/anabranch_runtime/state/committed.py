@@ -1,7 +1,7 @@
 """Live segments in the manifest of a batch, read by its tasks.
 
-A task process reads each manifest once, and only its changes of stores: it keeps the segments of
-the last manifest that it has read.
+A task process reads each manifest once, and of it only changes of stores, since it keeps the
+segments of the last manifest that it has read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Segments = dict[str, tuple[Segment, ...]]
 
 
 class _RawChange(codec.Row, frozen=True):
-    """``state.changes.StateChange`` whose parts are not decoded yet."""
+    """A ``StateChange`` whose parts are not decoded yet (``state.changes``)."""
 
     values: dict[str, codec.Raw]
     changes: dict[str, codec.Raw]
@@ -56,7 +56,7 @@ class _StoreSegments:
 
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """The last manifest that this process has read: its root, batch, checksum; and its segments."""
+    """The last manifest read by this process: root, batch, checksum, and live segments."""
 
     place: tuple[Path, int, int] | None = None
     segments: Segments = field(default_factory=dict)
@@ -66,11 +66,11 @@ _last = _Last()
 
 
 def committed_segments(root: Path, batch: int, crc: int) -> Segments:
-    """Return, by store, the live segments in the manifest that ``batch`` starts from; for tasks.
+    """Return store -> live segments in the manifest from which ``batch`` starts; for tasks.
 
     Waits for the manifest with checksum ``crc``: shared storage may still show none, or an older
-    one of the same number, since an epoch can begin without a batch. An unchanged store has the
-    same tuple object as in the last call.
+    one of the same number, since an epoch can begin without a batch. For an unchanged store, the
+    last call's tuple object is returned.
 
     Raises:
         StateError: ``missing-manifest``: a manifest does not appear in time.
@@ -125,7 +125,7 @@ def _segments_after(known: Segments, change: _RawChange) -> Segments:
 
 
 def _shared(last: Sequence[Segment] | None, found: tuple[Segment, ...]) -> tuple[Segment, ...]:
-    """Return ``found`` with equal objects of ``last``: other caches compare by identity."""
+    """Return ``found`` with equal objects of ``last``, since other caches compare by identity."""
     if not last:
         return found
     if tuple(last) == found:

@@ -1,9 +1,9 @@
 """Choice of the stores that a probe reads for each batch of the past. Pure functions.
 
 A plan may create a store while older stores have earlier rows of the same relation or materialized
-join (MIR); these are its *generations*. A store's *intervals* are the batches whose rows it holds
+join (MIR); these are its *generations*. A store's *intervals* are the batches whose rows it has
 completely (except expired rows). A probe over batches ``[low, now]`` is *tiled*: for every batch it
-reads one store, the preferred one if this covers the batch, otherwise an older generation. Batches
+reads one store: the preferred one if that covers the batch, otherwise an older generation. Batches
 of an MIR that no generation covers are *gaps*. There the join's inputs are probed one by one, and
 only combinations whose last-arriving member is in a gap are kept (``semantics.md``, coverage rule).
 
@@ -20,7 +20,7 @@ from anabranch_runtime.storage.segment import OFFSET_BITS
 
 #: First and last batch, both included.
 Interval = tuple[int, int]
-#: Last batch of an interval that is still growing: the greatest whose arrival numbers fit 63 bits.
+#: Last batch of a growing interval: the greatest batch whose arrival numbers fit 63 bits.
 OPEN = (1 << 63 - OFFSET_BITS) - 2
 
 
@@ -33,7 +33,7 @@ class Tile:
 
 
 def subtract(interval: Interval, holes: Iterable[Interval]) -> list[Interval]:
-    """Return the parts of ``interval`` outside ``holes``.
+    """Return the parts of an interval of batches outside ``holes``.
 
     >>> subtract((0, 9), [(2, 3), (8, 20)])
     [(0, 1), (4, 7)]
@@ -79,7 +79,7 @@ def tile(
 
 
 def covered_since(now: int, stores: Iterable[Sequence[Interval]]) -> int:
-    """Return the first batch from which on all batches up to ``now - 1`` are covered; else ``now``.
+    """Return the first batch from which stores cover all batches up to ``now - 1``; else ``now``.
 
     >>> covered_since(10, [[(0, 3), (5, 7)], [(8, 9)]])
     5
@@ -103,7 +103,7 @@ class Access:
         tiles: stores with their batches (the current batch included; :data:`OPEN` if it is the
             last one).
         gaps: batches that no store of a materialized join covers; empty for a base relation.
-        fill: per input of the join, probed instead in the gaps, its tiles up to the last gap.
+        fill: for the gaps, per input of the join (probed instead), its tiles up to the last gap.
     """
 
     tiles: tuple[Tile, ...]

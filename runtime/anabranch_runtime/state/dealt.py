@@ -1,4 +1,4 @@
-"""Partitions of rows: the home of their hash, or for hot values one of several partitions.
+"""Partitions of stored rows: the home of their hash or, for hot values, one of several.
 
 A row of a store belongs to the *home* partition of its partition attribute's hash. While a value is
 hot (``StoreSpec.hot``) its new rows are *spread* over several partitions, one on each of several
@@ -8,7 +8,7 @@ listing every partition that may hold them.
 *Invariant.* A row is in one partition: its home, or one in :attr:`Dealt.partitions` of its hash. A
 probe of the home and these partitions (:meth:`DealtRows.by_partition`) therefore reaches every row
 with its key, each once. The invariant holds because rows are written by the same entries
-(:meth:`DealtRows.written`), and an entry only gains partitions. An entry is dropped with the last
+(:meth:`DealtRows.written`), and an entry never loses partitions. An entry is dropped with the last
 segment that may hold one of its spread rows (:func:`forget_cold`). Rows never change partition: a
 merge combines segments of one partition.
 """
@@ -31,7 +31,7 @@ class Dealt(Row, frozen=True):
     """A key value with rows spread over partitions besides its home.
 
     Attributes:
-        hash: hash of the value.
+        hash: hash of the key value.
         partitions: partitions besides the home that may hold rows of the value; sorted.
         now: partitions over which new rows are spread; empty: new rows are stored in the home.
         first, last: first and last batch whose rows may have been spread. While new rows are
@@ -47,11 +47,11 @@ class Dealt(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class DealtRows:
-    """The spread values of a store as arrays; a value's number is its index in them.
+    """The values of a store with spread rows, as arrays; a value's number is its index in them.
 
     Attributes:
         hashes: hashes of the values, ascending.
-        partitions: shape (values, partitions): whether the partition may hold rows of the value.
+        partitions: shape (values, partitions): whether the partition may have rows of the value.
         targets: one row per value: target partitions of new rows, padded.
         counts: number of valid entries in each row of ``targets``.
     """
@@ -68,7 +68,7 @@ class DealtRows:
         return np.where(self.hashes[at] == hashes, at, -1)
 
     def by_partition(self, hashes: U64, homes: Ints) -> list[Bools]:
-        """Return, by partition, which ``hashes`` may have rows in it; ``homes``: their homes."""
+        """Return partition -> mask of ``hashes`` maybe stored in it; ``homes``: their homes."""
         numbers = self.numbers(hashes)
         dealt = numbers >= 0
         return [
@@ -77,7 +77,7 @@ class DealtRows:
         ]
 
     def by_host(self, hashes: U64, owners: Ints, hosts: int) -> list[Bools]:
-        """Return, by host, which ``hashes`` may be spread to it; ``owners``: partition -> host."""
+        """Return host -> mask of ``hashes`` maybe spread to it; ``owners``: partition -> host."""
         numbers = self.numbers(hashes)
         dealt = numbers >= 0
         found: list[Bools] = []
@@ -87,7 +87,7 @@ class DealtRows:
         return found
 
     def written(self, hashes: U64, homes: Ints, arrived: Callable[[], Ints]) -> Ints:
-        """Choose the partition of each new row, from the row alone, so that all tasks agree.
+        """Choose the partition of each new row, as a function of the row, so that all tasks agree.
 
         Args:
             homes: home partition of each row. ``arrived``: returns the rows' arrival numbers.
@@ -120,7 +120,7 @@ def dealt_rows(entries: tuple[Dealt, ...], partitions: int) -> DealtRows:
 def forget_cold(entries: tuple[Dealt, ...], segments: Iterable[Segment]) -> tuple[Dealt, ...]:
     """Drop entries of values that are no longer hot and have no spread rows left.
 
-    ``segments``: all segments that the store keeps.
+    ``segments``: all segments of the store.
     """
     cold = [one for one in entries if not one.now]
     if not cold:

@@ -2,9 +2,9 @@
 (``semantics.md``, "Rations").
 
 A *goal* is a query and the alias whose tuple arrives last; its *ration* is the share of such tuples
-that probe. Tuples withheld from probing are stored like all others, so the results can be computed
-later: withheld tuples probe the rows that had arrived by the end of their batch. Results from
-before a query's activation, if the query requests them, are owed in the same way.
+that probe. Tuples withheld from probing are stored like all others. So the results can be computed
+later, by probes of withheld tuples in the rows that had arrived by the end of the tuples' batch.
+Results from before a query's activation, if the query requests them, are owed in the same way.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class OwedBatches:
     Attributes:
         first, last: batch numbers, both included.
         goals: goals with withheld tuples, sorted; either all goals of a query or none.
-        watermarks: watermarks at the start of the first batch; rows needed then stay stored.
+        watermarks: watermarks at the start of the first batch; the rows needed then stay stored.
         reached: stream -> greatest event time that had arrived by the end of the last batch.
         starts: remaining rows whose results are to be computed; None: no catch-up has begun.
         past: whether the batches precede the activation of the queries, so all results are owed.
@@ -73,16 +73,16 @@ class OwedBatches:
 
     @property
     def queries(self) -> frozenset[QueryId]:
-        """Queries whose results of these batches are still to be computed."""
+        """Queries whose results of these batches are still owed."""
         return frozenset(goal.query for goal in self.goals)
 
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """The catch-up work that one batch does, for results of the batches ``first`` to ``last``.
+    """The catch-up work of one batch, for withheld results of the batches ``first`` to ``last``.
 
     Attributes:
-        ends: whether it completes the catch-up of these batches.
+        ends: whether this work completes the catch-up of these batches.
         watermarks: watermarks at the start of batch ``first``.
         past: whether these batches precede the activation of the queries.
     """
@@ -116,29 +116,29 @@ class Debt:
 
     @property
     def sources(self) -> Iterator[SegmentRows]:
-        """Yield the remaining input rows of catch-ups that have begun."""
+        """Yield the remaining input rows of catch-ups that have begun, as ranges of segments."""
         for one in self.batches:
             for start in one.starts or ():
                 yield from start.sources
 
     @property
     def withheld(self) -> tuple[OwedBatches, ...]:
-        """Results owed due to load shedding, not from before a query's activation."""
+        """Results owed because load shedding withheld them, not those from before an activation."""
         return tuple(one for one in self.batches if not one.past)
 
     @property
     def numbers(self) -> frozenset[int]:
-        """Numbers of the batches whose withheld results are still to be computed."""
+        """Numbers of the batches whose withheld results are still owed."""
         return frozenset(n for one in self.withheld for n in range(one.first, one.last + 1))
 
     @property
     def queries(self) -> frozenset[QueryId]:
-        """The queries whose results withheld by load shedding are still to be computed."""
+        """Queries with results that load shedding has withheld and that are still owed."""
         return frozenset().union(*(one.queries for one in self.withheld))
 
     @property
     def past(self) -> frozenset[QueryId]:
-        """The queries whose results from before their activation are still to be computed."""
+        """Queries with results from before their activation that are still owed."""
         return frozenset().union(*(one.queries for one in self.batches if one.past))
 
 
@@ -158,7 +158,7 @@ class RationReport:
 def cut_starts(
     starts: tuple[CatchUpStarts, ...], rows: int
 ) -> tuple[tuple[CatchUpStarts, ...], tuple[CatchUpStarts, ...]]:
-    """Split ``starts`` in two: its first ``rows`` rows, and the rest."""
+    """Split the rows of a catch-up in two: the first ``rows`` rows, and the rest."""
     taken: list[CatchUpStarts] = []
     for at, one in enumerate(starts):
         if one.rows > rows:

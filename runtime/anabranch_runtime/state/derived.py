@@ -1,4 +1,4 @@
-"""Values derived from the entries of a mapping, cached as long as the entry is the same object."""
+"""Values derived from entries of the state's mappings, cached while an entry is the same object."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _ABSENT = object()
 
 
 class Derived(Generic[_V, _W]):
-    """Cache of ``work(name, entry)`` for the entries of the last mapping. Entries never change in
-    place, so it is computed only for new objects. ``work`` must not depend on anything else.
+    """Cache of ``work(name, entry)`` for the entries of a mapping. Entries never change in place,
+    so only new objects need work. ``work`` must not depend on anything else.
     """
 
     def __init__(self, work: Callable[[str, _V], _W]) -> None:
@@ -23,8 +23,8 @@ class Derived(Generic[_V, _W]):
         self._known: tuple[Mapping[str, _V], dict[str, _W]] = {}, {}
 
     def of(self, entries: Mapping[str, _V]) -> dict[str, _W]:
-        """Return name -> derived value for all ``entries``, as a mapping that must not be changed;
-        it is the last result itself if no value differs.
+        """Return name -> derived value for all ``entries``: a mapping that must not be changed, and
+        the same object as the last result if no value differs.
         """
         last, found = self._known
         names = changes(last, entries)
@@ -43,8 +43,8 @@ class Derived(Generic[_V, _W]):
 
 
 class Matching(Generic[_V]):
-    """The names of the last mapping's entries that meet the condition ``test``. Only entries that
-    are not the same objects as in the previous mapping are tested.
+    """Names of a mapping's entries that meet the condition ``test``. Only entries that are not the
+    same objects as in the last mapping are tested.
     """
 
     def __init__(self, test: Callable[[_V], bool]) -> None:

@@ -1,13 +1,13 @@
 """The state manifest: the durable state of a pipeline, committed once per batch.
 
-A state has the number of the next batch, the first batch of each epoch, live segments, intervals of
-stores, visibility of queries, event times. A batch is committed by one atomic rename of
-``manifest/<batch>.json``. A batch that the newest manifest already contains is never applied again.
-Files that no kept manifest names are garbage.
+A state consists of the number of the next batch, the first batch of each epoch, live segments,
+intervals of stores, visibility of queries, event times, and more. A batch is committed by one
+atomic rename of ``manifest/<batch>.json``. A batch that the newest manifest already contains is
+never applied again. Files that no kept manifest names are garbage.
 
 A manifest has the changes since the one before it, whose checksum it names; at a start, and once
 the changes have grown, it has the whole state. So the cost of a commit depends on the size of the
-batch's changes, and a state is read from a chain of manifests, which has a bounded length.
+batch's changes. A state is read from a chain of manifests, whose length is bounded.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from anabranch_runtime.storage.verify import REMEDY
 KIND = Kind("manifest", "commit")
 #: Number of older manifests kept besides the newest one.
 KEPT = 2
-#: A whole manifest is written after ``MOST_LINKS`` incremental ones, or once these have as many
-#: bytes as the last whole one and ``LEAST_GROWN``, so that reading a chain takes some tens of
+#: A whole manifest is written after ``MOST_LINKS`` incremental ones, or once these have more bytes
+#: than the last whole one and than ``LEAST_GROWN``, so that reading a chain takes some tens of
 #: milliseconds.
 MOST_LINKS, LEAST_GROWN = 256, 1 << 22
 
@@ -55,7 +55,7 @@ class StoreState:
         spec: the store's specification in the last ruleset that had it.
         streams: the members' streams.
         filter: for a base store, texts of the conjuncts that its rows satisfy.
-        intervals: closed (first, last) batch intervals that it covers.
+        intervals: closed intervals (first batch, last batch) that the store covers.
         open_since: first batch of the interval that is still growing, or None.
         segments: live segments.
         expired_below: per member, one more than the greatest event time dropped so far
@@ -81,7 +81,7 @@ class StoreState:
 
     @property
     def kept(self) -> tuple[Segment, ...]:
-        """All segments whose files are needed: live segments, a backfill's results and inputs."""
+        """Segments whose files the store needs: live ones, a backfill's results and inputs."""
         if self.backfill is None:
             return self.segments
         sources = (s.segment for s in self.backfill.sources)
@@ -106,17 +106,18 @@ class StreamState:
 
     Attributes:
         spec: definition; None: no ruleset names the stream yet, so its tuples are only counted.
-        max_tau: greatest event time (microseconds) of completely read loads, parts of the input
-            without lateness inside (``sources.loads``); late tuples count, future ones do not.
+        max_tau: greatest event time (microseconds) of completely read loads (``sources.loads``:
+            parts of the input within which nothing is late); late tuples count, future ones do not.
         open_tau: greatest event time of the load that is still being read.
         min_tau: least event time of the tuples that were not late.
         history: (batch, greatest event time before it) at epoch starts, newest last, back to the
-            oldest coverage in use (``epochs.forgetting``). Of entries with the same event time,
-            only the newest is kept.
+            oldest batch of stores in use (``epochs.forgetting``). Of equal event times, only the
+            newest entry is kept.
         active_at: clock reading (``State.clock``) in the last batch with tuples of the stream.
         floor: lower bound of the watermark, raised while the stream was idle.
-        latest_since: first batch from which the stream has kept the latest per key and been read by
-            queries without interruption; None if it does not keep the latest, or no query reads it.
+        latest_since: first batch since which, without interruption, the stream has kept the latest
+            per key and been read by queries; None if it does not keep the latest, or no query reads
+            it.
         ahead: number of future tuples (``event_time.newest_allowed``).
         began: first batch with a tuple of the stream; None: no such batch, or unknown.
         admitted: (batch, valid tuples before it that were neither late nor future) at epoch starts,
@@ -142,11 +143,11 @@ class StreamState:
 
     @property
     def newest(self) -> int | None:
-        """Greatest event time seen, also in input that does not count for the watermark yet."""
+        """Greatest event time seen, even in input that does not count for the watermark yet."""
         return max((t for t in (self.max_tau, self.open_tau) if t is not None), default=None)
 
     def with_load_read(self) -> StreamState:
-        """Return the stream whose watermark counts all input read so far, with the open load."""
+        """Return the stream as if its open load had ended, so that it counts for the watermark."""
         return self if self.open_tau is None else replace(self, max_tau=self.newest, open_tau=None)
 
     def watermark(self) -> int | None:
@@ -159,14 +160,14 @@ class StreamState:
         return own if self.floor is None else max(own, self.floor)
 
     def max_tau_before(self, batch: int) -> int | None:
-        """Return an upper bound of the event times that arrived before ``batch``."""
+        """Return an upper bound of the stream's event times that arrived before ``batch``."""
         for start, greatest in self.history:
             if start >= batch:
                 return greatest
         return self.newest if batch > 0 else None
 
     def admitted_before(self, batch: int) -> int:
-        """Return the number of admitted tuples (valid, not late or future) before ``batch``."""
+        """Return the number of valid tuples, not late or future, that arrived before ``batch``."""
         if batch == 0:
             return 0
         for start, count in self.admitted:
@@ -182,9 +183,9 @@ class State:
     Attributes:
         ruleset: id of the running ruleset; before the first one, epoch -1.
         epoch_starts: (epoch, its first batch), newest last.
-        offsets: end of the input read; None: no planned input.
+        offsets: end of the input that has been read; None: no planned input.
         clock: clock reading of the last batch (``event_time.idleness``).
-        feeds: source feed id -> its hold after a read error and its skipped input, if any.
+        feeds: id of a feed -> its hold after a read error, and its skipped input, if any.
         rationed: the newest batches that withheld tuples from probes, oldest first
             (``sinks.ledger`` has all such batches).
         debt: withheld results that a catch-up still owes.
@@ -221,7 +222,7 @@ class State:
             yield from store.kept
 
     def with_loads_read(self, unless: Collection[str] = ()) -> State:
-        """Return the state whose watermarks count all input read so far, except of ``unless``."""
+        """Return the state in which all input read counts for watermarks, except of ``unless``."""
         streams = {
             name: stream if name in unless else stream.with_load_read()
             for name, stream in self.streams.items()
@@ -233,7 +234,7 @@ class State:
         return replace(self, stores=stores, measured=self.measured.of_stores(stores))
 
 
-#: Large parts of a state in which a batch changes little; they are compared field by field.
+#: Types of large parts of a state, which are compared field by field, as batches change little.
 _INSIDE = frozenset((State, Measurements, StoreState, Backfill, Debt, Hosts, TablesState))
 
 
@@ -251,7 +252,7 @@ class Commit(codec.Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A manifest that this process has written: number, checksum, state.
+    """The last manifest that this process has written: number, checksum, state.
 
     Attributes:
         first: number of the whole manifest at the beginning of its chain. ``whole``: its bytes.
@@ -279,7 +280,7 @@ class Manifests:
         directory = root / "manifest"
         directory.mkdir(parents=True, exist_ok=True)
         self._numbers = sorted(int(p.stem) for p in directory.glob("*.json"))
-        #: Of readable kept manifests: packs that they name; ruleset; first manifest of the chain.
+        #: Per kept and readable manifest: packs that it names; ruleset; first of its chain.
         self._named: dict[int, frozenset[str]] = {}
         self._rulesets: dict[int, RulesetId] = {}
         self._firsts: dict[int, int] = {}
@@ -323,25 +324,25 @@ class Manifests:
         return frozenset(self._rulesets.values())
 
     def dropped(self) -> frozenset[str]:
-        """Return the pack files that no kept manifest names any more, since the last call."""
+        """Return the pack files that kept manifests named at the last call, and no longer name."""
         found, self._dropped = self._dropped, frozenset()
         return found - self.named
 
     def commit(self, state: State, ready: Callable[[], object] = at_once) -> None:
-        """Write ``state`` as the newest manifest; returns only once it is durable. ``ready`` waits
-        for all that must be durable before it.
+        """Write ``state`` as the newest manifest; return once it is durable. ``ready`` waits until
+        all is durable that must be so before.
         """
         before, number = self.named, state.next_batch
         earlier = [one for one in self._written if one.number < number]
         fresh = self._write(state, earlier[-1] if earlier else None, ready)
         self._written = (*earlier[-1:], fresh)
         self._note(number, state, fresh.first)
-        # After a rollback at the start, manifests of later batches are left: they are deleted.
+        # After a rollback at the start, later batches' manifests are left over and are deleted.
         rejected = [n for n in self._numbers if n > number]
         self._numbers = [*(n for n in self._numbers if n < number), number]
         self._durable.remove(manifest_path(self._root, n) for n in rejected)
         kept = self._numbers[-KEPT - 1 :]
-        # Few are deleted at a time, so that no commit waits for the deletion of a long chain.
+        # A few are deleted at a time, so that no commit waits for the deletion of a long chain.
         needed = min(self._firsts.get(n, 0) for n in kept)
         spent = [n for n in self._numbers[:2] if n < needed]
         self._durable.discard(f"manifest/{manifest_path(self._root, n).name}" for n in spent)
@@ -352,7 +353,7 @@ class Manifests:
         self._dropped |= before
 
     def checksum(self, batch: int) -> int:
-        """The checksum of the manifest that the batch starts from.
+        """Return the checksum of the manifest from which a batch starts.
 
         Raises:
             StateError: ``missing-manifest``: the file was removed or is unreadable.
@@ -403,10 +404,10 @@ class Chains:
     _read: dict[int, _Read] = field(default_factory=dict)
 
     def state(self, number: int) -> State:
-        """Return the state that batch ``number`` starts from.
+        """Return the state from which batch ``number`` starts.
 
         Raises:
-            StateError: ``unknown-version``; ``damaged-manifest``, which names the damaged one.
+            StateError: ``unknown-version``; ``damaged-manifest``, which names the damaged manifest.
         """
         tree = self._find(number).tree
         try:
@@ -468,7 +469,7 @@ def _damaged(path: Path, reason: str) -> StateError:
 
 
 def manifest_path(root: Path, batch: int) -> Path:
-    """Path of the manifest that batch ``batch`` starts from."""
+    """Return the path of the manifest from which a batch starts."""
     return root / "manifest" / f"{batch:012d}.json"
 
 

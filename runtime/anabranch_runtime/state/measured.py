@@ -16,12 +16,12 @@ from anabranch_runtime.state.values import KeyValues, ValueCounts
 from anabranch_runtime.traced import changed
 
 _T = TypeVar("_T")
-#: Store -> index -> counts of lookups.
+#: Store -> index -> counts of look-ups.
 StoreReads = Mapping[str, dict[str, Reads]]
 
 
 def added(known: dict[str, _T], parts: Iterable[Mapping[str, _T]]) -> dict[str, _T]:
-    """Add the mappings ``parts`` to ``known`` key by key; values are of a type with ``+``."""
+    """Add mappings of measurements to ``known``, key by key; values are of a type with ``+``."""
     found = dict[str, Any]()
     for part in parts:
         for key, more in part.items():
@@ -33,7 +33,7 @@ def added(known: dict[str, _T], parts: Iterable[Mapping[str, _T]]) -> dict[str, 
 def sum_reads(
     known: dict[str, dict[str, Reads]], *more: StoreReads, stores: Container[str]
 ) -> dict[str, dict[str, Reads]]:
-    """Sum the counts of lookups in ``stores``, without others; unchanged objects are shared."""
+    """Sum counts of look-ups in ``stores``, without other stores; unchanged objects are shared."""
     found = known
     if any(store not in stores for store in known):
         found = {store: by_index for store, by_index in known.items() if store in stores}
@@ -62,10 +62,10 @@ class TaskMeasures:
         samples: stream -> candidates for its sample. ``latest``: stream -> its latest rows.
         values: relation -> key attribute -> counts of its frequent values.
         edges: edge -> counts of inputs and outputs of its probe.
-        reads: store -> index -> counts of lookups.
+        reads: store -> index -> counts of look-ups.
         inserts: writes of rows into stores, except those by backfills.
         emitted: writes of results.
-        cpu: CPU seconds of the task's process since its last batch, by group of uses and name.
+        cpu: CPU seconds of the task's process since its last batch, by use (group and name).
         sent: edge or store -> number of tuples sent to other hosts. ``sent_bytes``: their bytes.
     """
 
@@ -92,8 +92,8 @@ class Measurements:
         sketches: relation or store of a join (with a prefix) -> key -> sketch of its distinct
             values (``state.measures``). ``values``: relation -> key attribute -> its frequent
             values (``state.values``).
-        edges: counts of the current epoch since the running ruleset took over.
-        reads: store -> index -> lookups in the current epoch; ``reads_before``: in earlier epochs.
+        edges: counts of the current epoch, by edge, since the running ruleset took over.
+        reads: store -> index -> look-ups in the current epoch; ``reads_before``: in earlier ones.
         probes: epoch -> number of probing tuples.
         meters: activity of each stream in the current epoch. ``ran``: times (seconds since 1970) at
             which its first batch began and its last one was added; None before the first.
@@ -119,7 +119,7 @@ class Measurements:
     def in_epoch(
         self, epochs: Collection[str], newest: Mapping[str, int | None], stores: Collection[str]
     ) -> Measurements:
-        """Carry the measurements into a new epoch.
+        """Return the measurements as they are at the start of a new epoch.
 
         Args:
             epochs: epochs whose counts are kept. ``newest``: stream -> greatest event time.

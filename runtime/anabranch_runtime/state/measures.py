@@ -7,7 +7,7 @@ merge in any order (``docs/statistics.md``):
   the whole (:func:`anabranch_runtime.index.hash_index.merge_sketches`);
 * a **sample** of a stream is its ``SIZE`` tuples whose sigma has the least hash: uniform, without
   replacement, because the hash does not depend on the values;
-* **delays** are histograms, by powers of two, of how far tuples were behind their stream's newest.
+* **delays** are histograms, by powers of two, of event times behind the stream's greatest one.
 
 Hashes are kept as base64 of little-endian words: a fifth of the text that JSON lists would take.
 """
@@ -27,12 +27,12 @@ from anabranch_runtime.index.hash_index import merge_sketches
 
 #: Maximum number of hashes of a sketch, and of tuples of a sample.
 SIZE = 256
-#: Prefix of store names as keys in mappings of sketches, where other keys are relations.
+#: Prefix of stores' names as keys in mappings of sketches; keys without it are relations.
 STORE = "store:"
 #: Column of a sample: hash of each tuple's arrival number (sigma).
 RANK = "#rank"
 #: If a sketch's greatest hash is below this, the key has many values, and hardly any hash of a
-#: batch is below the greatest one. Tasks then get that hash only, as their threshold.
+#: batch is below the greatest one. Tasks then get only this greatest hash, as a threshold.
 SPARSE = (1 << 64) // 64
 
 
@@ -71,7 +71,7 @@ class StreamMeter:
 
 @dataclass(frozen=True, slots=True)
 class KeyBound:
-    """Threshold of one sketch of distinct values, so that a task reports only hashes new to it.
+    """Threshold of one sketch of distinct values: a task reports only hashes that are new to it.
 
     Attributes:
         limit: hashes from this one on can't enter the sketch; None: every hash may enter.
@@ -89,8 +89,8 @@ class KnownValues:
 
     Attributes:
         hashes: hashes of the values, packed.
-        worth, least: least share and least number of a task's tuples with another value for the
-            task to report it.
+        worth, least: a task reports any other value if at least this share and this number of its
+            tuples have it.
     """
 
     hashes: str
@@ -100,7 +100,7 @@ class KnownValues:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Thresholds of all sketches and samples, so that tasks report only values that change them.
+    """Thresholds of all sketches and samples: tasks report only values that would change these.
 
     Attributes:
         keys: relation, or ``STORE`` + store -> key -> threshold of its sketch, if it has one.
@@ -116,7 +116,7 @@ class Bounds:
 
 
 def pack(hashes: U64) -> str:
-    """Encode hashes as base64 text.
+    """Encode a sketch's hashes as base64 text.
 
     >>> unpack(pack(np.array([3, 1 << 63], dtype=np.uint64))).tolist()
     [3, 9223372036854775808]
@@ -125,7 +125,7 @@ def pack(hashes: U64) -> str:
 
 
 def unpack(text: str) -> U64:
-    """Decode the base64 text of :func:`pack`."""
+    """Decode the hashes in a base64 text of :func:`pack`."""
     return np.frombuffer(base64.b64decode(text), dtype="<u8")
 
 
@@ -134,7 +134,7 @@ def merge_packed(parts: Iterable[str]) -> str:
     return pack(merge_sketches([unpack(p) for p in parts], SIZE))
 
 
-# Large enough for sketches of thousands of queries: every batch needs bounds of all of them.
+# Large enough for the sketches of thousands of queries, since every batch needs all bounds.
 @lru_cache(maxsize=1 << 16)
 def key_bound(sketch: str) -> KeyBound:
     """Return the threshold by which tasks report only hashes that a packed sketch lacks."""
@@ -153,10 +153,10 @@ def least(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def delay_classes(behind: np.typing.NDArray[np.int64]) -> tuple[int, ...]:
-    """Return the number of positive delays per class; class ``n`` ends before ``2**n`` µs."""
+    """Count positive delays (µs) by class; class ``n`` ends before ``2**n`` µs."""
     if len(behind) == 0:
         return ()
-    # A float64 may round a delay of centuries up into the next class, which is harmless.
+    # A float64 may round a delay of centuries up into the next class, which does no harm.
     _, classes = np.frexp(behind.astype(np.float64))
     return tuple(np.bincount(classes).tolist())
 
@@ -166,7 +166,7 @@ def _known(*times: int | None) -> list[int]:
 
 
 def add_counts(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
-    """Sum two histograms class by class.
+    """Add two histograms of delays class by class.
 
     >>> add_counts((1, 2), (0, 1, 5))
     (1, 3, 5)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Key, in the offset of all feeds, of the number of the last batch that was planned only to compute
-#: withheld results.
+#: Key in the offset of all feeds: its value is the number of the last batch that was planned only
+#: to compute withheld results.
 OWED = "+"
 
 
@@ -24,13 +24,13 @@ class Offsets:
 
     @property
     def feeds(self) -> dict[str, Any]:
-        """The offset of the planned source of all feeds (``sources.feeds``)."""
+        """Offset of the planned source of all feeds (``sources.feeds``), for the batch's end."""
         found: dict[str, Any] = self.sources.get("feeds", {})
         return found
 
     def reads_after(self, before: Offsets | None) -> bool:
-        """Whether a batch between ``before`` and these offsets was planned to read input, not only
-        to compute withheld results.
+        """Whether the batch from ``before`` to these offsets was planned to read input, and not
+        only to compute withheld results.
         """
         return before is None or _read(before) != _read(self)
 

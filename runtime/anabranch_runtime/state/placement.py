@@ -4,7 +4,7 @@ Partitions are assigned by *rendezvous hashing*: a partition prefers the host wi
 both names (Thaler and Ravishankar, 1998). A host gets little more than its share of the weight: if
 the preferred host is full, the next one with room is taken. An assigned partition stays on its host
 as long as this host runs, unless loads differ too much. Stores with the same number of partitions
-are assigned alike, so that rows with equal values of a key are on one host in every store.
+have the same assignment, so that rows with equal values of a key are on one host in every store.
 
 The hosts where tuples arrive may be better than hosts chosen by hashes, for example if a value is
 frequent in a stream that is read at one site. A partition then moves to the host on which its
@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from anabranch_runtime.columns.arrays import Bools, Floats
 
 #: Greatest load assigned to a host, as a multiple of its share; and the factor by which a host's
-#: load may exceed its share, or fall below it, before partitions are moved.
+#: load may be above or below its share before partitions are moved.
 SLACK, MOST = 1.1, 1.25
-#: Least fraction of the difference between two hosts by which a move has to reduce it.
+#: Least fraction by which a move has to reduce the difference between two hosts.
 CLOSER = 1e-6
 #: Least fraction of a partition's traffic that a move has to save, since less may be noise.
 WORTH = 0.1
@@ -37,8 +37,8 @@ class Demand:
     """Benefit and cost of moving partitions to hosts, in one unit.
 
     Attributes:
-        arriving: shape (partitions, hosts): the partition's tuples that arrive on the host, over
-            the time in which a move must pay.
+        arriving: shape (partitions, hosts): the partition's tuples that arrive on the host, in the
+            time within which a move must pay off.
         moving: per partition, cost of moving it to another host.
     """
 
@@ -48,7 +48,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A map from partitions to hosts.
+    """A map from store partitions to hosts.
 
     Attributes:
         hosts: names of the hosts, sorted.
@@ -64,7 +64,7 @@ class Placement:
         return next((owners for count, owners in self.owners if count == partitions), None)
 
     def host_of(self, partitions: int, partition: int) -> str | None:
-        """Return the host of one of ``partitions`` partitions; None: not placed."""
+        """Return the host of ``partition``, one of ``partitions`` in a store; None: not placed."""
         known = self.of(partitions)
         return None if known is None else self.hosts[known[partition]]
 
@@ -95,9 +95,9 @@ class HostReport:
     Attributes:
         name: the host's name (``exchange.host``); empty if all tasks share a state directory.
         site: the host's site. ``office``: address of its process for merges (``spark.merges``).
-        load: number of partitions -> CPU seconds of probes by partition; none on one host.
+        load: number of partitions -> CPU seconds of probes by partition; empty on one host.
         demand: number of partitions -> bytes of tuples that arrived on the host, by the partition
-            that needs them (``exchange.traffic``); none on one host.
+            that needs them (``exchange.traffic``); empty on one host.
     """
 
     name: str = ""
@@ -147,7 +147,7 @@ def place(
 def draw(
     found: Sequence[int], before: NDArray[np.int64], weight: Floats, share: Floats, demand: Demand
 ) -> list[int]:
-    """Move partitions to the hosts on which their tuples arrive.
+    """Move partitions to hosts on which their tuples arrive, where that saves traffic.
 
     Args:
         found: host index of each partition. ``before``: its former host; -1: none.
@@ -180,7 +180,7 @@ def draw(
 def _may_move(
     at: NDArray[np.int64], weight: Floats, load: Floats, within: tuple[Floats, Floats]
 ) -> Bools:
-    """Return, by partition and host, whether the move would keep loads ``within`` their bounds."""
+    """Return, by partition and host, whether this move would keep loads ``within`` their bounds."""
     least, most = within
     leaves = (load - least)[at] >= weight
     return leaves[:, None] & (load + weight[:, None] <= most)
@@ -201,7 +201,7 @@ def _may_change(
 
 def _weighed(weights: Sequence[float] | None, count: int) -> list[float]:
     known = weights if weights and sum(weights) > 0 else [1.0] * count
-    # Empty partitions get a small weight too, as they may get rows later.
+    # Empty partitions get a small weight, since rows may follow.
     return [w + sum(known) / count * 1e-3 for w in known]
 
 
@@ -241,7 +241,7 @@ def _balance(
     hosts: Sequence[str],
 ) -> None:
     """Move partitions from the host with the greatest load relative to its share to the one with
-    the least, until both are near their shares. Each move reduces their difference by more than
+    the least, until both are near their shares. Each move reduces the difference by more than
     rounding errors, so the loop ends.
     """
     while True:
@@ -266,5 +266,5 @@ def _balance(
 
 
 def _score(host: str, count: int, partition: int) -> bytes:
-    """Return the rendezvous hash of host and partition; a partition prefers the least hash."""
+    """Return the rendezvous hash of host and partition; a partition prefers the least one."""
     return hashlib.blake2b(f"{host}/{count}/{partition}".encode(), digest_size=8).digest()

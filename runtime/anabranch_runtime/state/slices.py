@@ -46,7 +46,7 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRows:
-    """Rows ``first`` to ``last`` (excluded) of a base segment.
+    """Rows ``first`` to ``last`` (excluded) of a segment of a base store.
 
     Attributes:
         store: the segment's store when it was selected.
@@ -61,7 +61,7 @@ class SegmentRows:
 
     @property
     def rows(self) -> int:
-        """Number of rows in the range."""
+        """Number of rows in the range of the segment."""
         return self.last - self.first
 
 
@@ -76,8 +76,8 @@ class Backfill:
         total: number of rows of the start member at the beginning.
         rows: number of rows in the next slice.
         segments: segments computed so far; no probe reads them before the end.
-        failed: reason of a failure: an expression that can't be evaluated for some stored row.
-            Probes of the gaps then continue to join the inputs, and may never read this row.
+        failed: reason of a failure: an expression that can't be evaluated for some stored row. Then
+            probes continue to join the inputs for the gaps, and may never read this row.
     """
 
     rule: BackfillRule
@@ -90,7 +90,7 @@ class Backfill:
 
     @property
     def done(self) -> float:
-        """Fraction of the start member's rows that has been processed."""
+        """Fraction of the start member's rows that the backfill has processed."""
         left = sum(s.rows for s in self.sources)
         return 1.0 - left / self.total if self.total else 1.0
 
@@ -103,7 +103,7 @@ class Slice:
         store: the materialized join's store. ``gaps``: see :class:`Backfill`.
         sources: the start member's rows of this slice.
         fill: per probe of ``rule``, the stores and (earlier) batches that it reads.
-        merges: merges of the backfill's segments; task ``i`` of ``n`` does numbers i, i + n, ...
+        merges: merges of the backfill's segments; task ``i`` of ``n`` does merges i, i + n, ...
     """
 
     store: str
@@ -115,13 +115,13 @@ class Slice:
 
     @property
     def rows(self) -> int:
-        """Number of the start member's rows in the slice."""
+        """Number of the start member's rows in the backfill's slice."""
         return sum(s.rows for s in self.sources)
 
 
 @dataclass(slots=True)
 class SliceReport:
-    """One task's part of a slice.
+    """One task's results of a slice of a backfill.
 
     Attributes:
         segments: written segments. ``merged``: indexes of finished merges in ``Slice.merges``.

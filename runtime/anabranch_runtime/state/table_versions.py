@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class TableVersions:
-    """The current version of a table, which tuples look up, and the version being read.
+    """The current version of a table, which tuples look up, and the version that is being read.
 
     Attributes:
         number: current version; 0 until the first version has been read completely.
@@ -62,11 +62,11 @@ class TableVersions:
         return self.first, self.until
 
     def is_outdated(self, first: int, last: int) -> bool:
-        """Whether no tuple looks up rows of the batches ``first`` to ``last`` any more."""
+        """Whether no tuple looks up the table's rows of batches ``first`` to ``last`` any more."""
         dropped = self.until is not None and first >= self.until and last < self.since
         return last < self.first or dropped
 
     def side(self, batch: int) -> int:
-        """Return an ordinal of ``batch``'s version; segments are merged only within a version."""
+        """Return a number for ``batch``'s version; only segments of one version are merged."""
         bounds = (self.first, self.first if self.until is None else self.until, self.since)
         return sum(batch >= bound for bound in bounds)

@@ -1,7 +1,7 @@
 """Maintained tables in the state: rounds of joined rows, and checkpoints of the tables.
 
-A *round* has the joined rows of one batch. A table (the post-join part of a query) includes the
-rounds one after the other, while further batches run. A *checkpoint* has the contents of some
+A *round* has the joined rows of one batch. A table (the post-join part of a query) is updated by
+the rounds one after the other, while further batches run. A *checkpoint* has the contents of some
 tables after some round. So a table is restored from its last checkpoint and later rounds, and equal
 rounds result in equal versions. Rounds that all checkpoints include are dropped.
 """
@@ -22,11 +22,11 @@ class Round:
     Attributes:
         rows: the rows; ``Segment.store`` is the join (a query, or a part of an outer join).
         feeds: join whose rows several queries share -> these queries.
-        clocks: outer join with a stream -> watermark of the partner in microseconds; joins
+        clocks: outer join with a stream -> watermark of this partner, in microseconds; joins
             without an entry have no clock.
-        missing: query -> counts of its withheld results as of the batch, if it ever had any.
+        missing: query -> counts of its withheld results as of the batch, if any were ever withheld.
         now: the latest time of this and earlier batches, in microseconds since 1970; 0 if no view
-            gains or loses rows by the time.
+            gains or loses rows just by the passing of time.
     """
 
     batch: int
@@ -39,7 +39,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class HeldTable:
-    """The last checkpoint of a table.
+    """The last checkpoint of a maintained table.
 
     Attributes:
         pack: the checkpoint's pack. ``next``: first round that the checkpoint does not include.
@@ -51,7 +51,7 @@ class HeldTable:
 
 @dataclass(frozen=True, slots=True)
 class TableCounts:
-    """Counts of a table's output.
+    """Counts of a maintained table's output.
 
     Attributes:
         shown: number of present rows; of an outer join without a view, rows emitted so far.
@@ -98,12 +98,12 @@ class TablesState:
 
     @property
     def segments(self) -> Iterator[Segment]:
-        """The segments of rounds and checkpoints, whose packs are needed."""
+        """Segments of rounds and checkpoints of tables, whose packs are needed."""
         yield from self.checkpoints
         for one in self.rounds:
             yield from one.rows
 
     @property
     def bytes(self) -> int:
-        """Bytes of rounds and checkpoints."""
+        """Bytes of the rounds and checkpoints of tables."""
         return sum(segment.bytes for segment in self.segments)

@@ -1,7 +1,7 @@
 """Records of unreadable input in the manifest.
 
 A feed (input of one stream) that can't be read at present is *held*: its planned offset may
-advance, but the feed has been read up to ``Held.start`` only, where a later batch continues. Input
+advance, but the feed is read only up to ``Held.start``, from where a later batch continues. Input
 that is skipped permanently is recorded too (``Unread``). Other feeds have no record.
 """
 
@@ -15,7 +15,7 @@ from anabranch_contract.protocol.intake import Unread, UnreadPiece
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A feed's hold, and its reason.
+    """A feed's hold after a read error, and its reason.
 
     Attributes:
         start: offset up to which the feed has been read.
@@ -30,13 +30,13 @@ class Held:
 
     @property
     def error(self) -> str:
-        """The reason of the hold and the remedy as one sentence."""
+        """The reason of the hold and the remedy, as one sentence."""
         return f"{self.piece.reason} ({self.remedy})" if self.remedy else self.piece.reason
 
 
 @dataclass(frozen=True, slots=True)
 class FeedState:
-    """A feed's stream, its hold after a read error, and its skipped input."""
+    """A feed's stream, its hold after a read error (None: not held), and its skipped input."""
 
     stream: str
     held: Held | None = None
@@ -45,7 +45,7 @@ class FeedState:
 
 @dataclass(frozen=True, slots=True)
 class UnreadInput:
-    """The input of one feed that a batch leaves out; a repetition of the batch leaves it out too.
+    """The input of one feed that a batch leaves out, and so do repetitions of the batch.
 
     Attributes:
         upto: offset up to which the batch reads the feed. ``held``: the hold at this offset.

@@ -29,14 +29,14 @@ from anabranch_runtime.columns.arrays import U64, Ints
 from anabranch_runtime.state.measures import KnownValues, pack, unpack
 
 #: Maximum number of kept values per key; least share of tuples for a new value, and for a kept one.
-#: The last is smaller, since a value that is dropped and found again has a larger error.
+#: The latter is smaller, since a value that is dropped and found again has a larger error.
 MOST, WORTH, STAYS = 64, 0.002, 0.001
 #: Half-life of recent counts in (non-empty) batches: two epochs of default length, so a change
 #: affects the next epoch's plan and dominates plans from the third epoch on.
 HALF_LIFE = 8
 _FADED = 0.5 ** (1 / HALF_LIFE)
-#: Rows of ``KeyValues.figures``: number of tuples with the value, of all and of recent ones; number
-#: of recent tuples of the relation since the value was found; maximum error of the first two.
+#: Rows of ``KeyValues.figures``: number of tuples with the value, of all and of recent tuples;
+#: number of recent tuples of the relation since the value was found; error of the first two.
 COUNT, RECENT, SPAN, UNDER, UNDER_RECENT = range(5)
 _FADING = np.array([[1.0], [_FADED], [_FADED], [1.0], [_FADED]])
 #: A value replaces the rarest kept value only if it is more frequent by this factor.
@@ -45,7 +45,7 @@ _BETTER = 1.25
 
 @dataclass(frozen=True, slots=True)
 class ValueCounts:
-    """The counts of a key's values by one task in one batch.
+    """The counts of a key's frequent values by one task in one batch.
 
     Attributes:
         tuples: number of the task's tuples. ``nulls``: tuples with a NULL key among them.
@@ -68,7 +68,7 @@ class KeyValues:
     """The counts of a key's frequent values so far (see the module docstring).
 
     Attributes:
-        tuples: number of the relation's tuples since counting began. ``recent``: with decay.
+        tuples: number of the relation's tuples since counting began. ``recent``: decayed.
         missed, missed_recent: upper bounds of the counts of each value not in ``hashes``.
         hashes: hashes of the values, packed (``measures.pack``), in the order in which they were
             found. ``texts``: the values in readable form.
@@ -87,7 +87,7 @@ class KeyValues:
     recent_nulls: float = 0.0
 
     def merge(self, parts: Sequence[ValueCounts]) -> KeyValues:
-        """Add a batch's counts, one part per task; all tasks counted :attr:`known` exactly."""
+        """Add the counts of a batch's tasks, which have all counted :attr:`known` exactly."""
         tuples = sum(part.tuples for part in parts)
         if not tuples:
             return self
@@ -115,7 +115,7 @@ class KeyValues:
     @property
     def known(self) -> KnownValues:
         """Values to count exactly in the next batch, and thresholds for reporting others."""
-        # If a value with a single tuple would not be kept, tasks need not report such values.
+        # If a value with one tuple would not be kept, tasks need not report values with one tuple.
         least = 1 if self.recent * WORTH < 1 else 2
         if len(self.texts) < MOST:
             return KnownValues(self.hashes, WORTH, least)
@@ -123,7 +123,7 @@ class KeyValues:
         return KnownValues(self.hashes, max(WORTH, _BETTER * rarest), least)
 
     def published(self) -> FrequentValues:
-        """Convert to the record that is published to the control plane."""
+        """Convert to the record of frequent values that is published to the service."""
         counts, recents = _rows(self.figures)[:SPAN]
         hashes = unpack(self.hashes)
         order = np.lexsort((hashes, -counts, -recents))
@@ -147,11 +147,11 @@ _DIGITS, _ROUNDED = 6, 1e-6
 def _admitted(
     now: KeyValues, rows: NDArray[np.float64], parts: Sequence[ValueCounts], tuples: int
 ) -> KeyValues:
-    """Add frequent values to the statistics ``now``: of the values that tasks report first in
-    ``parts``.
+    """Add the frequent ones of the values that tasks newly report in ``parts`` to the counts
+    ``now``.
 
     ``now`` already includes the batch's ``tuples`` and the tasks' bounds; ``rows`` are the figures
-    of its values.
+    of the values in ``now``.
     """
     reported = np.concatenate([part.fresh for part in parts])
     fresh, first, which = np.unique(reported, return_index=True, return_inverse=True)
@@ -184,8 +184,8 @@ def _admitted(
 
 
 def _worth(rows: NDArray[np.float64], tuples: int) -> NDArray[np.float64]:
-    """Score of the values: lower bound (one standard deviation) of their recent share since they
-    were found, plus half of their share of all ``tuples``.
+    """Return the frequent values' scores: lower bound (one standard deviation) of the share in
+    recent tuples since the value was found, plus half of the share in all ``tuples``.
 
     A newly frequent value replaces a formerly frequent one only after the latter has decayed.
     """

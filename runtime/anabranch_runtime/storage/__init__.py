@@ -1,1 +1,1 @@
-"""Storage on disk or in an object store: documents, segments of stores, caches, lock, lease."""
+"""Storage on disk or in an object store: documents, segments of stores, caches, locks, leases."""

@@ -1,8 +1,8 @@
 """Prefetching of packs (files with segments of stores) from the object store.
 
-A host with newly assigned partitions needs all of their packs at once, and an object store takes
-long for each. So these packs are fetched in parallel before the batch begins, and packs for the
-next assignment are fetched by a background thread of low priority (:class:`Prefetcher`).
+A host to which partitions are newly assigned needs all their packs at once, and an object store
+takes long for each pack. So these packs are fetched in parallel before the batch begins, and packs
+for the next assignment are fetched by a background thread of low priority (:class:`Prefetcher`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _NICE = 10
 
 
 def missing(root: str, segments: Iterable[Segment]) -> list[Segment]:
-    """Return one segment of each pack that is missing below ``root``."""
+    """Return one segment of each pack that the state directory ``root`` lacks."""
     packs = {segment.path: segment for segment in segments}
     return [s for path, s in sorted(packs.items()) if not (Path(root) / path).exists()]
 
 
 def bring(root: str, wanted: Iterable[Segment], advanced: Callable[[], None]) -> None:
-    """Fetch the packs of ``wanted`` segments in parallel; calls ``advanced`` after each.
+    """Fetch the packs of ``wanted`` segments in parallel; call ``advanced`` after each pack.
 
     Raises:
         StateError: a pack is missing in the object store, or damaged.
@@ -62,7 +62,7 @@ class Prefetcher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop after the pack being fetched, and wait for it; readers fetch the others."""
+        """Stop after the pack that is being fetched, and wait for it; readers fetch the others."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
@@ -77,12 +77,12 @@ class Prefetcher:
                 if not (Path(root) / segment.path).exists():
                     keeper.fetch(segment)
             except (StateError, OSError):
-                # The pack may have been merged and deleted; if not, its reader gets the error.
+                # The pack may have been merged and deleted. If not, its reader will get the error.
                 continue
 
 
 def give_way() -> None:
-    """Give the calling thread the lowest priority; on Linux, priorities are per thread."""
+    """Give the calling background thread the lowest priority; on Linux, it is per thread."""
     try:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
     except (OSError, AttributeError):

@@ -22,7 +22,7 @@ from anabranch_runtime.storage.verify import REMEDY, verify_file
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """A pack file in the cache: name, size in bytes, time when last opened (nanoseconds)."""
+    """A pack file in the cache: name, size in bytes, time of its last opening (nanoseconds)."""
 
     name: str
     bytes: int
@@ -52,12 +52,12 @@ def evictions(cached: Iterable[Cached], limit: int) -> list[str]:
 def fetch(
     remote: Remote, root: Path, path: str, wanted: Iterable[Segment] = (), *, keep: bool = True
 ) -> int:
-    """Fetch the pack ``path`` into ``root``, if its checksums match.
+    """Fetch the pack ``path`` from the object store into ``root``, if its checksums match.
 
     Args:
         remote: the object store.
         root: the state directory.
-        path: the pack's path relative to it.
+        path: the pack's path relative to ``root``.
         wanted: segments that the pack's footer must contain.
         keep: whether to keep the pack; False: only read and check it.
 

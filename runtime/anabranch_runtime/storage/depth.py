@@ -1,4 +1,4 @@
-"""How much of a stored state is checked at a start, in a module that imports nothing else."""
+"""Extent of the check of a stored state at a start; this module imports nothing else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Verify(StrEnum):
-    """Extent of the check at a start: ``FULL`` every byte, ``FOOTERS`` only pack footers."""
+    """Extent of the check of packs at a start: ``FULL``: every byte, ``FOOTERS``: only footers."""
 
     FULL = "full"
     FOOTERS = "footers"

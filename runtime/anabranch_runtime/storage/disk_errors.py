@@ -1,7 +1,7 @@
 """Diagnosis of errors caused by a full or read-only disk, with the folder and the remedy.
 
 A write may fail in the driver, in a task (Spark passes on its traceback), or in the JVM. All these
-errors quote the operating system's message, so its text is searched for.
+errors quote the operating system's message, which is recognised by its text.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from anabranch_runtime.errors import PipelineError, StateError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
-#: Codes of the pipeline's errors that quote errors of Spark or a task.
+#: Codes of the pipeline's errors that quote an error of Spark or of a task.
 _QUOTING = ("query-failed", "spark-not-started")
 
 
 def diagnosed(error: Exception, folders: Sequence[Path]) -> Exception:
-    """Return ``error``; or ``disk-full`` or ``not-writable`` if a disk of ``folders`` caused it."""
+    """Return ``disk-full`` or ``not-writable`` if a disk caused ``error``; else ``error``."""
     if isinstance(error, StateError) or (
         isinstance(error, PipelineError) and error.code not in _QUOTING
     ):
@@ -61,7 +61,7 @@ def _says_errno(error: BaseException | None, numbers: Sequence[int]) -> bool:
 
 
 def _existing(folder: Path) -> Path:
-    """Return ``folder``, or its nearest ancestor that exists."""
+    """Return ``folder``, or its nearest ancestor that exists on the disk."""
     while not folder.exists():
         folder = folder.parent
     return folder

@@ -22,7 +22,7 @@ from typing import Any
 from anabranch_contract.codec import to_json
 from anabranch_runtime.errors import StateError
 
-#: Beginning of every document, up to its body; and the greatest length of this beginning.
+#: Beginning of every document, up to its body; greatest length of this beginning.
 _HEAD = re.compile(rb'\{"version":(?P<version>\d+),"crc":(?P<crc>\d+),"[^"]*":')
 _LONGEST_HEAD = 128
 _ENCODER = json.JSONEncoder(default=to_json, separators=(",", ":"), sort_keys=True)
@@ -46,7 +46,7 @@ class Kind:
     version: int = 1
 
     def crc(self, body: bytes) -> int:
-        """Return the checksum of the version and of a body's canonical text."""
+        """Return the checksum of a document's version and its body's canonical text."""
         return zlib.crc32(body, zlib.crc32(str(self.version).encode()))
 
     def spelled(self, body: Any) -> str:
@@ -55,12 +55,12 @@ class Kind:
         return f"{self.head(self.crc(text.encode())).decode()}{text}}}"
 
     def head(self, crc: int) -> bytes:
-        """Return the beginning of a document, up to its body, which has the checksum ``crc``."""
+        """Return the beginning of a document, up to its body, whose checksum is ``crc``."""
         return f'{{"version":{self.version},"crc":{crc},"{self.key}":'.encode()
 
 
 def at_once() -> None:
-    """Default of ``ready``: do nothing, because the document needs nothing else to be durable."""
+    """Default of ``ready``: do nothing, as nothing must be durable before the document."""
 
 
 def write_document(
@@ -80,7 +80,7 @@ def read_document(path: Path, kind: Kind) -> Any:
         text = path.read_text(encoding="utf-8")
         document = json.loads(text)
         written = document["version"]
-        # Documents of another version may have another key.
+        # Documents of another version may have another key for the body.
         body = document[kind.key] if written == kind.version else None
     except (OSError, ValueError, KeyError, TypeError) as cause:
         raise StateError(
@@ -94,7 +94,7 @@ def read_document(path: Path, kind: Kind) -> Any:
 
 
 def read_text(path: Path, kind: Kind) -> str:
-    """Return the text of the body of the document at ``path``, as it was written.
+    """Return the text of the body of the document at ``path`` as it is in the file.
 
     Raises:
         StateError: as :func:`read_document`.
@@ -107,7 +107,7 @@ def read_text(path: Path, kind: Kind) -> str:
 
 
 def checksum(path: Path) -> int:
-    """Return the checksum in the document at ``path``, without comparing it with the body.
+    """Return the checksum in the document at ``path``, without comparison with the body.
 
     Raises:
         OSError: the file can't be read.
@@ -121,7 +121,7 @@ def checksum(path: Path) -> int:
 
 
 def read_exactly(path: Path, kind: Kind, crc: int) -> bytes:
-    """Return the text of the body of the document at ``path``, which must have this version of
+    """Return the text of the body of the document at ``path``, which must have the version of
     ``kind`` and the checksum ``crc``.
 
     Raises:
@@ -152,10 +152,10 @@ def canonical(body: Any) -> str:
 
 
 def write_durably(path: Path, text: str, ready: Callable[[], object] = at_once) -> None:
-    """Replace the file at ``path`` atomically; returns once file and name are durable.
+    """Replace the file at ``path`` atomically; return once content and name are durable.
 
     Args:
-        ready: called before the file gets its name, which it must not have if ``ready`` fails.
+        ready: called before the file gets its name; if ``ready`` fails, it does not get the name.
     """
     partial = path.with_name(path.name + ".partial")
     try:
@@ -166,7 +166,7 @@ def write_durably(path: Path, text: str, ready: Callable[[], object] = at_once) 
         ready()
         partial.rename(path)
     except OSError:
-        # Delete the partial file: on a full disk it must not take up space.
+        # Delete the partial file, which would take up space on a full disk.
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
@@ -198,8 +198,8 @@ def _said(cause: Exception) -> str:
 def sync_filesystem(path: Path) -> None:
     """Wait until all files and names written to the file system of ``path`` are on the disk.
 
-    One call per batch is faster than a call per file: with a hundred small files on a busy disk it
-    took 25 ms, syncing each file and folder 900 ms.
+    One call per batch is faster than a call per file: for a hundred small files on a busy disk, it
+    took 25 ms instead of 900 ms for all files and folders.
 
     Raises:
         OSError: a write failed.

@@ -3,13 +3,13 @@ its cache.
 
 All writes and deletions below a state directory go through :func:`durable`. Without an object store
 a document is written to a temporary file in the directory and renamed. With an object store
-(:func:`attach`) a document is put there before it is renamed in the directory, packs (files with
+(:func:`attach`) a document is put into it before it is renamed in the directory, packs (files with
 segments of stores) are uploaded before a document that refers to them is committed, and missing
 files are fetched. So the directory is never ahead of the object store, and a start makes their
 contents equal (``adopt``). A document in the object store is replaced only if this process has read
 or written its present version: if two drivers continue from the same manifest, only one commits.
 
-Tasks and merges also look up a state directory's storage by its path, once per process.
+Tasks and merges, too, get the storage of a state directory by its path, once per process.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ class Durable:
     def held(self, *, standby: bool = False) -> AbstractContextManager[None]:
         """Hold a lock on the pipeline (lease), in addition to the directory's lock.
 
-        ``standby``: whether this process waits for another's end, or others for its end.
+        ``standby``: whether this process waits for the end of another, or others for its end.
         """
         return nullcontext()
 
     def check(self) -> None:
-        """Check that this process still holds the lease.
+        """Check that this process still holds the lease on the pipeline.
 
         Raises:
             StateError: ``store-taken``; or the object store can't be read.
@@ -99,7 +99,7 @@ class Durable:
         """Replace the directory's documents by the object store's; called before the first read.
 
         Raises:
-            StateError: ``store-missing``: the directory is a cache, and its store was not given.
+            StateError: ``store-missing``: the directory is a cache, and no object store was given.
         """
         if (self.root / "store.json").exists():
             where = read_document(self.root / "store.json", ORIGIN)
@@ -112,8 +112,8 @@ class Durable:
     def write(
         self, path: Path, kind: Kind, body: Any, ready: Callable[[], object] = at_once
     ) -> None:
-        """Write or replace the document ``path``; returns once it is durable. ``ready`` is called
-        before anyone can read it.
+        """Write or replace the document ``path``; return once it is durable. ``ready`` is called
+        before the document can be read.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         write_document(path, kind, body, ready)
@@ -122,7 +122,7 @@ class Durable:
         """Make the sources' logs (name -> content) durable, unless they are equal in ``known``."""
 
     def upload(self, pack: str) -> None:
-        """Make a complete pack file durable: its content, and its name.
+        """Make a complete pack file durable, its content and its name.
 
         Raises:
             OSError: the disk does not accept it.
@@ -151,7 +151,7 @@ class Durable:
         return frozenset()
 
     def remove(self, paths: Iterable[Path]) -> None:
-        """Delete documents of the state; returns once they are gone."""
+        """Delete documents of the state; return once they are deleted."""
         for path in paths:
             path.unlink(missing_ok=True)
 
@@ -161,11 +161,11 @@ class Durable:
             (self.root / pack).unlink(missing_ok=True)
 
     def verify(self, segments: Iterable[Segment], depth: Verify, known: set[Segment]) -> None:
-        """Check the packs of ``segments`` not in ``known``, as :func:`verify_packs`."""
+        """Check the packs of ``segments`` except ``known`` ones, as :func:`verify_packs`."""
         verify_packs(self.root, segments, depth, known)
 
     def read(self, path: str, parts: list[Segment]) -> None:
-        """Compare every byte of a pack's ``parts`` with its checksum, and change nothing.
+        """Compare every byte of the segments ``parts`` of a pack with its checksum.
 
         Raises:
             StateError: the pack is missing or damaged.
@@ -180,7 +180,7 @@ class Durable:
                 file.unlink()
 
     def tidy(self, named: Collection[str], batch: int) -> None:
-        """Delete leftovers of failed attempts and lost merges, now or in the background."""
+        """Delete files of failed attempts and lost merges, now or in the background."""
         there = [(path, path.stat()) for path in (self.root / _PACKS).glob("*.pack")]
         found = [ListedFile(f"{_PACKS}{p.name}", s.st_size, s.st_mtime) for p, s in there]
         for name in leftovers(found, named, batch):
@@ -208,14 +208,14 @@ class Mirrored(Durable):
     _lease: StoreLease | None = None
     #: The lease that this process tries to acquire, as last read.
     _seen: StoreLease | None = None
-    #: Document -> its version in the object store when this process last read or wrote it.
+    #: Document -> its version when this process last read or wrote it in the object store.
     _versions: dict[str, Version] = field(default_factory=dict)
     #: Background thread that deletes packs and old documents, in the order of the calls.
     _deleter: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="discard")
     )
     _deleting: Future[None] | None = None
-    #: Background thread that deletes leftover objects.
+    #: Background thread that deletes objects of failed attempts and lost merges.
     _tidier: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="tidy")
     )
@@ -373,8 +373,8 @@ class Mirrored(Durable):
             self._deleting = self._deleter.submit(self._delete, names)
 
     def verify(self, segments: Iterable[Segment], depth: Verify, known: set[Segment]) -> None:
-        """Check packs. If the directory lacks a pack or its file is damaged, check it in the object
-        store; if only the object store lacks it, upload it again.
+        """Check packs. A pack that the directory lacks, or that is damaged there, is checked in the
+        object store; a pack that only the object store lacks is uploaded again.
         """
 
         def check(path: str, parts: list[Segment]) -> None:
@@ -393,7 +393,7 @@ class Mirrored(Durable):
         each_pack(segments, check, known)
 
     def read(self, path: str, parts: list[Segment]) -> None:
-        """Compare a pack with its checksums; in the object store if the directory lacks it.
+        """Compare a pack with its checksums, in the object store if the directory lacks it.
 
         Raises:
             StateError: the pack is missing or damaged.
@@ -411,17 +411,17 @@ class Mirrored(Durable):
         self.trim(named)
 
     def tidy(self, named: Collection[str], batch: int) -> None:
-        """Delete leftovers from the directory, and in the background from the object store."""
+        """Delete leftover files from the directory, and in the background from the object store."""
         Durable.tidy(self, named, batch)
         if self._tidying is None or self._tidying.done():
             self._tidying = self._tidier.submit(self._tidy, named, batch)
 
     def withdraw(self, folder: str, names: Collection[str]) -> None:
-        """Delete all objects of ``folder`` except ``names``."""
+        """Delete all objects in ``folder`` of the object store except ``names``."""
         self._delete([one.name for one in self.remote.listed(folder) if one.name not in names])
 
     def trim(self, named: Collection[str]) -> None:
-        """Keep the directory's packs within the limit."""
+        """Evict packs from the directory until it is within its limit."""
         if self.limit is None:
             return
         cached = []
@@ -437,8 +437,8 @@ class Mirrored(Durable):
         if size is None:
             raise missing(self.remote, path)
         if depth is Verify.FULL:
-            # The directory may exceed the limit a little until the first commit, as packs are
-            # checked in parallel.
+            # As packs are checked in parallel, the directory may exceed the limit a little until
+            # the first commit.
             fetch(self.remote, self.root, path, parts, keep=self._has_room(size))
             return
         name = f"{path} of {self.remote.where}"
@@ -457,7 +457,7 @@ class Mirrored(Durable):
             here = read_document(path, IDENTITY) if path.exists() else None
             there = json.loads(self.remote.get("pipeline.json") or b"{}").get(IDENTITY.key)
         except (StateError, ValueError, AttributeError):
-            # The directory's document is damaged, so it is replaced; the object store's copy is
+            # The directory's document is damaged and will be replaced; the object store's is
             # checked later.
             return
         if None not in (here, there) and here != there:
@@ -491,7 +491,7 @@ class Mirrored(Durable):
             _LOG.warning("document quarantined: not in the object store", document=name)
 
     def _give(self) -> None:
-        """Upload the directory, its identity last: a store without identity counts as empty."""
+        """Upload the directory, identity last, since a store without identity counts as empty."""
         names = self._local()
         packs = sorted((self.root / "segments").glob("*.pack"))
         for pack in packs:
@@ -501,7 +501,7 @@ class Mirrored(Durable):
         self._there = self.remote.names() if names or packs else {}
 
     def _local(self) -> list[str]:
-        """List the directory's documents; manifests after their dependencies, identity last."""
+        """List the directory's documents: manifests after those they depend on, identity last."""
         found = [
             f"{folder}{path.name}"
             for folder in reversed(_FOLDERS)
@@ -514,7 +514,7 @@ class Mirrored(Durable):
         return path.relative_to(self.root).as_posix()
 
     def _put(self, name: str, content: bytes) -> None:
-        """Create a document, or replace the version that this process knows.
+        """Create a document in the object store, or replace the version that this process knows.
 
         Raises:
             StateError: ``store-taken``: another process has written it.
@@ -528,7 +528,7 @@ class Mirrored(Durable):
     def _tidy(self, named: Collection[str], batch: int) -> None:
         try:
             found = [one for folder in (_PACKS, _STAGED) for one in self.remote.listed(folder)]
-            # If the lease is still held after the listing, no other owner has written these files.
+            # If the lease is held even after the listing, no other owner has written these files.
             if self._lease is not None:
                 self._lease.check()
         except StateError as error:
@@ -548,7 +548,7 @@ class Mirrored(Durable):
                 return
 
     def _settle(self) -> None:
-        """Wait for background deletions, to keep them in order with other writes."""
+        """Wait for background deletions of objects, to keep them in order with other writes."""
         if self._deleting is not None:
             self._deleting.result()
             self._deleting = None
@@ -558,8 +558,8 @@ _KEPT: dict[str, Durable] = {}
 
 
 def attach(root: Path | str, uri: str | None, limit: int | None = None) -> Durable:
-    """Use the object store ``uri`` (None: no store) behind the state directory ``root`` in this
-    process from now on; return the storage.
+    """From now on, use the object store ``uri`` (None: no store) behind the state directory
+    ``root`` in this process; return the storage.
 
     Raises:
         PipelineError: ``bad-object-store``.

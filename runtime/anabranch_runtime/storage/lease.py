@@ -1,14 +1,14 @@
 """Lease on the pipeline in an object store, renewed as long as its owner lives.
 
-The lease is an object with its owner and the time of its last renewal. A process may take it if
-there is none, if its owner has given it up or has not renewed it for ``STALE`` seconds, or if its
-owner was a process with the same state directory on the same host: that process has ended, since
-this process holds the directory's lock. A standby watches the lease: it takes it once the owner has
-missed :data:`MISSED` renewals, by the standby's own clock. A lease is written only by
+The lease is an object with its owner and the time of its last renewal. A process may take the lease
+if there is none, if its owner has given it up or has not renewed it for ``STALE`` seconds, or if
+its owner was a process with the same state directory on the same host (which must have ended, since
+this process holds the directory's lock). A standby watches the lease, and takes it once the owner
+has missed :data:`MISSED` renewals by the standby's own clock. A lease is written only by
 compare-and-swap (``object_store``): if several processes try to take it, one succeeds, and an owner
 that has lost it notices at its next renewal.
 
-The lease decides which process continues. It does not protect the data: documents, too, are written
+The lease decides which process continues. It need not protect the data: documents, too, are written
 by compare-and-swap, so a process that was suspended or has a wrong clock overwrites nothing.
 """
 
@@ -30,11 +30,11 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.object_store import ChangedError, Remote, Version
 
 NAME = "lease.json"
-#: Seconds between two renewals, and seconds without renewal until a lease may be taken. Hosts'
-#: clocks may differ by the difference of these values.
+#: Seconds between two renewals; seconds without renewal after which a lease may be taken. The
+#: clocks of hosts may differ by the difference between these values.
 RENEWAL, STALE = 10.0, 60.0
-#: Seconds between two renewals by an owner with standbys, and number of missed renewals after which
-#: one of them takes the lease.
+#: Seconds between two renewals by an owner with standbys; number of missed renewals after which a
+#: standby takes the lease.
 OFTEN, MISSED = 1.0, 3
 #: Renewal time of a lease that its owner has given up.
 GIVEN_UP = 0.0
@@ -63,7 +63,7 @@ class StoreLease:
     """This process's lease on the object store.
 
     Attributes:
-        standby: whether this process waits for another owner's end, or others for its end.
+        standby: whether this process waits for the owner's end, or others for its end.
     """
 
     remote: Remote
@@ -71,7 +71,7 @@ class StoreLease:
     standby: bool = False
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     _ended: threading.Event = field(default_factory=threading.Event)
-    #: Version of the lease that this process last read or wrote.
+    #: Version of the lease's object that this process last read or wrote.
     _known: Version | None = None
     #: When this process first read that version (``time.monotonic``).
     _since: float = 0.0
@@ -104,13 +104,13 @@ class StoreLease:
             self.give_up()
 
     def give_up(self) -> None:
-        """Let another process take the lease at once."""
+        """Give up the lease, so that another process may take it at once."""
         self._ended.set()
         with suppress(StateError, ChangedError):
             self._renew(GIVEN_UP)
 
     def check(self) -> None:
-        """Check that no other process has taken the lease.
+        """Check that no other process has taken the lease on the object store.
 
         Raises:
             StateError: ``store-taken``.
@@ -130,7 +130,7 @@ class StoreLease:
             try:
                 self._renew()
             except (StateError, ChangedError) as error:
-                # Nothing else to do: if the lease is lost, the next commit fails.
+                # There is nothing else to do: if the lease is lost, the next commit fails.
                 _LOG.warning("lease not renewed", error=str(error))
 
     def _renew(self, when: float | None = None) -> None:
@@ -150,7 +150,7 @@ class StoreLease:
         return OFTEN if self.standby else RENEWAL
 
     def _read(self) -> tuple[Owner | None, Version | None]:
-        """Return the lease's owner (None: unknown) and the version of its object."""
+        """Return the lease's owner (None: unknown), and the version of the lease's object."""
         found = self.remote.read(NAME)
         if found is None:
             return None, None

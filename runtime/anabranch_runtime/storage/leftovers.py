@@ -2,7 +2,7 @@
 
 A pack's name contains the number of its batch. Once later batches have committed, a pack of the
 batch that no manifest names is garbage. Packs of merges and staged results are garbage after
-``AGE`` seconds: a live process would have named or deleted its files long before.
+``AGE`` seconds: by then, a running process has named them in a manifest or deleted them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class ListedFile(NamedTuple):
 
 
 def leftovers(found: Sequence[ListedFile], named: Collection[str], batch: int) -> list[str]:
-    """Return the garbage among the packs and staged results ``found``.
+    """Return the names of garbage among the packs and staged results ``found``.
 
     Args:
-        found: files of one file system or object store; the time of the newest counts as now.
-        named: packs named by kept manifests, or soon by the next one.
+        found: files of one file system or object store; the time of the newest file counts as now.
+        named: packs that kept manifests name, or that the next one will name.
         batch: the first batch whose packs may still be named.
 
     >>> old, new = 0.0, 2 * AGE

@@ -1,10 +1,10 @@
 """An object store through ``obstore``: objects below one prefix of S3, of GCS or of a directory.
 
 Objects appear atomically. Two drivers may run for one pipeline: perhaps one was started by mistake,
-or was suspended and resumed, or has a wrong clock. So a driver may replace only the version that it
-has read, and create only a missing object (:meth:`Remote.replace`), by ``If-Match`` and
-``If-None-Match`` of S3 and GCS. In a directory this is done under a lock; an object is written to a
-temporary file, synced and renamed.
+or was suspended and resumed, or has a wrong clock. So a driver may replace an object only if it has
+the version that the driver has read, and create an object only if it is missing
+(:meth:`Remote.replace`), by ``If-Match`` and ``If-None-Match`` of S3 and GCS. In a directory this
+is done under a lock; an object is written to a temporary file, synced and renamed.
 
 A failed call is retried a few times, unless the store refused it; then an error names the object
 and the remedy.
@@ -51,7 +51,7 @@ _RETRIES: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
 BLOCK = 1 << 23
 #: Suffix of incomplete files.
 _PARTIAL = ".partial"
-#: Texts in errors that are not retried, as the store refuses the call; below, such codes of a disk.
+#: Texts in errors that are not retried, since the store refuses the call; and such codes of disks.
 _REFUSALS = ("403 Forbidden", "401 Unauthorized", "ExpiredToken", "InvalidToken", "NoSuchBucket")
 _REFUSED = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
 #: Codes of errors of the object store itself, as opposed to its contents.
@@ -59,7 +59,7 @@ UNAVAILABLE = ("store-unreachable", "store-refused")
 
 
 class ChangedError(Exception):
-    """Compare-and-swap failed: the object has another version than expected."""
+    """Compare-and-swap has failed: the object's version is not the expected one."""
 
 
 class Version(NamedTuple):
@@ -74,7 +74,7 @@ class Remote:
     """The objects of an object store; names are relative to its prefix, with slashes.
 
     Attributes:
-        uri: address with which other processes open it; may contain credentials.
+        uri: address with which other processes open the store; may contain credentials.
         where: description of the store for messages, without credentials.
         folder: the store's directory; None: it is not a directory.
     """
@@ -86,7 +86,7 @@ class Remote:
     folder: Path | None = None
 
     def put(self, name: str, content: bytes) -> None:
-        """Write ``content`` to ``name``; returns once it is durable."""
+        """Write ``content`` to the object ``name``; return once it is durable."""
         self._attempt("written", name, lambda: self._write(name, content))
 
     def upload(self, name: str, file: Path) -> None:
@@ -103,16 +103,16 @@ class Remote:
         return self._attempt("written", name, lambda: replace(name, content, known))
 
     def read(self, name: str) -> tuple[bytes, Version] | None:
-        """Return the content of ``name`` and its version; None if it does not exist."""
+        """Return the content and the version of the object ``name``; None if it does not exist."""
         return self._attempt("read", name, lambda: self._read(name))
 
     def get(self, name: str) -> bytes | None:
-        """Return the content of ``name``; None if it does not exist."""
+        """Return the content of the object ``name``; None if it does not exist."""
         found = self.read(name)
         return None if found is None else found[0]
 
     def download(self, name: str, file: Path) -> None:
-        """Write the contents of ``name`` to ``file``.
+        """Write the content of the object ``name`` to ``file``.
 
         Raises:
             FileNotFoundError: ``name`` does not exist.
@@ -126,7 +126,7 @@ class Remote:
                 sink.write(self.part(name, start, min(BLOCK, size - start)))
 
     def part(self, name: str, offset: int, length: int) -> bytes:
-        """Return ``length`` bytes of ``name`` from ``offset`` on, or fewer at its end.
+        """Return ``length`` bytes (at the end fewer) of the object ``name``, from ``offset`` on.
 
         Raises:
             FileNotFoundError: ``name`` does not exist.
@@ -139,7 +139,7 @@ class Remote:
         )
 
     def size(self, name: str) -> int | None:
-        """Return the size of ``name`` in bytes; None if it does not exist."""
+        """Return the size in bytes of the object ``name``; None if it does not exist."""
         with contextlib.suppress(FileNotFoundError):
             return self._attempt(
                 "read", name, lambda: obstore.head(self.store, self._path(name))["size"]
@@ -147,7 +147,7 @@ class Remote:
         return None
 
     def names(self) -> dict[str, int]:
-        """Return the size in bytes of every object, by name."""
+        """Return name -> size in bytes, of every object."""
         return {one.name: one.size for one in self.listed()}
 
     def listed(self, folder: str = "") -> list[ListedFile]:
@@ -204,8 +204,8 @@ class Remote:
         sync_path(final.parent)
 
     def _replace(self, name: str, content: bytes, known: Version | None) -> Version:
-        """Replace by a conditional request. If its answer was lost, it may have succeeded: finding
-        ``content`` in the object then counts as success.
+        """Replace an object by a conditional request. If its answer is lost, the request may have
+        succeeded: then ``content`` in the object counts as success.
         """
         mode: Any = "create"
         if known is not None:
@@ -235,7 +235,7 @@ class Remote:
         return _digest(content)
 
     def _attempt(self, verb: str, name: str, call: Callable[[], T]) -> T:
-        """Return the result of ``call``, retried a few times if it raises ``OSError``.
+        """Return the result of ``call`` to the object store, retried a few times after ``OSError``.
 
         Raises:
             StateError: ``store-refused``, ``store-unreachable``.
@@ -330,7 +330,7 @@ def _bad(uri: str, why: str) -> PipelineError:
 
 @contextlib.contextmanager
 def _errors() -> Iterator[None]:
-    """Convert the library's errors to ``OSError`` and subclasses."""
+    """Convert the object store library's errors to ``OSError`` and subclasses."""
     try:
         yield
     except BaseError as error:

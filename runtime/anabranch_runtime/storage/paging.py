@@ -1,7 +1,7 @@
-"""Read-ahead of the kernel for memory-mapped state.
+"""Read-ahead of the operating system for memory-mapped state.
 
-A probe of a store touches scattered pages. If the state fits into memory, read-ahead does no harm.
-If it does not fit, the kernel's read-ahead beyond each needed page (128 KiB, on some disks 8 MiB)
+A probe reads scattered pages of a store. If the state fits into memory, read-ahead does no harm. If
+it does not fit, the kernel's read-ahead beyond each needed page (128 KiB, on some disks 8 MiB)
 evicts needed pages for unneeded ones: a join in a small control group read 990 GB from a state of
 44 MB. So then files are mapped for random access, as LMDB's ``MDB_NORDAHEAD`` does, and ranges with
 many needed rows are prefetched as a whole (``index.prefetch``).
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-#: A state counts as fitting if the memory left for pages is at least this multiple of its size.
+#: A state fits into memory if the memory left for pages is at least this multiple of its size.
 _SHARE = 2
 _PROC = Path("/proc")
 _GROUPS = Path("/sys/fs/cgroup")
@@ -30,7 +30,7 @@ _VERSION_2 = ("", "anon", "memory.max")
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """A file's bytes as a buffer, and the memory mapping behind it (None: the file is empty).
+    """A file's bytes as a buffer, and the memory mapping behind the buffer (None: an empty file).
 
     The file stays mapped as long as an array over it exists.
     """
@@ -39,7 +39,7 @@ class Mapped:
     mapping: mmap.mmap | None
 
     def scatter(self, scattered: bool) -> None:
-        """Set whether pages are accessed randomly, so that the kernel does no read-ahead."""
+        """Set whether files mapped from now on are accessed randomly: then without read-ahead."""
         if self.mapping is not None and hasattr(mmap, "MADV_RANDOM"):
             self.mapping.madvise(mmap.MADV_RANDOM if scattered else mmap.MADV_NORMAL)
 
@@ -58,10 +58,9 @@ def map_file(path: Path) -> Mapped:
 
 
 def fits(size: int, proc: Path = _PROC, groups: Path = _GROUPS) -> bool:
-    """Whether ``size`` bytes of files will stay in memory once they have been read, by the memory
-    of this second.
+    """Whether ``size`` bytes of files will stay in memory once read, by the memory available now.
 
-    Unknown counts as True, for example on systems without ``/proc``.
+    If that is unknown (for example without ``/proc``), True is returned.
 
     Args:
         proc, groups: the folders ``/proc`` and of control groups.
@@ -72,8 +71,8 @@ def fits(size: int, proc: Path = _PROC, groups: Path = _GROUPS) -> bool:
 
 @lru_cache(maxsize=1)
 def _room(proc: Path, groups: Path, _second: int) -> int | None:
-    """Return the bytes available for pages of files; None if unknown. Reading the kernel's files
-    takes 0.2 ms, so a result serves for a second.
+    """Return the bytes available for pages of files; None if unknown. Cached for a second, since it
+    takes 0.2 ms to read the kernel's files.
     """
     left = [_on_host(proc), *_in_groups(proc, groups)]
     return min((room for room in left if room is not None), default=None)
@@ -109,14 +108,14 @@ def _left(folder: Path, private: str, limit: str) -> int | None:
     try:
         most = int((folder / limit).read_text())
     except (OSError, ValueError):
-        # No such group, as in a container with another hierarchy, or no limit ("max").
+        # There is no such group, as in a container with another hierarchy, or no limit ("max").
         return None
     taken = _table(folder / "memory.stat").get(private)
     return None if taken is None else most - taken
 
 
 def _table(path: Path) -> dict[str, int]:
-    """Parse a file of the kernel with lines of a name and a number."""
+    """Parse a file of the kernel whose lines have a name and a number."""
     try:
         rows = (line.split() for line in path.read_text().splitlines())
         return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}

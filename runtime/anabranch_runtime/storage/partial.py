@@ -1,9 +1,9 @@
 """Partial join results as vectors of row references: values are copied only when they are read.
 
-A partial result over labels (aliases) ``{R, S, ...}`` has *row sets*; a row set has a table and a
-row number in it for each tuple. Labels filled by one probe of a stored join (MIR) share a row set.
-Columns are gathered on first use, so a column that only the projection reads is fetched only for
-the tuples that reach the projection.
+A partial result over labels (aliases) ``{R, S, ...}`` has *row sets*; a row set has, for each
+tuple, a table and the number of a row in the table. Labels filled by one probe of a stored join
+(MIR) share a row set. Columns are gathered on first use, so a column that only the projection reads
+is fetched only for the tuples that reach the projection.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU
 
 
 class Table(Protocol):
-    """A table with named columns: a segment reader, or this batch's arrivals."""
+    """A table with named columns: a segment's reader, or this batch's arrivals."""
 
     def place(self, name: str) -> ColumnPlace:
-        """Return the addresses of the buffers of the column ``name``."""
+        """Return the addresses of the buffers of the table's column ``name``."""
 
 
 class Tables:
-    """Several tables as one; caches the addresses of the tables' columns."""
+    """Several tables as one; addresses of the tables' columns are cached."""
 
     __slots__ = ("_joined", "_places", "members")
 
@@ -68,7 +68,7 @@ class Tables:
 
 
 class GrowingTables(Tables):
-    """A growing list of tables; addresses of columns are looked up on first use.
+    """A growing list of tables; addresses of their columns are looked up on first use.
 
     Row sets over the same list are concatenated without renumbering its tables.
     """
@@ -83,7 +83,7 @@ class GrowingTables(Tables):
         return len(self._all)
 
     def add(self, table: Table) -> int:
-        """Append a table, and return its number."""
+        """Append a table to the list, and return its number."""
         self._all.append(table)
         return len(self._all) - 1
 
@@ -98,7 +98,7 @@ class GrowingTables(Tables):
         return found
 
     def only(self, which: NDArray[np.integer[Any]]) -> tuple[Tables, NDArray[np.integer[Any]]]:
-        """Return the tables numbered ``which`` as a fixed list, and their numbers in it."""
+        """Return the tables numbered ``which`` as a fixed list, and the numbers they have there."""
         used, numbers = np.unique(which, return_inverse=True)
         tables = Tables([self._all[number] for number in used.tolist()])
         return tables, numbers.astype(narrow(len(used)))
@@ -123,7 +123,7 @@ class RowSet:
         return RowSet(self.tables, which, self.rows[first:last])
 
     def settled(self) -> RowSet:
-        """Return the same rows over a fixed list of tables."""
+        """Return the same rows with a fixed list of tables."""
         if not isinstance(self.tables, GrowingTables):
             return self
         assert self.which is not None
@@ -135,7 +135,7 @@ class RowSet:
         return gather(self.tables.places(name), self.which, self.rows)
 
     def int64(self, name: str) -> Ints:
-        """Gather an arrival-number (``#sigma``) or event-time (``#tau``) column."""
+        """Gather a column of arrival numbers (``#sigma``) or of event times (``#tau``)."""
         return gather_words(self.tables.places(name), self.which, self.rows)
 
 
@@ -154,7 +154,7 @@ def concat_rows(sets: Sequence[RowSet]) -> RowSet:
         if one.which is None:
             which.append(np.full(len(one.rows), base, kind))
         else:
-            # The sum may exceed the integer type that a part needs for its own tables.
+            # The sum may exceed the integer type that suffices for a part's own tables.
             which.append(np.add(one.which, base, dtype=kind))
         base += len(one.tables)
     tables = sets[0].tables.join(tuple(s.tables for s in sets[1:]))
@@ -162,20 +162,20 @@ def concat_rows(sets: Sequence[RowSet]) -> RowSet:
 
 
 def narrow(tables: int) -> type[np.int16] | type[np.int32]:
-    """Return the smaller integer type that can number ``tables`` tables."""
+    """Return the smallest integer type in which ``tables`` tables can be numbered."""
     return np.int16 if tables < 1 << 15 else np.int32
 
 
 @dataclass(slots=True)
 class Partial:
-    """A partial result: ``length`` tuples, each label's rows in one of the row sets.
+    """A partial result of a join: ``length`` tuples; each label's rows are in one of the row sets.
 
     Attributes:
         sets: the row sets.
         place: label -> (index of its row set, prefix of its columns in rows of a stored join).
         start: the label of the arriving tuples from which this result was computed.
-        origins: each tuple's position in the partial result on which :meth:`numbered` was called
-            last; None: not tracked.
+        origins: each tuple's position in the partial result of the last call of :meth:`numbered`;
+            None: there was no call.
     """
 
     length: int
@@ -221,7 +221,7 @@ class Partial:
         return found
 
     def take(self, positions: I32) -> Partial:
-        """Return the partial result with the tuples at ``positions``."""
+        """Return the partial result with only the tuples at ``positions``, in their order."""
         return Partial(
             len(positions),
             tuple(s.take(positions) for s in self.sets),
@@ -231,15 +231,15 @@ class Partial:
         )
 
     def numbered(self) -> Partial:
-        """Return the same tuples with their positions recorded as origins."""
+        """Return the same tuples, whose positions are recorded as ``origins``."""
         return replace(self, origins=np.arange(self.length, dtype=np.int32))
 
     def _origins(self, positions: I32) -> I32 | None:
         return None if self.origins is None else pick(self.origins, positions)
 
     def cut(self, first: int, last: int) -> Partial:
-        """Return the tuples from ``first`` to before ``last`` (or the end), without a copy. If
-        these are all tuples, their caches are kept.
+        """Return the tuples from ``first`` to before ``last`` (or the end), without a copy; if
+        these are all tuples, with their caches.
         """
         if first == 0 and last >= self.length:
             return self
@@ -255,7 +255,7 @@ class Partial:
         return self.take(np.flatnonzero(mask).astype(np.int32))
 
     def extend(self, positions: I32, rows: RowSet, place: dict[Label, str]) -> Partial:
-        """Join tuple ``positions[i]`` with the row ``rows[i]``, for all ``i``. The rows add the
+        """Join tuple ``positions[i]`` with the row ``rows[i]``, for all ``i``. The rows supply the
         labels in ``place`` (label -> prefix of its columns).
         """
         sets = (*(s.take(positions) for s in self.sets), rows)
@@ -288,7 +288,7 @@ def concat_partials(parts: Sequence[Partial]) -> Partial:
 
 
 def shape(partial: Partial) -> Hashable | None:
-    """Return a key of partial results that :func:`concat_alike` can join; None: it can't."""
+    """Return a key: :func:`concat_alike` joins partial results with equal keys; None: never."""
     if not all(isinstance(rows.tables, GrowingTables) for rows in partial.sets):
         return None
     return frozenset(
@@ -298,7 +298,7 @@ def shape(partial: Partial) -> Hashable | None:
 
 
 def concat_alike(parts: Sequence[Partial]) -> Partial:
-    """Concatenate partial results of equal :func:`shape`, in whatever order their row sets are."""
+    """Concatenate partial results of equal :func:`shape`, even with row sets in other orders."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -321,7 +321,7 @@ def _own_rows(partial: Partial, label: Label) -> RowSet:
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """A stored join's table, read as rows of one member, with the stream's column names."""
+    """Table of a stored join, read as rows of one member, with the stream's column names."""
 
     table: Table
     member: str

@@ -46,8 +46,8 @@ def exclusive(root: Path) -> Iterator[None]:
 
 
 def identity(root: Path) -> str:
-    """Return the pipeline's id in the state, created now if it has none. Sinks that record which
-    batches they have received identify the pipeline by it.
+    """Return the pipeline's id in the state; it is created if there is none. Sinks that record
+    received batches identify the pipeline by it.
 
     Raises:
         StateError: ``damaged-identity``.
@@ -59,7 +59,7 @@ def identity(root: Path) -> str:
 
 
 def identify(root: Path, control: Control, *, fresh: bool) -> str:
-    """Return the pipeline's id, and make sure that state and Redis both have it.
+    """Return the pipeline's id, after making sure that both state and Redis have it.
 
     Args:
         root: the state directory.
@@ -77,7 +77,7 @@ def identify(root: Path, control: Control, *, fresh: bool) -> str:
         try:
             here = str(read_document(path, IDENTITY))
         except StateError as error:
-            # The document with the id is damaged, so it is written again from Redis.
+            # The document with the id is damaged, so it is written again with the id in Redis.
             if error.code == "unknown-version" or there is None:
                 raise
     if there is None:
@@ -105,7 +105,7 @@ def identify(root: Path, control: Control, *, fresh: bool) -> str:
 
 
 def lost(control: Control) -> StateError:
-    """Return the error for a Redis that has lost the pipeline's data."""
+    """Return the error for a Redis that has lost the data of the state's pipeline."""
     return StateError(
         "redis-lost",
         f"{control.where} has lost its data of this pipeline (streams, queries, rulesets)",

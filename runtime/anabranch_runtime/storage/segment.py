@@ -1,6 +1,6 @@
 """Segments: immutable runs of a store's rows in pack files, which every worker memory-maps.
 
-On-disk format, version 1. A *pack* has the segments that one task of one batch wrote at one level:
+On-disk format, version 1. A *pack* has the segments that one task of a batch wrote at one level:
 
     8 bytes   magic ``ANBPACK1``
     blobs     each aligned to 64 bytes
@@ -15,9 +15,9 @@ per index four raw arrays (``hashes`` uint64, ``rows`` uint32, ``starts`` uint32
 uint64). Every blob's CRC-32 is in the descriptor and is checked at the pipeline's start
 (``storage.verify``) and whenever the segment is merged; probes check only the file's length.
 
-Columns: a base store has the stream's columns plus ``#sigma`` and ``#tau`` (absent without event
-time), i.e. arrival number and event time; a store of joined rows has ``<member>.<column>``,
-``#sigma:<member>`` and ``#tau:<member>``.
+Columns: a base store has the stream's columns plus ``#sigma`` and ``#tau`` (arrival number and
+event time; the latter only if the stream has one); a store of joined rows has
+``<member>.<column>``, ``#sigma:<member>`` and ``#tau:<member>``.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from anabranch_runtime.storage.paging import Mapped, map_file
 MAGIC = b"ANBPACK1"
 VERSION = 1
 ALIGNMENT = 64
-#: Fewer rows are copied into one buffer, which is faster than writing column by column.
+#: Up to this many rows are copied into one buffer, which is faster than writing each column.
 _FEW = 1 << 14
-#: Low bits of an arrival number (sigma): position within the batch. The highest two of them are a
-#: rank of streams (``Routes.ranks``); the other bits are divided equally among tasks. The high bits
-#: suffice for 2,147,483,648 batches: three years at 20 batches a second.
+#: Low bits of an arrival number (sigma): position within the batch. The highest two of these are
+#: the stream's rank (``Routes.ranks``); the range of the other bits is divided equally among tasks.
+#: The high bits suffice for 2,147,483,648 batches: three years at 20 batches a second.
 OFFSET_BITS = 32
 
 SIGMA = ARRIVAL
@@ -72,12 +72,12 @@ class Segment:
         store, partition: the segment's store and partition.
         path: the pack, relative to the state's root.
         rows: number of rows.
-        first_batch, last_batch: range of the batches in which rows' last members arrived.
+        first_batch, last_batch: range of batches in which the last members of rows arrived.
         tau_min, tau_max: per member, least and greatest event time (microseconds); empty without
             event times.
-        level: number of merges that its rows have been through.
+        level: number of merges that have led to the segment; 0: written by a batch.
         data: blob of the record batch.
-        indexes: (index name, whether keys are unique, blobs of hashes, rows, starts and filter).
+        indexes: (index name, whether hashes are unique, blobs of hashes, rows, starts and filter).
     """
 
     store: str
@@ -99,7 +99,7 @@ class Segment:
 
     @property
     def bytes(self) -> int:
-        """Size on disk in bytes, including indexes."""
+        """Size of the segment on disk in bytes, including indexes."""
         total = self.data[1]
         for _, _, blobs in self.indexes:
             for blob in blobs:
@@ -128,7 +128,7 @@ class IndexKey:
 
     @property
     def name(self) -> str:
-        """The index's name in descriptors."""
+        """The index's name in descriptors of segments."""
         return ",".join(f"{c}:{t}" for c, t in zip(self.columns, self.types, strict=True))
 
 
@@ -139,7 +139,7 @@ class ChangedColumns:
     Attributes:
         added: columns that rows of a base store may lack, with the value that such rows then have.
         types: the present types of widened columns, by name in the segment.
-        dropped: columns of a base store that only earlier rows have.
+        dropped: columns of a base store that only earlier rows still have.
     """
 
     added: Mapping[str, pa.Scalar]
@@ -151,8 +151,8 @@ UNCHANGED = ChangedColumns({}, {})
 
 
 class PackWriter:
-    """Writes one pack; the file appears under its name only once it is complete, and is durable
-    once :meth:`Durable.upload` has returned.
+    """Writes one pack. The file gets its name only when it is complete, and is durable once
+    :meth:`Durable.upload` has returned.
 
     Used as a context manager: after an error no file is left.
     """
@@ -176,7 +176,7 @@ class PackWriter:
             if kind is None and self.segments:
                 self._complete()
         finally:
-            # Closing may fail too, on a full disk; on a read-only disk there is no file.
+            # On a full disk, closing may fail too; on a read-only disk there is no file.
             with contextlib.suppress(OSError):
                 self._file.close()
             with contextlib.suppress(OSError):
@@ -204,7 +204,7 @@ class PackWriter:
     ) -> Segment:
         """Append ``batch`` as a segment of ``store``; it must not be empty.
 
-        ``members``: labels of the joined relations; empty for a base store.
+        ``members``: labels of the joined relations; empty for rows of a base store.
         """
         names = [f":{m}" for m in members] or [""]
         sigmas = np.stack([_numpy(batch.column(SIGMA + n)) for n in names])
@@ -241,7 +241,7 @@ class PackWriter:
         return segment
 
     def add_plain(self, rows: pa.RecordBatch, *, store: str, batch: int) -> Segment:
-        """Append rows without arrival numbers, event times or indexes."""
+        """Append rows as a segment without arrival numbers, event times or indexes."""
         data = self._stream(rows)
         segment = Segment(
             store, 0, self._name, rows.num_rows, batch, batch, (), (), 0, data, indexes=()
@@ -284,7 +284,7 @@ class PackWriter:
 
 
 class _Counted(io.RawIOBase):
-    """A writer of a part of a file, which counts its bytes and computes its checksum."""
+    """Writer of a part of a file; counts its bytes, and computes its checksum."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -309,7 +309,7 @@ class SegmentReader:
     """A segment opened for reading; columns and indexes are views of the mapped file.
 
     Attributes:
-        lines: cache of values that callers have derived from the segment, by key.
+        lines: cache of values that callers derive from the segment, by key.
         derived: name -> column computed from the rows by a caller, readable by :meth:`place`.
         changed: columns that may have changed since the rows were written.
     """
@@ -360,7 +360,7 @@ class SegmentReader:
 
     @property
     def complete(self) -> pa.RecordBatch:
-        """The segment's rows with the present columns and types: missing columns are last."""
+        """Rows with the present columns and types; columns that the segment lacks come last."""
         there = self.batch.schema.names
         names = [name for name in there if name not in self.changed.dropped]
         missing = [name for name in self.changed.added if name not in names]
@@ -373,7 +373,7 @@ class SegmentReader:
 
     @property
     def _cast(self) -> frozenset[str]:
-        """The columns that are stored with an earlier type, cast to their present types."""
+        """Names of columns that are stored with an earlier type, and cast when they are read."""
         schema, types = self.batch.schema, self.changed.types
         there = (name for name in types if name in schema.names)
         return frozenset(name for name in there if schema.field(name).type != types[name])
@@ -389,12 +389,12 @@ class SegmentReader:
             found = self.batch.column(name) if there else pa.repeat(added[name], self.rows)
             if name in types:
                 found = found.cast(types[name])
-            # A concurrent task may have made it first, and others may use that one's addresses.
+            # A concurrent task may have made it first; others may already use its addresses.
             found = self._made.setdefault(name, found)
         return found
 
     def place(self, name: str) -> ColumnPlace:
-        """Return the memory addresses of the buffers of the column ``name``."""
+        """Return the memory addresses of the buffers of the segment's column ``name``."""
         found = self._places.get(name)
         if found is None:
             made = self.derived.get(name)
@@ -404,7 +404,7 @@ class SegmentReader:
 
     def index(self, key: IndexKey, columns: Callable[[], list[pa.Array]]) -> HashIndex:
         """Return the index over ``key``: from the file, or built now from ``columns()`` if the
-        segment was written without it. A built index lives as long as this reader.
+        segment has none. The reader keeps a built index.
         """
         found = self._indexes.get(key)
         if found is None:
@@ -422,12 +422,12 @@ class SegmentReader:
                     unique,
                     np.frombuffer(screen, np.uint64),
                 )
-            # A concurrent task may have built it first, and others may use that one's addresses.
+            # A concurrent task may have built it first; others may already use its addresses.
             found = self._indexes.setdefault(key, found)
         return found
 
     def verify(self) -> None:
-        """Compare every blob with its checksum.
+        """Compare every blob of the segment with its checksum.
 
         Raises:
             StateError: the file is damaged.

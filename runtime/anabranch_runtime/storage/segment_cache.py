@@ -1,6 +1,6 @@
 """Cache of the segments opened by this process. Each pack file is mapped once, and unmapped when no
-batch can need it any more, or when it has been evicted from the directory. Until then a deleted
-pack takes up disk space. A missing pack is fetched from the object store.
+batch can need it any more, or when it has been evicted from the directory. Until it is unmapped, a
+deleted pack takes up disk space. A missing pack is fetched from the object store.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class _Opened:
     packs: dict[str, Mapped] = field(default_factory=dict)
     #: (pack, offset) -> open reader of the segment there.
     readers: dict[tuple[str, int], SegmentReader] = field(default_factory=dict)
-    #: Store -> its segments at the last update, their packs, and their total bytes.
+    #: Store -> its segments at the last update, their packs, and these segments' total bytes.
     stores: dict[str, tuple[Sequence[Segment], frozenset[str], int]] = field(default_factory=dict)
     #: Whether the live segments exceed the memory that can cache their pages (``paging``).
     scattered: bool = False
 
     def look(self, live: Mapping[str, Sequence[Segment]]) -> None:
-        """Update ``stores`` for the stores of ``live`` whose list of segments has changed."""
+        """Update :attr:`stores` for the stores in ``live`` whose lists of segments have changed."""
         known, self.stores = self.stores, {}
         for name, segments in live.items():
             one = known.get(name)
@@ -44,7 +44,7 @@ class _Opened:
             self.stores[name] = one
 
 
-#: Number of attempts to fetch and map a pack before its absence is an error.
+#: Number of attempts to fetch and map a pack before a missing pack is an error.
 _TRIES = 3
 _ROOTS: dict[str, _Opened] = {}
 
@@ -53,7 +53,7 @@ def open_segment(root: str, segment: Segment, changed: ChangedColumns = UNCHANGE
     """Return the shared reader for ``segment`` of the state directory ``root``.
 
     Args:
-        changed: columns that may have changed since its rows were written.
+        changed: columns that may have changed since the segment's rows were written.
 
     Raises:
         StateError: its pack is missing, or too short.
@@ -114,7 +114,7 @@ def _map(root: str, segment: Segment) -> Mapped:
         try:
             return map_pack(root, segment.path)
         except StateError:
-            # Another process may have evicted the fetched pack before it was mapped.
+            # Another process may have evicted the pack between the fetch and the mapping.
             if not durable(root).fetch(segment):
                 raise
     return map_pack(root, segment.path)

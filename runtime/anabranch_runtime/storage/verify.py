@@ -1,4 +1,4 @@
-"""Check that the packs named by a state are present and unchanged.
+"""Check that the packs that a state names are present and unchanged.
 
 Footers, lengths and descriptors are compared at every start, with a few reads per pack. The full
 check compares the checksums of all blobs and reads every byte: about a second per two gigabytes and
@@ -23,7 +23,7 @@ from anabranch_runtime.storage.segment import MAGIC, VERSION, Segment
 
 #: Number of bytes after the footer: its length, its checksum, the magic.
 TAIL = 8 + 4 + len(MAGIC)
-#: Remedy in errors for missing or damaged packs, without which no kept manifest can be restored.
+#: Remedy in errors for missing or damaged packs without which no kept manifest can be restored.
 BACKUP = "restore state and results from one backup"
 REMEDY = (
     f"{BACKUP}, or start again from the sources with an empty state directory, empty results and "
@@ -34,7 +34,7 @@ REMEDY = (
 def verify_packs(
     root: Path, segments: Iterable[Segment], depth: Verify, known: set[Segment] | None = None
 ) -> None:
-    """Check the packs of ``segments``; skips segments in ``known`` and adds the others to it.
+    """Check the packs of ``segments`` except those in ``known``, to which they are added.
 
     Raises:
         StateError: ``missing-pack``, ``damaged-pack`` or ``unknown-version``, naming the file.
@@ -47,8 +47,8 @@ def each_pack(
     check: Callable[[str, list[Segment]], None],
     known: set[Segment] | None = None,
 ) -> None:
-    """Call ``check`` for every pack of ``segments``, several in parallel; skips segments in
-    ``known`` and adds the others to it.
+    """Call ``check`` for every pack of ``segments``, several in parallel. Segments in ``known`` are
+    skipped; the others are added to it.
     """
     fresh = [s for s in segments if known is None or s not in known]
     packs: dict[str, list[Segment]] = {}
@@ -61,8 +61,8 @@ def each_pack(
 
 
 def verify_file(file: Path, path: str, segments: list[Segment], depth: Verify) -> None:
-    """Check that the pack ``path`` in ``file`` has ``segments``, and that they are intact; without
-    ``segments`` check all of the pack's segments.
+    """Check that the pack ``path`` in ``file`` has ``segments``, and that these are intact; if
+    ``segments`` is empty, check all segments of the pack.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -139,7 +139,7 @@ def _has(path: str, written: frozenset[Segment], segments: Iterable[Segment]) ->
 
 def _check_gaps(path: str, view: memoryview, segments: Iterable[Segment], end: int) -> None:
     """Check that the gaps between blobs, and before the footer at ``end``, are zeros: a flipped bit
-    in a gap does no harm, but is a sign of a failing disk.
+    in a gap does no harm, but is a sign that the disk is failing.
     """
     at = len(MAGIC)
     blobs = sorted(blob for segment in segments for blob in segment.blobs)

@@ -1,7 +1,7 @@
 """Accumulators of a group's aggregates: counts, sums and minima, in 64-bit words of its state row.
 
-Counts and sums are linear in the weights of input rows. If ``once`` is set, to the index of a
-collection (``collections``), each distinct value counts once.
+Counts and sums are linear in the weights of input rows. If ``once`` is set (to the index of a
+collection of values, ``collections``), each distinct value counts once (DISTINCT).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout
 
 
 class Accumulator(Protocol):
-    """Part of the state row of a group, ``width`` words, updated by weighted input rows."""
+    """Part of a group's state row: ``width`` words, updated by weighted input rows."""
 
     @property
     def width(self) -> int:
@@ -27,20 +27,20 @@ class Accumulator(Protocol):
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Numbers of words of the accumulator's numbers, one after the other."""
+        """Number of words of each of the accumulator's numbers, in their order."""
 
     @property
     def once(self) -> int | None:
-        """Index of the collection with the DISTINCT values to count; None: all values count."""
+        """Index of the collection of DISTINCT values that count in the group; None: all rows do."""
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
-        """Add weighted ``rows`` to the words from ``at`` on; ``index``: state row of each."""
+        """Add weighted ``rows`` to the words from ``at`` on; ``index``: their rows in ``state``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """The number of input rows without NULL in ``columns``."""
+    """The number of a group's input rows without NULL in ``columns``."""
 
     columns: tuple[str, ...]
     once: int | None = None
@@ -55,7 +55,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class IntegerSum:
-    """The sum of an integer column, of 128 bits."""
+    """The sum of an integer column over a group, with 128 bits."""
 
     column: str
     once: int | None = None
@@ -71,7 +71,7 @@ class IntegerSum:
 
 @dataclass(frozen=True, slots=True)
 class DecimalSum:
-    """The sum of a decimal column's unscaled values, of 192 bits."""
+    """The sum of a decimal column's unscaled values over a group, with 192 bits."""
 
     column: str
     once: int | None = None
@@ -89,7 +89,7 @@ class DecimalSum:
 
 @dataclass(frozen=True, slots=True)
 class FloatSum:
-    """The sum of a column as doubles; with ``other``, over the rows without NULL in either."""
+    """The sum of a column as doubles; if ``other`` is set, over rows without NULL in either."""
 
     column: str
     other: str | None = None
@@ -108,8 +108,8 @@ class FloatSum:
 
 @dataclass(frozen=True, slots=True)
 class ProductSum:
-    """The sum of the products of two columns as doubles, over the rows without NULL in these
-    columns and in the column ``known``.
+    """The sum over a group of the products of two columns, as doubles, over rows without NULL in
+    these columns and in the column ``known``.
     """
 
     column: str
@@ -148,7 +148,7 @@ class PowerSum:
 
 @dataclass(frozen=True, slots=True)
 class BitCounts:
-    """The number of values of an integer column that have each of 64 bits (sign-extended)."""
+    """The number of a group's integers that have each of the 64 bits (sign-extended) set."""
 
     column: str
 
@@ -163,7 +163,7 @@ class BitCounts:
 
 
 class Least:
-    """The least tuple of ``columns`` so far, if rows are never deleted.
+    """The least tuple of ``columns`` in a group so far, for rows that are never deleted.
 
     Attributes:
         layout: fields of the tuple. ``known``: a column; rows with NULL in it are excluded.
@@ -180,16 +180,16 @@ class Least:
 
     @property
     def width(self) -> int:
-        """Return the number of words: one that is 1 if there is a tuple, and the tuple's words."""
+        """Return the number of words: one that is 1 if there is a tuple, and the tuple's."""
         return 1 + self.layout.width
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Return 1 for each word, as the words are not numbers: tuples are never subtracted."""
+        """Return 1 for each word: the words are no numbers, since tuples are never subtracted."""
         return (1,) * self.width
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
-        """Keep the least of the stored tuple and the tuples of ``rows``."""
+        """Keep the least of each group's stored tuple and the tuples of its ``rows``."""
         given = self.layout.encode([rows.column(name) for name in self.columns])
         pool = self.layout.pool
         trees.least(
@@ -204,13 +204,13 @@ class Least:
         )
 
     def value(self, state: Ints, at: int, field: int) -> pa.Array:
-        """Return the values of one field; NULL where there is no tuple."""
+        """Return the groups' values of one field of the tuple; NULL where there is no tuple."""
         words = np.ascontiguousarray(state[:, at + 1 : at + self.width])
         return masked(self.layout.column(words, field), state[:, at] != 0)
 
 
 def masked(column: pa.Array, valid: np.typing.NDArray[np.bool_]) -> pa.Array:
-    """Return ``column`` with NULL where it is not ``valid``."""
+    """Return a column of groups' values, with NULL where it is not ``valid``."""
     if valid.all():
         return column
     return column.take(pa.array(np.arange(len(column)), mask=~valid))

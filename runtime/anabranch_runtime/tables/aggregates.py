@@ -1,7 +1,7 @@
 """Aggregates of groups: accumulators in state rows, and values with Spark's types and errors.
 
-The first word of a state row is the group's net number of rows. Aggregates share accumulators:
-``sum(x)`` and ``avg(x)`` have one sum.
+A state row is a group's row of words; its first word is the group's net number of rows. Aggregates
+share accumulators: ``sum(x)`` and ``avg(x)`` have one sum.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _SAMPLES = frozenset({_F.VAR_SAMP, _F.STDDEV_SAMP, _F.COVAR_SAMP})
 #: Decimal places above which Spark rounds a quotient twice (``arithmetic``).
 _EXACT_SCALE = 20
 
-#: Computes an aggregate's values, one per group, from the groups' state rows and slots.
+#: Function that computes an aggregate, one value per group, from groups' state rows and slots.
 Value = Callable[[Ints, Ints], pa.Array]
 
 
@@ -63,7 +63,7 @@ class GroupAggregates:
     """The aggregates of a view's groups.
 
     Attributes:
-        width: number of words of a state row.
+        width: number of words of a group's state row.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class GroupAggregates:
     # --- updates ---------------------------------------------------------------------------------
 
     def add(self, state: Ints, slots: Ints, index: Ints, rows: Inputs, weights: Ints) -> None:
-        """Add weighted ``rows`` to state rows, and to the collections.
+        """Add weighted ``rows`` to groups' state rows, and to the collections of values.
 
         Args:
             slots: slot of the group of each input row. ``index``: row of ``state`` of that group.
@@ -102,12 +102,12 @@ class GroupAggregates:
             part.add(state, at, index, rows, once[part.once])
 
     def undo(self) -> None:
-        """Undo the last :meth:`add` in the collections of values."""
+        """Undo the last :meth:`add` of rows to groups, in the collections of values."""
         for collection in self.collections:
             collection.undo()
 
     def settle(self) -> None:
-        """Confirm the last :meth:`add` in the collections, so that it can't be undone any more."""
+        """Confirm the last :meth:`add` in the collections, after which it can't be undone."""
         for collection in self.collections:
             collection.settle()
 
@@ -117,12 +117,12 @@ class GroupAggregates:
             collection.values.make_room(slots)
 
     def clear(self, slots: Ints) -> None:
-        """Forget the values of the groups ``slots``."""
+        """Delete the collected values of the groups ``slots``."""
         for collection in self.collections:
             collection.values.clear(slots)
 
     def blank(self, state: Ints, slots: Ints) -> Bools:
-        """Return the mask of groups whose state is that of a new group."""
+        """Return the mask of groups whose state is that of a new (empty) group."""
         found: Bools = np.logical_not(state.any(axis=1))
         for collection in self.collections:
             found = found & collection.values.empty(slots)
@@ -137,14 +137,14 @@ class GroupAggregates:
         return self._values[aggregate](state, slots)
 
     def layout(self, aggregates: Sequence[ViewAggregate]) -> GroupAggregates:
-        """Return the form of a dump that has only some of the aggregates."""
+        """Return the layout of a dump that has only these aggregates."""
         return GroupAggregates(aggregates, self._kinds, Texts(), deletes=self._deletes)
 
     def dump(
         self, state: Ints, slots: Ints, layout: GroupAggregates
     ) -> tuple[dict[str, pa.Array], list[pa.RecordBatch]]:
-        """Return the aggregates of ``layout``: the columns of state rows, and the tuples of each
-        collection with the group's position in ``slots``, the fields, and the weight.
+        """Return the aggregates of ``layout`` for a checkpoint: the columns of state rows; and each
+        collection's tuples, with the group's position in ``slots``, the fields, and the weight.
         """
         columns = {}
         for key, (part, own) in layout.known_parts():
@@ -166,7 +166,7 @@ class GroupAggregates:
         layout: GroupAggregates,
         state: Ints,
     ) -> None:
-        """Restore state rows, and collections of ``slots`` (empty so far), from a dump."""
+        """Restore state rows, and collections of ``slots`` (which are empty), from a dump."""
         for key, (part, own) in layout.known_parts():
             at = self._places[key]
             for n in range(part.width):
@@ -183,7 +183,7 @@ class GroupAggregates:
                 collection.load(batch, slots)
 
     def known_parts(self) -> Iterator[tuple[object, tuple[Accumulator, int]]]:
-        """Yield the key of each accumulator, and the accumulator with its first word."""
+        """Yield the key of each accumulator, with the accumulator and its first word."""
         return zip(self._places, self.parts, strict=True)
 
     def _least(self, at: int) -> Least:
@@ -192,7 +192,7 @@ class GroupAggregates:
         return found
 
     def words(self, aggregates: Sequence[ViewAggregate]) -> Bools:
-        """Return the mask of those words of a state row on which some of the aggregates depend."""
+        """Return the mask of the words in a state row on which these aggregates depend."""
         found = np.zeros(self.width, np.bool_)
         for key, (part, _) in self.layout(aggregates).known_parts():
             at = self._places[key]
@@ -204,23 +204,23 @@ class GroupAggregates:
         sums.subtract(state.view(np.uint64), others.view(np.uint64), self._carries)
 
     def rounds(self, state: Ints) -> bool:
-        """Whether the float sum of some group includes rounded doubles beside its exact number."""
+        """Whether some group's float sum includes rounded doubles besides its exact number."""
         places = (at for part, at in self.parts if part.numbers == sums.FLOAT_NUMBERS)
         return any(bool(state[:, at + sums.BESIDE_COUNT].any()) for at in places)
 
     @property
     def bytes(self) -> int:
-        """Return the size of the collections in memory."""
+        """Size in memory of the groups' collections of values, in bytes."""
         return sum(c.values.bytes for c in self.collections)
 
     # --- parts -----------------------------------------------------------------------------------
 
     def _part(self, part: Accumulator, key: object = None) -> int:
-        """Return the first word of ``part`` in state rows; equal keys share an accumulator."""
+        """Return an accumulator's first word in state rows; equal keys share an accumulator."""
         if key is None:
             key = part
             if part.once is not None:
-                # The index of a collection depends on which other aggregates there are.
+                # A collection's index depends on the other aggregates, so the key omits it.
                 plain = replace(cast(Any, part), once=None)
                 key = plain, list(self._known_collections)[part.once]
         place = self._places.get(key)
@@ -247,7 +247,7 @@ class GroupAggregates:
         return number
 
     def _of_column(self, name: str) -> int:
-        """Return the index of the collection of a column's values."""
+        """Return the index of the collection that has a column's values by group."""
         return self._collection((name,), (TupleField(self._kinds[name], nullable=False),), name)
 
     def _value(self, aggregate: ViewAggregate) -> Value:
@@ -388,7 +388,7 @@ class GroupAggregates:
 
 
 def integer_values(state: Ints, at: int, counts: Ints, kind: DataType, *, mean: bool) -> pa.Array:
-    """Return sums or averages (``mean``) of integers, NULL where ``counts`` is 0.
+    """Return groups' sums or averages (``mean``) of integers; NULL where ``counts`` is 0.
 
     Args:
         at: first word of the sums in ``state``. ``kind``: type of the result.
@@ -421,7 +421,7 @@ def _intervals(state: Ints, at: int, counted: int, kind: DataType, *, mean: bool
 def decimal_values(
     state: Ints, at: int, counts: Ints, given: DataType, kind: DataType, *, mean: bool
 ) -> pa.Array:
-    """Return sums or averages of decimals of the type ``given``, as :func:`integer_values`."""
+    """Return groups' sums or averages of decimals of type ``given``, as :func:`integer_values`."""
     low, middle, high = state[:, at], state[:, at + 1], state[:, at + 2]
     none = counts == 0
     valid = None if not none.any() else ~none
@@ -436,7 +436,7 @@ def decimal_values(
             size += 2 * rest >= some
             signed = np.where((low < 0) == (counts < 0), size, -size)
             return decimal_column(signed, signed >> np.int64(63), valid, arrow_type(kind))
-    # A sum of more than 128 bits does not fit any decimal.
+    # A sum of more than 128 bits does not fit any decimal type.
     if not ((high == middle >> np.int64(63)) | none).all():
         raise overflow(total)
     column = decimal_column(low, middle, valid, pa.decimal128(38, given.scale))
@@ -456,7 +456,7 @@ def decimal_values(
 
 
 def _pair(value: int) -> tuple[np.uint64, np.uint64]:
-    """Return the low and high words of a positive integer below 2^128."""
+    """Return the low and the high word of a positive integer below 2^128."""
     return np.uint64(value & (2**64 - 1)), np.uint64(value >> 64)
 
 
@@ -486,7 +486,7 @@ def _central(state: Ints, counts: Ints, places: tuple[int, int, int]) -> Floats:
 
 
 def _bits(state: Ints, n: int, at: int, aggregate: ViewAggregate) -> pa.Array:
-    """Return integers with the bits that all, some, or an odd number of a group's values have."""
+    """Return per group the bits that all, some, or an odd number of its values have set."""
     counts, bits = state[:, n, np.newaxis], state[:, at : at + 64]
     held = bits == counts if aggregate.function is _F.BIT_AND else bits != 0
     if aggregate.function is _F.BIT_XOR:
@@ -544,7 +544,7 @@ def _regression(
 
 
 def totals_of(view: View, groups: pa.RecordBatch, live: Bools) -> dict[str, pa.Scalar]:
-    """Return the view's totals by name, from the aggregates of all ``groups`` that are ``live``.
+    """Return name -> total of the view over all ``groups`` that are ``live`` (have rows).
 
     Raises:
         ExpressionError: a sum overflows.

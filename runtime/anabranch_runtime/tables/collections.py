@@ -1,4 +1,4 @@
-"""Column values per group with net weights, for aggregates that are no sums (percentiles)."""
+"""Values of columns per group, with net weights, for aggregates such as percentiles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout, integ
 
 
 class Collection:
-    """Tuples of the values of ``columns``, by group, in order.
+    """Collected tuples of the values of ``columns``, by group, in order.
 
     Attributes:
         known: a column; rows with NULL in it are excluded.
@@ -37,7 +37,7 @@ class Collection:
         self._last: tuple[Ints, Ints, Ints] | None = None
 
     def add(self, slots: Ints, rows: Inputs, weights: Ints, *, crossings: bool) -> Ints:
-        """Add weighted ``rows`` to the groups ``slots``; see :meth:`Ordered.add`."""
+        """Add weighted ``rows`` to the tuples of the groups ``slots``; see :meth:`Ordered.add`."""
         if self.numbers:
             columns = [pa.array(rows.floats(name)) for name in self.columns]
         else:
@@ -51,18 +51,18 @@ class Collection:
         return crossed
 
     def undo(self) -> None:
-        """Undo the last :meth:`add`, unless it has been settled."""
+        """Undo the last :meth:`add` of values to groups, unless it has been settled."""
         if self._last is not None:
             slots, tuples, weights = self._last
             self.values.add(slots, tuples, -weights)
             self._last = None
 
     def settle(self) -> None:
-        """Confirm the last :meth:`add`, so that it can't be undone any more."""
+        """Confirm the last :meth:`add`, after which it can't be undone."""
         self._last = None
 
     def dump(self, slots: Ints) -> pa.RecordBatch:
-        """Return all tuples of ``slots``: position in ``slots``, fields, weight."""
+        """Return all tuples of the groups ``slots``: position in ``slots``, fields, weight."""
         walk = self.values.walk(slots, everything=True)
         groups = np.repeat(np.arange(len(slots)), np.diff(walk.ends, prepend=0))
         columns = self.values.layout.decode(self.values.words[walk.nodes])
@@ -71,14 +71,14 @@ class Collection:
         return pa.RecordBatch.from_arrays([pa.array(groups), *columns, weights], names=names)
 
     def load(self, dumped: pa.RecordBatch, slots: Ints) -> None:
-        """Add the tuples of a dump (:meth:`dump`) of the groups ``slots``."""
+        """Add the tuples in a dump (:meth:`dump`) of the groups ``slots``."""
         *columns, weights = dumped.columns[1:]
         tuples = self.values.layout.encode(columns)
         groups = slots[integers_of(dumped.column(0))]
         self.values.add(groups, tuples, np.array(weights, np.int64))
 
     def at(self, slots: Ints, ranks: Ints, field: int) -> pa.Array:
-        """Return ``field`` of the tuples at ranks (negative: from the end); NULL without tuple."""
+        """Return ``field`` of groups' tuples at ranks (negative: from the end); NULL if none."""
         nodes = self.values.at(slots, ranks)
         found: Bools = nodes != NONE
         words = self.values.words[np.where(found, nodes, 0)]
@@ -87,7 +87,7 @@ class Collection:
         return masked(self.values.layout.column(words, field), found)
 
     def interpolated(self, slots: Ints, fraction: float) -> pa.Array:
-        """Return the percentile at ``fraction`` of each group, interpolated, as in Spark."""
+        """Return the interpolated percentile at ``fraction`` of each group, as in Spark."""
         totals = self.values.totals(slots)
         position = fraction * np.maximum(totals - 1, 0)
         low, high = np.floor(position), np.ceil(position)
@@ -112,7 +112,7 @@ class Collection:
         return self.at(slots, np.where(totals > 0, np.maximum(ranks, 1) - 1, 0), 0)
 
     def gathered(self, slots: Ints, kind: pa.DataType, *, once: bool) -> pa.Array:
-        """Return each group's values of the last field as a list; ``once``: without duplicates."""
+        """Return each group's values of the last field as a list, ``once``: without duplicates."""
         walk, layout = self.values.walk(slots), self.values.layout
         times = np.ones_like(walk.times) if once else walk.times
         column = layout.column(self.values.words[walk.nodes], len(layout.fields) - 1)

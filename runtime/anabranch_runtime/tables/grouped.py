@@ -31,9 +31,9 @@ from anabranch_runtime.tables.words import TupleField, TupleLayout, grown
 _BIGINT = DataType(TypeKind.BIGINT)
 _NONE = np.empty(0, np.int64)
 _NOTHING_FORGOTTEN = int(np.iinfo(np.int64).min)
-#: Column with the number of a group's rows.
+#: Column with the number of rows of a group (``View.copies``).
 _COPIES = "anabranch_copies"
-#: Keys of a dump's metadata.
+#: Keys in the metadata of a dump (checkpoint of a table).
 _FORGOTTEN, _BEGUN = "forgotten", "begun"
 
 
@@ -58,12 +58,12 @@ class GroupedTable:
     """The rows of a grouped view, over groups that other views may read, too.
 
     Args:
-        kinds: types of the columns that the view reads. ``names``: the names of these columns in
-            the prefix of its groups.
+        kinds: types of the columns that the view reads. ``names``: their names in the prefix
+            (grouping) of its groups.
 
     Attributes:
-        forgotten: number of rows that were present when they were forgotten.
-        earlier: sums in its groups over rows that it has not had; None: there are none.
+        forgotten: number of present rows that were dropped as their time windows had ended.
+        earlier: sums in its groups over rows that the view has not had; None: none are.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class GroupedTable:
         kind = SessionGroups if is_session else Groups
         self.groups = kind(prefix, self.kinds, self.aggregates, deletes=deletes)
         known = [name for name, _ in prefix.keys]
-        #: Position of each grouping column among the columns of the groups' keys.
+        #: Position of each grouping column of the view among the key columns of the groups.
         self._places = [known.index(names[name]) for name, _ in view.keys]
         self._places += range(len(known), len(known) + len(view.group_keys) - len(view.keys))
         self._fields: list[TupleField] = []
         self._read_outputs()
-        #: Whether the first changes have been returned.
+        #: Whether the first changes of the view have been returned.
         self._begun = not self.groups.is_one
         self.bind(self.groups)
 
@@ -112,13 +112,13 @@ class GroupedTable:
             self._shown_names.append(field.name)
             self._fields.append(TupleField(_BIGINT))
         self._names = [*shown.names, *(f.name for f in count_fields(view))]
-        #: Names of the columns of upserts; deletes have only the identity's columns.
+        #: Names of the columns of upserts; a delete has only the columns of the identity.
         self._listed = list(shown.names)
         self._identity = [name for name in view.identity if name in self._listed]
         self._finished = Finisher(view)
 
     def bind(self, groups: Groups, earlier: Earlier | None = None) -> None:
-        """Read ``groups`` from now on; without ``earlier``, their contents stay the same."""
+        """Read ``groups`` from now on, whose contents (without ``earlier`` rows) are the same."""
         if self.groups is not groups:
             self.groups.leave(self)
         self.groups, self.earlier = groups, earlier
@@ -128,7 +128,7 @@ class GroupedTable:
         self._outputs = TupleLayout(self._fields, groups.pool)
         self._shown = np.zeros((groups.room, self._outputs.width), np.int64)
         sorts = [TupleField(s.expr.type, s.descending, s.nulls_first) for s in view.order]
-        # Groups equal in all sort keys are ordered by their identity, then their number.
+        # Groups with equal sort keys are ordered by their identity, then by their number.
         ties = [TupleField(kind) for _, kind in view.group_keys] if view.order or view.whole else []
         self._sorts = TupleLayout([*sorts, *ties], groups.pool)
         self._order = np.zeros((groups.room, self._sorts.width), np.int64)
@@ -154,10 +154,10 @@ class GroupedTable:
         return self.changes(version)
 
     def changes(self, version: int) -> pa.Table:
-        """Return the changes of the view's rows due to the rows that were added last."""
+        """Return the changes of the view's rows that the rows added last have caused."""
         groups = self.groups
         try:
-            # If a total changes, the rows of all groups may change.
+            # If a total of the view changes, the rows of all groups may change.
             totals = bool(self.view.totals)
             some = groups.everything if totals else groups.touched
             update = self._updated(some(self.earlier))
@@ -172,7 +172,7 @@ class GroupedTable:
         return changes
 
     def first_changes(self, version: int) -> pa.Table:
-        """Return the row that aggregates without GROUP BY have even without input."""
+        """Return the single row that aggregates without GROUP BY have even if there is no input."""
         if not self.groups.is_one:
             return self._changes.nothing()
         return self._keep(self._updated(self.groups.everything(self.earlier)), version)
@@ -187,7 +187,7 @@ class GroupedTable:
             self._present = present
 
     def _updated(self, touched: Touched) -> _Update:
-        """Compute the rows of some groups.
+        """Compute the view's rows for some groups.
 
         Raises:
             ExpressionError: an aggregate overflows, or an expression fails.
@@ -219,7 +219,7 @@ class GroupedTable:
         return [keys[place] for place in self._places]
 
     def _keep(self, update: _Update, version: int) -> pa.Table:
-        """Put an update into the table, and return the changes."""
+        """Put the new rows of groups into the table, and return the changes."""
         slots, kept = update.slots, update.kept
         self._begun = True
         self._make_room()
@@ -264,7 +264,7 @@ class GroupedTable:
     # --- LIMIT -----------------------------------------------------------------------------------
 
     def _move(self, gone: Ints | None, come: Ints | None) -> None:
-        """Remove groups ``gone`` from, or add groups ``come`` to, the order of groups."""
+        """Remove groups ``gone`` from the order of groups, or add groups ``come`` to it."""
         for slots, weight in ((gone, -1), (come, 1)):
             if slots is not None and len(slots):
                 tuples = np.column_stack([self._order[slots], slots])
@@ -272,7 +272,7 @@ class GroupedTable:
                 self._ordered.add(zeros, tuples, np.full(len(slots), weight, np.int64))
 
     def _of_top(self, differing: Ints, version: int) -> pa.Table:
-        """Return changes of the first groups (LIMIT): added, removed, or among ``differing``."""
+        """Return changes of the first groups (LIMIT): new, removed, or among ``differing``."""
         before, self._top = self._top, self._first(self.view.limit)
         changed = ~np.isin(self._top, before) | np.isin(self._top, differing)
         upserts = self._top[changed]
@@ -282,14 +282,14 @@ class GroupedTable:
         return self._changes.table(self._columns(upserts, gone), len(upserts), len(gone), version)
 
     def _first(self, limit: int | None) -> Ints:
-        """Return the slots of the first ``limit`` groups after OFFSET, in order."""
+        """Return the slots of the first ``limit`` groups after OFFSET, in the view's order."""
         most = None if limit is None else self.view.offset + limit
         walk = self._ordered.walk(np.zeros(1, np.int64), most)
         slots: Ints = self._ordered.words[walk.nodes[self.view.offset :], -1]
         return slots
 
     def _columns(self, slots: Ints, gone: Ints = _NONE) -> dict[str, pa.Array]:
-        """Return the output columns of ``slots``, and of ``gone`` the identity columns."""
+        """Return the output columns of groups ``slots``, then the identity columns of ``gone``."""
         keys = self._ordered_keys(self.groups.keys_of(np.concatenate([slots, gone])))
         own = dict(zip(self._shown_names, self._outputs.decode(self._shown[slots]), strict=True))
         found = {}
@@ -304,7 +304,7 @@ class GroupedTable:
     # --- forgetting and snapshots ----------------------------------------------------------------
 
     def forget(self, clock: int) -> None:
-        """Drop groups whose time windows end at ``clock`` or before; see :mod:`table`."""
+        """Drop groups whose time windows end at ``clock`` or before, as :mod:`table` describes."""
         if self.view.window is None or self.view.whole or clock <= self.clock:
             return
         self.groups.close()
@@ -318,7 +318,7 @@ class GroupedTable:
         self.groups.forget()
 
     def dump(self) -> list[pa.RecordBatch]:
-        """Return the state for a snapshot: groups, then the tuples of each collection."""
+        """Return the table's state for a checkpoint: groups, then each collection's tuples."""
         groups, *collections = self.groups.dump(self.aggregates, self.clock, self.earlier)
         noted = {_FORGOTTEN: str(self.forgotten), _BEGUN: str(int(self._begun))}
         order = self._places[: len(self.view.keys)]
@@ -326,7 +326,7 @@ class GroupedTable:
         return [own, *collections]
 
     def load(self, dumped: Sequence[pa.RecordBatch]) -> None:
-        """Restore the state of a dump in this table, which must be new."""
+        """Restore the state in a dump; this table must be new."""
         groups, *collections = dumped
         noted = groups.schema.metadata
         self.forgotten = int(noted[_FORGOTTEN.encode()])
@@ -344,7 +344,7 @@ class GroupedTable:
         return max(0, min(self._count - self.view.offset, self.view.limit))
 
     def rows(self, limit: int | None, *, counts: bool = False) -> pa.Table:
-        """Return up to ``limit`` present rows in order; ``counts``: with the counts of averages."""
+        """Return up to ``limit`` present rows in order; ``counts``: include counts of averages."""
         if self.view.limit is not None:
             slots = self._top if limit is None else self._top[:limit]
         else:
@@ -391,7 +391,7 @@ class CopiedTable(GroupedTable):
         slots = update.slots
         self._begun = True
         self._make_room()
-        # Groups that are not shown have NULL instead of a number of rows.
+        # Groups that are not shown have NULL instead of a number of copies.
         before = _numbers(self._outputs.decode(self._shown[slots])[0], self._present[slots])
         after = _numbers(update.rows.column(_COPIES), update.kept)
         self._shown[slots], self._order[slots] = update.words, update.sorts
@@ -406,7 +406,7 @@ class CopiedTable(GroupedTable):
         return changes
 
     def rows(self, limit: int | None, *, counts: bool = False) -> pa.Table:
-        """Return up to ``limit`` present rows in order, numbered from 1 within each group."""
+        """Return up to ``limit`` present rows in order; copies are numbered from 1 by group."""
         groups = super().rows(limit, counts=counts)
         numbers = groups[_COPIES].to_numpy()
         picked, copies = _copies(numbers, np.zeros(len(numbers), np.int64))
@@ -415,14 +415,14 @@ class CopiedTable(GroupedTable):
 
 
 def _numbers(column: pa.Array, shown: Bools) -> Ints:
-    """Return the number of rows of each group; 0 where a group is not ``shown``."""
+    """Return the number of copies in each group; 0 where a group is not ``shown``."""
     found: Ints = np.where(shown, column.fill_null(0).to_numpy(zero_copy_only=False), 0)
     return found
 
 
 def _copies(many: Ints, few: Ints) -> tuple[Ints, Ints]:
-    """Return rows ``few[i] + 1`` to ``many[i]`` of each group ``i``, as the group's position and
-    the row's number in the group, from 1.
+    """Return the copies ``few[i] + 1`` to ``many[i]`` of each group ``i``: the group's position,
+    and the copy's number in the group, from 1.
     """
     more = np.maximum(many - few, 0)
     groups = np.repeat(np.arange(len(more)), more)

@@ -1,9 +1,9 @@
-"""Groups of joined rows with their aggregates, for all views that group the same rows equally.
+"""Groups of joined rows with their aggregates, shared by views with equal grouping of equal rows.
 
-The state of a group is a row of accumulators for all aggregates that some view reads, each once. An
-accumulator depends on the rows only, not on other accumulators. So each view reads the same values
-as in separate groups. Views that begin later or continue after a failure have separate groups until
-they get the same rows as others. Then they read common groups if both are equal
+The state of a group is a row of accumulators, one for each aggregate that some view reads. An
+accumulator depends only on the rows, not on other accumulators. So each view reads the same values
+as it would from groups of its own. Views that begin later or continue after a failure have separate
+groups until they get the same rows as others. Then they read common groups if both are equal
 (:meth:`Groups.agrees`), or if their aggregates are sums, from which the rows that they have not had
 are subtracted (:class:`Earlier`).
 """
@@ -37,19 +37,19 @@ _NEVER = int(np.iinfo(np.int64).max)
 
 
 class GroupReader(Protocol):
-    """A view's rows, computed from groups."""
+    """A view's rows, computed from the groups that it reads."""
 
     @property
     def aggregates(self) -> Sequence[ViewAggregate]:
-        """The aggregates that the view reads, over columns of joined rows."""
+        """Aggregates, over columns of joined rows, that the view reads from the groups."""
 
     @property
     def kinds(self) -> Mapping[str, DataType]:
-        """The types of these columns of joined rows."""
+        """Types of the columns of joined rows that the view reads."""
 
     @property
     def clock(self) -> int:
-        """End of the time windows up to which the view has forgotten groups."""
+        """Time up to which the view has dropped groups, by the ends of their time windows."""
 
     @property
     def groups(self) -> Groups:
@@ -57,10 +57,10 @@ class GroupReader(Protocol):
 
     @property
     def earlier(self) -> Earlier | None:
-        """Sums in the groups over rows that the view has not had; None: there are none."""
+        """Sums, included in the groups, over rows that the view has not had; None: no such rows."""
 
     def bind(self, groups: Groups, earlier: Earlier | None = None) -> None:
-        """Read ``groups`` from now on; their contents equal the previous groups' contents."""
+        """Read ``groups`` from now on, whose contents (without ``earlier`` rows) are the same."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,20 +68,20 @@ class Earlier:
     """Sums over rows that some readers of common groups have not had, because they began later.
 
     Attributes:
-        state: the sums by slot, as state rows; further slots have no such rows.
+        state: the sums by slot, as state rows; greater slots have no such rows.
     """
 
     state: Ints
 
     def of(self, slots: Ints) -> Ints:
-        """Return the sums of ``slots`` as state rows."""
+        """Return the sums of the groups ``slots`` as state rows."""
         found = np.zeros((len(slots), self.state.shape[1]), np.int64)
         known = slots < len(self.state)
         found[known] = self.state[slots[known]]
         return found
 
     def drop(self, slots: Ints) -> None:
-        """Forget the sums of the groups ``slots``."""
+        """Drop the sums of the groups ``slots``."""
         self.state[slots[slots < len(self.state)]] = 0
 
 
@@ -92,7 +92,7 @@ class Touched:
     Attributes:
         slots: the groups. ``state``: their state rows.
         fresh, before: slots of new groups, and state rows before the last rows were added.
-        later: the same groups for readers that have not had certain earlier rows.
+        later: per readers' :class:`Earlier` rows, the same groups without these rows.
     """
 
     slots: Ints
@@ -105,17 +105,17 @@ class Touched:
 
 
 class Groups:
-    """The groups of one prefix over the same joined rows.
+    """The groups of one prefix (grouping) over the same joined rows.
 
     Args:
         kinds: types of the columns of joined rows. ``deletes``: whether rows may be deleted.
 
     Attributes:
         columns: the columns of joined rows that are read.
-        readers: the views that read the groups. ``version``: version of the last rows.
+        readers: the views that read the groups. ``version``: version of the rows added last.
     """
 
-    #: Names of key columns in a dump; whether a reader may have had fewer rows than the groups.
+    #: Name of key columns in a dump; whether rows that a reader has not had can be subtracted.
     _key_name, subtracts = "k{}", True
 
     def __init__(
@@ -135,7 +135,7 @@ class Groups:
         self.is_one = not keys
         self._keys = TupleLayout(keys or [TupleField(_BIGINT, nullable=False)], self.pool)
         self._slots = Slots(self._keys.width)
-        # Session windows can change, and then rows are deleted from one group and added to another.
+        # Session windows may change; then rows are deleted from one group and added to another.
         moves = prefix.window is not None and prefix.window.session
         self.aggregates = tuple(dict.fromkeys(aggregates))
         self._parts = GroupAggregates(self.aggregates, kinds, self.pool, deletes=deletes or moves)
@@ -145,14 +145,14 @@ class Groups:
         self.columns = list(dict.fromkeys([*(n for n, _ in prefix.keys), *window, *read]))
         self.readers: list[GroupReader] = []
         self.version = -1
-        #: CPU seconds that adding the last rows has taken.
+        #: CPU seconds that it has taken to add the last rows.
         self.seconds = 0.0
-        #: Groups that the last rows changed, until all readers have read them; the other readers.
+        #: Groups changed by the last rows, until all readers have read them; readers still to come.
         self._touched: Touched | None = None
         self._pending: list[GroupReader] = []
-        #: Whether a reader has left, so that some aggregates may have no reader.
+        #: Whether a reader has left, so that some aggregates may be read by no view.
         self._wider = False
-        #: Lower limit of the ends of the present time windows.
+        #: Lower bound of the ends of the present groups' time windows.
         self._next_end = _NEVER
         self._most_texts = texts_allowed(self.pool.size)
         if self.is_one:
@@ -160,7 +160,7 @@ class Groups:
 
     @property
     def room(self) -> int:
-        """Return the number of slots for which arrays by slot must have space."""
+        """Number of slots for which arrays by slot must have space."""
         return self._slots.room
 
     @property
@@ -174,12 +174,12 @@ class Groups:
     # --- rows ------------------------------------------------------------------------------------
 
     def begin(self, rows: Inputs, weights: Ints, version: int) -> None:
-        """Add weighted rows to closed groups; all readers then read the changed groups."""
+        """Add a version's weighted rows to the groups; all readers then read the changed groups."""
         self._add(*self._repeated(rows, weights))
         self.version, self._pending = version, list(self.readers)
 
     def _add(self, rows: Inputs, weights: Ints, tuples: Ints) -> None:
-        """Add weighted rows; ``tuples``: the words of each row's grouping keys."""
+        """Add weighted rows to the groups; ``tuples``: words of each row's grouping keys."""
         slots, fresh = self._slots.find(tuples)
         self._make_room(fresh)
         touched, index = self._slots.distinct(slots)
@@ -195,7 +195,7 @@ class Groups:
         self._touched = Touched(touched, state, fresh, before)
 
     def undo(self) -> None:
-        """Remove the rows that were added last."""
+        """Remove the rows that were added last from the groups."""
         touched, self._touched, self._pending = self._touched, None, []
         assert touched is not None
         self._parts.undo()
@@ -203,7 +203,7 @@ class Groups:
         self._slots.drop(touched.fresh)
 
     def touched(self, earlier: Earlier | None = None) -> Touched:
-        """Return the groups that the last rows changed, computed without ``earlier`` rows."""
+        """Return the groups that the last rows changed, with ``earlier`` rows subtracted."""
         assert self._touched is not None
         found = self._touched
         if earlier is None:
@@ -217,11 +217,11 @@ class Groups:
         return known
 
     def everything(self, earlier: Earlier | None = None) -> Touched:
-        """Return all groups, computed without ``earlier`` rows."""
+        """Return all groups, with ``earlier`` rows subtracted."""
         return self._some(self._slots.all(), earlier)
 
     def after(self, clock: int, earlier: Earlier | None = None) -> Touched:
-        """Return the groups whose time windows end after ``clock``, without ``earlier`` rows."""
+        """Return the groups whose windows end after ``clock``, with ``earlier`` rows subtracted."""
         slots = self._slots.all()
         if self.prefix.window is not None:
             slots = slots[self._limits(self._slots.words[slots])[1] > clock]
@@ -237,32 +237,32 @@ class Groups:
         return Touched(slots, state, slots[:0], state)
 
     def _without(self, earlier: Earlier, slots: Ints, state: Ints) -> Ints:
-        """Return state rows after subtracting the sums over ``earlier`` rows."""
+        """Return state rows from which the sums over ``earlier`` rows are subtracted."""
         found = state.copy()
         self._parts.subtract(found, earlier.of(slots))
         return found
 
     @property
     def _earlier(self) -> list[Earlier]:
-        """Return the distinct earlier rows of the readers."""
+        """Return the different :class:`Earlier` rows of the readers."""
         return list(dict.fromkeys(r.earlier for r in self.readers if r.earlier is not None))
 
     def awaits(self, reader: GroupReader, version: int) -> bool:
-        """Whether another reader has added the rows of ``version`` for ``reader`` as well."""
+        """Whether another reader has already added the rows of ``version``, for all readers."""
         return self.version == version and any(one is reader for one in self._pending)
 
     def read(self, reader: GroupReader) -> None:
-        """Record that ``reader`` has read the last rows; the last reader closes them."""
+        """Record that ``reader`` has read the last rows' groups; the last reader closes them."""
         self._pending = [one for one in self._pending if one is not reader]
         if not self._pending:
             self.close()
 
     def close(self) -> None:
-        """Close the last rows, after which readers may be bound to other groups."""
+        """Close the version of the last rows, after which readers may be bound to other groups."""
         self._end()
         count, used = self.pool.size
         if self._wider or count > self._most_texts[0] or used > self._most_texts[1]:
-            # Drop aggregates and texts that are no longer used, and free memory.
+            # Drop aggregates and texts that are not used any more, to free memory.
             rebuild([self], self.readers)
 
     def _end(self) -> None:
@@ -288,7 +288,7 @@ class Groups:
             self._slots.drop(slots[blank])
 
     def _repeated(self, rows: Inputs, weights: Ints) -> tuple[Inputs, Ints, Ints]:
-        """Return the rows, once per window and grouping set, with weights and group keys."""
+        """Repeat the rows per window and grouping set; return rows, weights, and words of keys."""
         prefix = self.prefix
         edges: tuple[Ints, ...] = ()
         if prefix.window is not None:
@@ -323,7 +323,7 @@ class Groups:
     # --- columns ---------------------------------------------------------------------------------
 
     def values(self, touched: Touched, aggregates: Sequence[ViewAggregate]) -> list[pa.Array]:
-        """Return a column of values per aggregate, each computed once for all readers.
+        """Return a column of groups' values per aggregate, computed once for all readers.
 
         Raises:
             ExpressionError: a sum does not fit its type.
@@ -335,13 +335,13 @@ class Groups:
         return [known[one] for one in aggregates]
 
     def keys(self, touched: Touched) -> list[pa.Array]:
-        """Return the key columns of groups: ``prefix.keys``, grouping id, limits of windows."""
+        """Return the key columns of changed groups: ``prefix.keys``, grouping id, window limits."""
         if touched.keys is None:
             touched.keys = self.keys_of(touched.slots)
         return touched.keys
 
     def keys_of(self, slots: Ints) -> list[pa.Array]:
-        """Return the key columns of any groups, as :meth:`keys`."""
+        """Return the key columns of the groups ``slots``, as :meth:`keys`."""
         if self.is_one:
             return []
         prefix, words = self.prefix, self._slots.words[slots]
@@ -368,7 +368,7 @@ class Groups:
         return slots[self._limits(self._slots.words[slots])[1] <= clock]
 
     def forget(self) -> None:
-        """Drop the groups that all readers have forgotten."""
+        """Drop the groups that all readers have dropped, as their time windows have ended."""
         clock = min(reader.clock for reader in self.readers)
         if clock >= self._next_end:
             self._forget(clock)
@@ -388,8 +388,8 @@ class Groups:
     def dump(
         self, aggregates: Sequence[ViewAggregate], clock: int, earlier: Earlier | None = None
     ) -> list[pa.RecordBatch]:
-        """Return groups whose windows end after ``clock`` with some aggregates, without ``earlier``
-        rows: keys and state rows, then the tuples of each collection.
+        """Return a dump: groups whose windows end after ``clock``, with some aggregates,
+        ``earlier`` rows subtracted: keys and state rows, then the tuples of each collection.
         """
         return self._dumped(self.after(clock, earlier), aggregates)
 
@@ -402,14 +402,14 @@ class Groups:
         return [groups, *collections]
 
     def reordered(self, dumped: pa.RecordBatch, order: Sequence[int]) -> pa.RecordBatch:
-        """Return the first batch of a dump with its first keys in another ``order``."""
+        """Return the first batch of a dump with its first grouping keys in another ``order``."""
         names = [self._key_name.format(n) for n in range(len(order))]
         columns = dict(zip(dumped.schema.names, dumped.columns, strict=True))
         moved = columns | {n: columns[names[place]] for n, place in zip(names, order, strict=True)}
         return pa.RecordBatch.from_arrays(list(moved.values()), names=list(moved))
 
     def load(self, dumped: Sequence[pa.RecordBatch], aggregates: Sequence[ViewAggregate]) -> None:
-        """Restore some aggregates of groups from a dump of them."""
+        """Restore some aggregates of the groups from a dump with these aggregates."""
         groups, *collections = dumped
         columns, slots, _ = self._entered(groups)
         state = self._state[slots]
@@ -421,7 +421,7 @@ class Groups:
         self._most_texts = texts_allowed(self.pool.size)
 
     def _entered(self, dumped: pa.RecordBatch) -> tuple[dict[str, pa.Array], Ints, Ints]:
-        """Return the columns of a dump, and the slots of its groups, some of them new."""
+        """Return a dump's columns, and its groups' slots, which are added if they are new."""
         columns = dict(zip(dumped.schema.names, dumped.columns, strict=True))
         keys = [columns[self._key_name.format(n)] for n in range(len(self._keys.fields))]
         slots, fresh = self._slots.find(self._keys.encode(keys))
@@ -431,8 +431,8 @@ class Groups:
     def _beyond(
         self, dumped: Sequence[pa.RecordBatch], aggregates: Sequence[ViewAggregate]
     ) -> Earlier | None:
-        """Return the difference between the groups and a dump of ``aggregates``, which are sums;
-        None: there is no difference. Groups that only the dump has are added.
+        """Return the sums of the groups beyond a dump of ``aggregates``, which are all sums; None:
+        there is no difference. Groups that only the dump has are added.
         """
         columns, slots, fresh = self._entered(dumped[0])
         own = np.zeros_like(self._state)
@@ -448,8 +448,8 @@ class Groups:
         return Earlier(found) if found.any() else None
 
     def attach(self, readers: Sequence[GroupReader]) -> None:
-        """Let ``readers`` of other groups read these groups, which have all of their aggregates and
-        get the same rows from now on; rows that these readers have not had are subtracted.
+        """Let ``readers`` of other groups read these groups, which have all their aggregates, and
+        get the same rows from now on; rows that the readers have not had are subtracted.
         """
         known: dict[tuple[int, Earlier | None], Earlier | None] = {}
         clock = min((reader.clock for reader in readers), default=_NEVER)
@@ -462,7 +462,7 @@ class Groups:
 
     @property
     def rounds(self) -> bool:
-        """Whether some groups have float sums that are rounded."""
+        """Whether some group has a float sum that is rounded."""
         return self._parts.rounds(self._state[self._slots.all()])
 
     def agrees(self, other: Groups) -> bool:
@@ -488,13 +488,13 @@ class Groups:
         return all(one.equals(another) for one, another in pairs)
 
     def made(self, readers: Sequence[GroupReader]) -> Groups:
-        """Return empty groups of the same prefix for ``readers``."""
+        """Return empty groups with the same prefix (grouping) for ``readers``."""
         kinds = {name: kind for reader in readers for name, kind in reader.kinds.items()}
         read = (a for reader in readers for a in reader.aggregates)
         return type(self)(self.prefix, kinds, read, deletes=self.deletes)
 
     def leave(self, reader: GroupReader) -> None:
-        """Remove ``reader``; aggregates that only it has read are dropped with the next rows."""
+        """Remove ``reader``; the next rows drop aggregates that no other view reads."""
         self.readers = [one for one in self.readers if one is not reader]
         self._pending = [one for one in self._pending if one is not reader]
         self._wider = True
@@ -508,7 +508,7 @@ class Groups:
 
 
 def rebuild(sources: Sequence[Groups], readers: Sequence[GroupReader]) -> None:
-    """Give ``readers`` new groups of their own, with the contents of ``sources``, which agree.
+    """Make new groups for ``readers``, with the contents of ``sources``, which agree.
 
     The new groups have all aggregates of the readers. For readers of other groups than ``sources``,
     rows that they have not had are subtracted (:meth:`Groups.attach`).
@@ -520,7 +520,7 @@ def rebuild(sources: Sequence[Groups], readers: Sequence[GroupReader]) -> None:
     own = [reader for reader in readers if any(reader.groups is one for one in sources)]
     first = None
     if len(sources) == 1 and all(reader.earlier is not None for reader in own):
-        # No reader needs the rows from before the first one began.
+        # No reader needs the rows that came before the first of them began.
         first = own[0].earlier
     for source in sources:
         some = [a for a in source.aggregates if a in found.aggregates]

@@ -1,4 +1,4 @@
-"""Joined rows of a batch as input of tables, and changes of tables as their output."""
+"""Joined rows of a batch as input of maintained tables; changes of tables as their output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def one_batch(rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
 
 
 class Inputs:
-    """Input rows: a record ``batch``, read with its columns' declared types ``kinds``."""
+    """Input rows of a table: a record ``batch``, whose columns have the types ``kinds``."""
 
     __slots__ = ("_columns", "_floats", "_integers", "_valid", "batch", "kinds")
 
@@ -72,7 +72,7 @@ class Inputs:
         return found
 
     def floats(self, name: str) -> Floats:
-        """Return the column ``name`` as doubles; values at NULLs are undefined."""
+        """Return the input column ``name`` as doubles; values at NULLs are undefined."""
         found = self._floats.get(name)
         if found is None:
             column, kind = self.column(name), self.kinds[name].kind
@@ -88,21 +88,21 @@ class Inputs:
         return found
 
     def integers(self, name: str) -> Ints:
-        """Return the column ``name`` as 64-bit integers."""
+        """Return the input column ``name`` as 64-bit integers."""
         found = self._integers.get(name)
         if found is None:
             found = self._integers[name] = read_only(integers_of(self.column(name)))
         return found
 
     def halves(self, name: str) -> tuple[Ints, Ints]:
-        """Return the low and high halves of a decimal column's unscaled values."""
+        """Return the low and high words of the unscaled values of a decimal input column."""
         pairs = halves(self.column(name))
         return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
 
 
 def windows(window: TimeWindow, moments: Ints, valid: Bools = ALL) -> tuple[Ints, Ints, Ints]:
-    """Return pairs of a row and a time window that contains it: the row's position, the window's
-    start and end.
+    """Return the pairs of an input row and a time window that contains it: the row's position, the
+    window's start, and its end.
 
     Args:
         moments: times of the rows, in microseconds. ``valid``: mask of the rows that have a time;
@@ -132,7 +132,7 @@ def grouping_ids(view: View | GroupingPrefix) -> list[int]:
 
 
 def grouping_keys(view: View | GroupingPrefix, keys: list[pa.Array]) -> list[pa.Array]:
-    """Return the key columns repeated per grouping set, NULL where the set lacks the key."""
+    """Return the key columns, once per grouping set; NULL where the set lacks the key."""
     found = []
     for n, key in enumerate(keys):
         nothing = pa.nulls(len(key), key.type)
@@ -141,7 +141,7 @@ def grouping_keys(view: View | GroupingPrefix, keys: list[pa.Array]) -> list[pa.
 
 
 class Changes:
-    """Builds tables of a view's changes."""
+    """Builds Arrow tables of a view's changes."""
 
     __slots__ = ("_identity", "schema")
 
@@ -152,7 +152,7 @@ class Changes:
     def table(
         self, columns: Mapping[str, pa.Array], upserts: int, deletes: int, version: int
     ) -> pa.Table:
-        """Return the changes of ``version``.
+        """Return the changes of a view's ``version``.
 
         Args:
             columns: values of ``upserts`` rows; in identity columns, then of ``deletes`` rows.

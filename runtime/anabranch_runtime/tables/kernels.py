@@ -1,7 +1,7 @@
 """Compiled loops over tuples of words: interning of texts, numbering of tuples, comparison.
 
-A tuple is a row of an int64 matrix. ``texts`` marks the words that number a text: 1 for ascending,
--1 for descending order, 0 for other words; these compare as signed integers.
+A tuple is a row of an int64 matrix. ``texts`` marks the words that are numbers of texts: 1 in
+ascending, -1 in descending order; 0 marks other words, which compare as signed integers.
 """
 # Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
@@ -20,13 +20,13 @@ I32 = NDArray[np.int32]
 U8 = NDArray[np.uint8]
 U64 = NDArray[np.uint64]
 
-#: Marks an empty place of a hash table, and a removed tuple.
+#: Marks a free place of a hash table, and a removed tuple.
 NONE = -1
 
 
 @njit(cache=True, nogil=True)
 def _last_word(place: int, size: int) -> int:
-    """Return the last 8 of ``size`` bytes at an address, or all if fewer, as a word."""
+    """Return the last 8 bytes of a text, or all if fewer, as a word; ``place``: its address."""
     if size >= 8:
         return load64_anywhere(place + size - 8, 0)
     word = np.uint64(0)
@@ -64,7 +64,7 @@ def intern(
     ends: Ints,
     count: int,
 ) -> tuple[int, int]:
-    """Write the number of each text to ``out``, adding unknown texts to the pool.
+    """Write each text's number in the pool to ``out``; unknown texts are added to the pool.
 
     Args:
         given, bounds: bytes and offsets of the texts. ``valid``: mask of texts; empty: all.
@@ -107,7 +107,7 @@ def intern(
 
 @njit(cache=True, nogil=True)
 def rehash(table: I32, hashes: U64, count: int) -> None:
-    """Enter the first ``count`` hashes into ``table``, which is empty (all :data:`NONE`)."""
+    """Enter the first ``count`` texts' hashes into ``table``, which is empty (all :data:`NONE`)."""
     size = np.int64(len(table) - 1)
     for n in range(count):
         place = np.int64(hashes[n] & np.uint64(size))
@@ -118,7 +118,7 @@ def rehash(table: I32, hashes: U64, count: int) -> None:
 
 @njit(cache=True, nogil=True)
 def text_offsets(numbers: Ints, valid: NDArray[np.bool_], ends: Ints, out: Ints) -> None:
-    """Write the offsets of the texts ``numbers`` to ``out``, one entry more than texts."""
+    """Write the offsets of the pool's texts ``numbers`` to ``out``: one more than texts."""
     total = np.int64(0)
     out[0] = 0
     for i in range(len(numbers)):
@@ -129,8 +129,8 @@ def text_offsets(numbers: Ints, valid: NDArray[np.bool_], ends: Ints, out: Ints)
 
 @njit(cache=True, nogil=True)
 def text_bytes(numbers: Ints, data: U8, ends: Ints, offsets: Ints, out: U8) -> None:
-    """Write the bytes of the texts ``numbers`` to ``out``, at ``offsets``. Numbers of NULLs, which
-    have no bytes there, are undefined.
+    """Write the bytes of the pool's texts ``numbers`` to ``out``, at ``offsets``. For NULLs, which
+    have no bytes in ``out``, the numbers are undefined.
     """
     source, target = data.ctypes.data, out.ctypes.data
     for i in range(len(numbers)):
@@ -189,7 +189,7 @@ def number(
     counts: Ints,
     fresh: Ints,
 ) -> int:
-    """Write the slot of each tuple to ``out``; new tuples get free slots.
+    """Write the slot (number) of each tuple to ``out``; new tuples get free slots.
 
     Args:
         first: tuple with which to begin.
@@ -246,7 +246,7 @@ def forget_slots(slots: Ints, table: I32, hashes: U64, free: Ints, counts: Ints)
         place = np.int64(hashes[slot] & np.uint64(size))
         while table[place] != slot:
             place = (place + 1) & size
-        # Later slots of the cluster are moved back, so that each remains reachable from its place.
+        # Later slots of the cluster are moved back, so that each remains reachable from its hash.
         hole = place
         place = (place + 1) & size
         while table[place] >= 0:
@@ -275,7 +275,7 @@ def rehash_slots(table: I32, hashes: U64, used: int, dead: NDArray[np.bool_]) ->
 
 @njit(cache=True, nogil=True)
 def compact(slots: Ints, marks: I32, index: Ints, touched: Ints) -> int:
-    """Number the distinct ``slots`` in order of appearance.
+    """Number the distinct ``slots`` in the order of their appearance.
 
     Args:
         marks: scratch, -1 per slot; reset before return.
@@ -316,7 +316,7 @@ def link(members: Ints, owners: Ints, heads: Ints, following: Ints, before: Ints
 
 @njit(cache=True, nogil=True)
 def unlink(members: Ints, owners: Ints, heads: Ints, following: Ints, before: Ints) -> None:
-    """Take ``members`` out of their owners' linked lists; arguments as in :func:`link`."""
+    """Remove ``members`` from their owners' linked lists; arguments as in :func:`link`."""
     for i in range(len(members)):
         after, ahead = following[members[i]], before[members[i]]
         if after >= 0:
@@ -329,7 +329,7 @@ def unlink(members: Ints, owners: Ints, heads: Ints, following: Ints, before: In
 
 @njit(cache=True, nogil=True)
 def count_linked(owners: Ints, heads: Ints, following: Ints) -> int:
-    """Count the members of all lists of ``owners`` (-1: none)."""
+    """Count the members of the linked lists of ``owners`` (-1: none)."""
     count = 0
     for owner in owners:
         member = heads[owner] if owner >= 0 else NONE

@@ -34,7 +34,7 @@ def higher_moments(state: Ints, count: int, powers: Sequence[int]) -> pa.Array:
 
 
 def exact(row: Ints, at: int) -> Fraction:
-    """Return the exact value of the float sum at ``at``."""
+    """Return the exact value of the float sum at word ``at`` of a state row."""
     fixed = int.from_bytes(row[at : at + sums.FIXED].tobytes(), "little", signed=True)
     beside = row[at + sums.FIXED : at + sums.FIXED + 2].view(np.float64)
     return Fraction(fixed, 2**-sums.LAST_BIT) + sum((Fraction(v) for v in beside), Fraction())

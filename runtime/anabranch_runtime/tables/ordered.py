@@ -36,13 +36,13 @@ class FirstNodes(NamedTuple):
 
     @property
     def totals(self) -> Ints:
-        """Return the number of listed tuples of each multiset."""
+        """Return, by multiset, the number of listed tuples."""
         sums = np.concatenate([[0], np.cumsum(self.times)])
         return np.diff(sums[self.ends], prepend=0)
 
 
 class Ordered:
-    """Multisets of tuples in ``layout``, by slot, in the order of their words.
+    """Multisets of tuples in ``layout``: one per slot (group), in the order of the tuples' words.
 
     Attributes:
         words: tuple of each node.
@@ -58,14 +58,14 @@ class Ordered:
         self.sizes: Ints = np.empty((_FEW, 2), np.int64)
         self._links: I32 = np.empty((_FEW, 2), np.int32)
         self._free: Ints = np.empty(_FEW, np.int64)
-        #: Highest node used so far plus 1; free nodes; nodes in trees.
+        #: Highest node used so far plus 1; number of free nodes; number of nodes in trees.
         self._counts: Ints = np.zeros(3, np.int64)
 
     def __len__(self) -> int:
         return int(self._counts[2])
 
     def make_room(self, slots: int) -> None:
-        """Make room for slots below ``slots``."""
+        """Make room for the multisets of slots below ``slots``."""
         if len(self.roots) < slots:
             roots = np.full(max(slots, 2 * len(self.roots)), NONE, np.int32)
             roots[: len(self.roots)] = self.roots
@@ -80,7 +80,7 @@ class Ordered:
         crossings: bool = False,
         changes: bool = False,
     ) -> Ints:
-        """Add weighted tuples, skipping those with negative slots.
+        """Add weighted tuples to their slots' multisets; negative slots are skipped.
 
         Returns:
             With ``crossings``, per tuple: 1 if its net weight becomes positive, -1 if it ceases to
@@ -121,7 +121,7 @@ class Ordered:
         trees.clear(self.roots, slots, self._links, self._free, self._counts)
 
     def totals(self, slots: Ints) -> Ints:
-        """Return the number of tuples of each slot; net weights below 0 count as 0."""
+        """Return the number of tuples per slot's multiset; net weights below 0 count as 0."""
         out = np.empty(len(slots), np.int64)
         trees.totals(self.roots, slots, self.sizes, out)
         return out
@@ -132,14 +132,14 @@ class Ordered:
         return found
 
     def at(self, slots: Ints, ranks: Ints) -> Ints:
-        """Return the node at each rank, from 0 (negative: from the end); -1 if there is none."""
+        """Return each multiset's node at a rank, from 0 (negative: from the end); -1: none."""
         out = np.empty(len(slots), np.int64)
         trees.at_ranks(self.roots, slots, ranks, self._links, self.sizes, out)
         return out
 
     def ranks(self, slots: Ints, values: Ints, *, inclusive: bool) -> Ints:
-        """Return the number of tuples of each slot (net weights below 0 count as 0) whose first
-        word is less than its value, or equal to it with ``inclusive``.
+        """Return, per slot, the number of tuples (net weights below 0 count as 0) whose first word
+        is less than the slot's value in ``values``, or, if ``inclusive``, equal to it.
         """
         out = np.empty(len(slots), np.int64)
         trees.ranks(self.roots, slots, values, inclusive, self._links, self.sizes, self.words, out)
@@ -154,7 +154,7 @@ class Ordered:
         *,
         everything: bool = False,
     ) -> FirstNodes:
-        """Return the nodes of each slot whose place by ``ranking`` is at most ``most`` (None: all).
+        """Return the nodes of each slot's multiset with a place by ``ranking`` up to ``most``.
 
         Args:
             sorts: number of first words that are sort keys.
@@ -181,8 +181,8 @@ class Ordered:
     def between(
         self, slots: Ints, lows: Ints, highs: Ints, low_word: int = 0, high_word: int = 0
     ) -> tuple[Ints, Ints]:
-        """Return the nodes of each slot whose word ``low_word`` is at least its low, and whose word
-        ``high_word`` is at most its high, in order; and for each node the position in ``slots``.
+        """Return, in order, the nodes of each slot whose word ``low_word`` is at least the slot's
+        low and whose ``high_word`` is at most its high; and each node's position in ``slots``.
         """
         nodes, ends = trees.between(
             self.roots, slots, lows, highs, low_word, high_word, self._links, self.words
@@ -190,7 +190,7 @@ class Ordered:
         return nodes, np.repeat(np.arange(len(slots)), np.diff(ends, prepend=0))
 
     def cut(self, slots: Ints, most: Ints) -> None:
-        """Remove the last tuples of each slot, so that at most ``most`` remain."""
+        """Remove the last tuples of each slot's multiset, so that at most ``most`` remain."""
         trees.cut(self.roots, slots, most, self._links, self.sizes, self._free, self._counts)
 
     def among_first(
@@ -239,7 +239,7 @@ class Ordered:
 
 
 def least_tuples(tuples: Ints, texts: Ints, most: int) -> Ints:
-    """Return the positions of the ``most`` least ``tuples``, and perhaps of further ones.
+    """Return the positions of the ``most`` least ``tuples``, and possibly of further tuples.
 
     Args:
         texts: as of ``TupleLayout``; words after the first text are not compared.

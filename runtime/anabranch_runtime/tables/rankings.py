@@ -1,4 +1,4 @@
-"""Maintained tables of ranked joined rows: ORDER BY … LIMIT, of all rows or of each partition;
+"""Maintained tables of ranked joined rows: ORDER BY … LIMIT of all rows or of each partition; and
 rows with values of window functions.
 
 Rows equal in all sort keys are ordered by the view's columns, then by the other columns that it
@@ -32,7 +32,7 @@ _NUMBER = TupleField(DataType(TypeKind.BIGINT), nullable=False)
 
 
 class _Shown(NamedTuple):
-    """Rows of some partitions that are shown.
+    """Rows of some partitions that the view shows (that are in its result).
 
     Attributes:
         words: tuple of each row. ``places``: value of the ranking function; ``ranks``: position in
@@ -69,12 +69,12 @@ class RankedTable:
         read += [one.column for one in view.windowed if one.column is not None]
         read += [c.name for one in view.windowed if one.default for c in columns(one.default)]
         computed = {PLACE, *(one.name for one in view.windowed)}
-        #: Columns of joined rows whose values are kept.
+        #: Columns of joined rows whose values the table keeps.
         self.columns = [n for n in dict.fromkeys(read) if n not in computed]
         fields = [TupleField(s.expr.type, s.descending, s.nulls_first) for s in view.order]
-        # Descending fields have inverted words, so arguments of window functions can't use them.
+        # Descending fields have inverted words, which window functions can't have as arguments.
         apart = {one.column for one in view.windowed}
-        #: Kept column -> position of its field; a sort key's field is also that of its column.
+        #: Kept column -> position of its field; a sort key's field serves as that of its column.
         self._fields = {
             s.expr.name: n
             for n, s in enumerate(view.order)
@@ -120,7 +120,7 @@ class RankedTable:
             raise
         self._count += len(after.ranks) - len(before.ranks)
         if not self._deletes and self._most is not None:
-            # Without deletes, rows beyond the shown ones will never be shown.
+            # Without deletes, rows beyond the shown ones can never be shown.
             self._tree.cut(touched, walk.totals)
         empty = self._tree.empty(touched)
         if empty.any():
@@ -141,7 +141,7 @@ class RankedTable:
         self._count = int(np.maximum(totals - self.view.offset, 0).sum())
 
     def dump(self) -> list[pa.RecordBatch]:
-        """Return the state for a snapshot: the ranked rows and their weights."""
+        """Return the state for a checkpoint: the ranked rows and their weights."""
         walk = self._tree.walk(self._slots.all(), everything=True)
         words = self._tree.words[walk.nodes]
         arrays = [self._column(words, name) for name in self.columns]
@@ -172,7 +172,7 @@ class RankedTable:
     def _promising(
         self, rows: Inputs, sorts: Sequence[pa.Array], slots: Ints, index: Ints, weights: Ints
     ) -> Ints:
-        """Return the positions of the rows that may be shown.
+        """Return the positions of those input rows that may be shown.
 
         Args:
             slots: distinct slots. ``index``: position of each row's slot in ``slots``.
@@ -180,7 +180,7 @@ class RankedTable:
         most, ranking, layout = self._most, self.view.ranking, self._tree.layout
         if most is None or ranking is RankFunction.DENSE_RANK:
             return np.arange(len(rows))
-        # Sort keys before the first text suffice, so that texts of dropped rows need no numbers.
+        # Sort keys up to the first text suffice, so that texts of dropped rows need no numbers.
         some = sorts[: layout.leading]
         words = layout.encode(some) if some else self._encoded(rows, sorts)
         if not some and ranking is RankFunction.RANK:
@@ -205,7 +205,7 @@ class RankedTable:
         return found._replace(computed=self._computed(found)) if self.view.windowed else found
 
     def _computed(self, shown: _Shown) -> dict[str, pa.Array]:
-        """Return the values of the window functions, by name."""
+        """Return window function -> its values for the shown rows."""
         rows = SortedRows.of(shown.partitions, shown.words[:, : self._sort_words])
         return {
             one.name: window_values(
@@ -225,7 +225,7 @@ class RankedTable:
         return pa.array(shown.places) if column.name == PLACE else shown.computed[column.name]
 
     def _values(self, shown: _Shown) -> list[pa.Array]:
-        """Return the output columns of shown rows."""
+        """Return the view's output columns for shown rows."""
 
         def fetch(column: Column) -> pa.Array:
             return self._fetched(shown, column)
@@ -233,7 +233,7 @@ class RankedTable:
         return [evaluate(o.expr, fetch, len(shown.ranks)) for o in self._outputs]
 
     def _differs(self, old: _Shown, new: _Shown) -> Bools:
-        """Return the mask of rows whose outputs differ; both have as many rows."""
+        """Return the mask of rows whose outputs differ; both have the same number of rows."""
         layout, found = self._tree.layout, np.zeros(len(new.ranks), np.bool_)
         for name in self._read:
             if name in self._fields:
@@ -253,8 +253,8 @@ class RankedTable:
         return found
 
     def _compared(self, slots: Ints, before: _Shown, after: _Shown, version: int) -> pa.Table:
-        """Return the changes from the rows ``before`` to ``after``."""
-        # Position of the old row with the partition and rank of each new row.
+        """Return the changes of the view from the rows ``before`` to the rows ``after``."""
+        # Position of the old row with the same partition and rank as each new row.
         sizes_old = np.bincount(before.partitions, minlength=len(slots))
         sizes_new = np.bincount(after.partitions, minlength=len(slots))
         starts_old = np.cumsum(sizes_old) - sizes_old
@@ -272,7 +272,7 @@ class RankedTable:
         ranks = np.concatenate([after.ranks[upserts], before.ranks[gone]])
         if self._partition is not None and len(gone):
             keys = self._partition.decode(self._slots.words[slots[before.partitions[gone]]])
-            # The identity begins with the partition's columns.
+            # The identity begins with the columns of the partition.
             for name, key in zip(self.view.identity, keys, strict=False):
                 found[name] = pa.concat_arrays([found[name].cast(key.type), key])
         found[RANK] = pa.array(ranks)

@@ -1,9 +1,9 @@
 """Groups of joined rows with session windows.
 
 All rows of a session are kept, by group and time, as later rows may merge sessions, and deletes may
-split them. A batch affects the sessions near its rows. If the limits of a session change, its rows
-move to the new session; if not, only the batch's rows are added. Otherwise, sessions are groups
-like others.
+split them. A batch affects only sessions near its rows. If the limits of a session change, its rows
+move to the new session; if not, only the batch's rows are added. In all other respects, sessions
+are groups like others.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WEIGHT = "anabranch_weight"
 
 
 class _Rows(NamedTuple):
-    """Kept rows, in order of group and time, and the limits of their sessions."""
+    """Kept rows of session windows, by group and time, and the limits of their sessions."""
 
     slots: Ints
     tuples: Ints
@@ -43,7 +43,7 @@ class _Rows(NamedTuple):
     ends: Ints
 
     def some(self, mask: Bools) -> _Rows:
-        """Return the rows for which ``mask`` is True."""
+        """Return the kept rows for which ``mask`` is True."""
         return _Rows(*(part[mask] for part in self))
 
     @property
@@ -53,7 +53,7 @@ class _Rows(NamedTuple):
 
 
 class _LastRows(NamedTuple):
-    """The last rows and their groups; sessions before them; the sessions' rows after them."""
+    """The rows added last and their groups; the sessions before them, and the rows after them."""
 
     slots: Ints
     fresh: Ints
@@ -65,7 +65,7 @@ class _LastRows(NamedTuple):
 
 
 class SessionGroups(Groups):
-    """The groups of a prefix with session windows."""
+    """The groups of a prefix (grouping) that has session windows."""
 
     _key_name, subtracts = "v{}", False
 
@@ -86,7 +86,7 @@ class SessionGroups(Groups):
         self._groups = Slots(max(1, self._group.width))
         self._columns_kept = prefix.kept
         fields = [_TIME, *(TupleField(kinds[n]) for n in self._columns_kept)]
-        #: Rows (time, columns) and sessions (start, end) of each group.
+        #: Kept rows (time, columns), and sessions (start, end), of each group.
         self._rows = Ordered(TupleLayout(fields, self.pool))
         self._sessions = Ordered(TupleLayout([_TIME, _TIME], self.pool))
         #: The rows that were added last, and the sessions that they replace.
@@ -98,7 +98,7 @@ class SessionGroups(Groups):
         self.version, self._pending = version, list(self.readers)
 
     def _given(self, rows: Inputs, weights: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-        """Return the rows with a time (slot of the group, words, weight), and the new slots."""
+        """Return the rows with a time (slot of the group, words, weight), and new groups' slots."""
         prefix = self.prefix
         valid = rows.valid(self._time)
         if len(valid) and not valid.all():
@@ -159,8 +159,8 @@ class SessionGroups(Groups):
         self._groups.drop(touched[self._rows.empty(touched)])
 
     def _spans(self, points: Ints, owners: Ints, limits: Ints) -> Ints:
-        """Return disjoint spans (slot, first time, last time), ascending, with all rows of sessions
-        that may change: old sessions (``owners``, ``limits``), and ``points`` outside of them.
+        """Return disjoint, ascending spans (slot, first time, last time) that contain all rows of
+        sessions that may change: the old sessions (``owners``, ``limits``), and ``points``.
         """
         old = np.column_stack([owners, limits[:, 0], limits[:, 1] - self._gap])
         both = np.concatenate([old, np.column_stack([points, points[:, 1]])])
@@ -173,7 +173,7 @@ class SessionGroups(Groups):
         return spans
 
     def _kept_rows(self, spans: Ints) -> _Rows:
-        """Return the kept rows in ``spans`` of time, with their sessions."""
+        """Return the kept rows in the ``spans`` of time, with their sessions."""
         owners, lows, highs = (spans[:, n].copy() for n in range(3))
         nodes, span = self._rows.between(owners, lows, highs)
         weights = self._rows.sizes[nodes, 0]
@@ -190,8 +190,8 @@ class SessionGroups(Groups):
     def _difference(
         self, before: _Rows, after: _Rows, slots: Ints, tuples: Ints, changes: Ints
     ) -> _Rows:
-        """Return the weighted rows that turn the sessions ``before`` into those ``after``."""
-        # Equal sessions (same slot, start and end) before and after get the same number.
+        """Return the weighted rows by which the sessions ``before`` turn into those ``after``."""
+        # Equal sessions (slot, start, end) before and after the change get the same number.
         both = np.concatenate([before.sessions, after.sessions])
         _, numbers = np.unique(both, axis=0, return_inverse=True)
         numbers = numbers.reshape(-1)
@@ -217,7 +217,7 @@ class SessionGroups(Groups):
         return _Rows(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
     def _as_rows(self, rows: _Rows) -> tuple[Inputs, Ints, Ints]:
-        """Return rows as joined rows, their weights, and the words of their sessions."""
+        """Return kept rows as joined rows; their weights; the words of their sessions."""
         time, *columns = self._rows.layout.decode(rows.tuples)
         fields = [time.cast(arrow_type(self.kinds[self._time])), *columns]
         names = [self._time, *self._columns_kept]
@@ -244,7 +244,7 @@ class SessionGroups(Groups):
     def dump(
         self, aggregates: Sequence[ViewAggregate], clock: int, earlier: Earlier | None = None
     ) -> list[pa.RecordBatch]:
-        """Return rows of sessions by group, and their weights."""
+        """Return a dump of the rows of sessions, by group, with their weights."""
         groups = self._groups.all()
         walk = self._rows.walk(groups, everything=True)
         slots = np.repeat(groups, np.diff(walk.ends, prepend=0))
@@ -255,7 +255,7 @@ class SessionGroups(Groups):
         return [pa.RecordBatch.from_arrays(arrays, names=names)]
 
     def load(self, dumped: Sequence[pa.RecordBatch], aggregates: Sequence[ViewAggregate]) -> None:
-        """Restore the rows of a dump, unless there are rows already."""
+        """Restore the rows of sessions from a dump, unless there are rows already."""
         (batch,) = dumped
         if not batch.num_rows or len(self._rows):
             return
@@ -273,13 +273,13 @@ class SessionGroups(Groups):
         self._most_texts = texts_allowed(self.pool.size)
 
     def _equal(self, other: Groups) -> bool:
-        """Whether both have equal kept rows of sessions."""
+        """Whether ``other`` groups have equal kept rows of sessions."""
         ours, theirs = (_sorted(*one.dump((), 0)) for one in (self, other))
         return bool(ours.equals(theirs))
 
     @property
     def bytes(self) -> int:
-        """Return the approximate bytes of the sessions in memory."""
+        """Approximate bytes of the groups and session rows in memory."""
         return super().bytes + self._groups.bytes + self._rows.bytes + self._sessions.bytes
 
 

@@ -12,7 +12,7 @@ _FEW = 64
 
 
 class Slots:
-    """Tuples of ``width`` words by slot.
+    """Distinct tuples of ``width`` words, by slot.
 
     Attributes:
         words: the tuple of each slot.
@@ -34,7 +34,7 @@ class Slots:
 
     @property
     def room(self) -> int:
-        """Return the number of slots for which arrays by slot must have space."""
+        """Number of slots for which arrays by slot must have space."""
         return len(self.alive)
 
     def __len__(self) -> int:
@@ -66,14 +66,14 @@ class Slots:
         return slots, fresh
 
     def distinct(self, slots: Ints) -> tuple[Ints, Ints]:
-        """Return the distinct ``slots``, and for each of ``slots`` its position among them."""
+        """Return the distinct ``slots``, and the position of each of ``slots`` among these."""
         index = np.empty(len(slots), np.int64)
         touched = np.empty(len(slots), np.int64)
         count = kernels.compact(slots, self._marks, index, touched)
         return touched[:count].copy(), index
 
     def drop(self, slots: Ints) -> None:
-        """Remove the tuples of distinct ``slots``."""
+        """Remove the tuples in ``slots``, which are distinct."""
         kernels.forget_slots(slots, self._table, self._hashes, self._free, self._counts)
         self.alive[slots] = False
 
@@ -97,5 +97,5 @@ class Slots:
         self.alive = alive
         self._marks = np.full(room, -1, np.int32)
         self._table = np.full(2 * room, kernels.NONE, np.int32)
-        # Room is needed only when all slots are in use.
+        # Room is needed only if all slots are in use.
         kernels.rehash_slots(self._table, self._hashes, used, np.zeros(used, np.bool_))

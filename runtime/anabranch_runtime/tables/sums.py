@@ -1,10 +1,10 @@
-"""Exact sums under weights, in words of a state row.
+"""Exact sums of weighted values, in words of a group's state row.
 
 Integers and decimals are added as two's complements of 128 and 192 bits. Floats are added as
 fixed-point numbers of 384 bits with the last bit 2^-200, so that sums depend neither on the order
-of the rows nor on rows deleted since, and are rounded once. Floats with bits outside (nearly all
-are below 1e-44 or above 1e27 in size) are added as doubles with compensation, *beside* the number.
-NaN and infinities are counted.
+of the rows nor on deleted rows, and are rounded once. Floats with bits outside this range (nearly
+all are below 1e-44 or above 1e27 in size) are added as doubles with compensation, in a sum *beside*
+the number. NaN and infinities are counted.
 
 Words of a float sum: 6 of the number, 2 doubles of the sum beside, and counts: of values beside, of
 NaN, of infinity, of negative infinity.
@@ -28,7 +28,7 @@ Bools = NDArray[np.bool_]
 
 #: Words of a float sum, and of its fixed-point number; exponent of the number's last bit.
 FLOAT_WORDS, FIXED, LAST_BIT = 12, 6, -200
-#: Words of each integer in a float sum; the two doubles that follow it are no integers.
+#: Words of each integer in a float sum; the two doubles after the first are no integers.
 FLOAT_NUMBERS = (FIXED, 1, 1, 1, 1, 1, 1)
 #: Positions of the words after the fixed-point number.
 _BESIDE, _REST, BESIDE_COUNT, _NAN, _PLUS, _MINUS = 6, 7, 8, 9, 10, 11
@@ -57,7 +57,7 @@ def _magnitude(w: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _plus(state: U64, r: int, first: int, end: int, a: Any, b: Any, c: Any) -> None:
-    """Add the unsigned three-word number (a, b, c) to the words ``first`` to ``end``."""
+    """Add the unsigned three-word number (a, b, c) to words ``first`` to ``end`` of row ``r``."""
     carry = np.uint64(0)
     for k in range(first, end):
         x = a if k == first else b if k == first + 1 else c if k == first + 2 else np.uint64(0)
@@ -87,7 +87,7 @@ def _minus(state: U64, r: int, first: int, end: int, a: Any, b: Any, c: Any) -> 
 
 @njit(cache=True, nogil=True)
 def subtract(state: U64, others: U64, carries: Bools) -> None:
-    """Subtract the numbers in ``others`` from those in ``state``, in place.
+    """Subtract the sums in ``others`` from those in ``state``, in place.
 
     Args:
         carries: whether a word continues the number in the word before it.
@@ -107,7 +107,7 @@ def subtract(state: U64, others: U64, carries: Bools) -> None:
 
 @njit(cache=True, nogil=True)
 def add_counts(state: Ints, at: int, index: Ints, valid: Bools, weights: Ints) -> None:
-    """Add the weights of valid rows (no mask: all rows) to the word ``at`` of their state rows."""
+    """Add the weights of valid rows (no mask: all) to the word ``at`` of their state rows."""
     if len(valid) == 0:
         for i in range(len(index)):
             state[index[i], at] += weights[i]
@@ -121,7 +121,7 @@ def add_counts(state: Ints, at: int, index: Ints, valid: Bools, weights: Ints) -
 def add_integers(
     state: U64, at: int, index: Ints, values: Ints, valid: Bools, weights: Ints
 ) -> None:
-    """Add weighted integers to the two words from ``at`` on."""
+    """Add weighted integers to the two-word sums from ``at`` on."""
     zero = np.uint64(0)
     for i in range(len(index)):
         if len(valid) > 0 and not valid[i]:
@@ -135,7 +135,7 @@ def add_integers(
 
 @njit(cache=True, nogil=True)
 def add_decimal(state: U64, r: int, at: int, low: Any, signed: int, weight: int) -> None:
-    """Add a weighted 128-bit integer to the three words from ``at`` on of the row ``r``."""
+    """Add a weighted 128-bit integer to the three-word sum from ``at`` on of the row ``r``."""
     zero, one = np.uint64(0), np.uint64(1)
     high = np.uint64(signed)
     if signed < 0:
@@ -156,7 +156,7 @@ def add_decimal(state: U64, r: int, at: int, low: Any, signed: int, weight: int)
 def add_decimals(
     state: U64, at: int, index: Ints, lows: U64, highs: Ints, valid: Bools, weights: Ints
 ) -> None:
-    """Add weighted 128-bit integers to the three words from ``at`` on."""
+    """Add weighted 128-bit integers (decimals) to the three-word sums from ``at`` on."""
     for i in range(len(index)):
         if len(valid) == 0 or valid[i]:
             add_decimal(state, index[i], at, lows[i], highs[i], weights[i])
@@ -248,7 +248,7 @@ def add_powers(
     power: int,
 ) -> None:
     """Add weighted powers of ``values``, the third or fourth, to the float sum from ``at`` on. A
-    power is up to eight doubles without rounding, if none of them is below the least double.
+    power is an exact sum of up to eight doubles, unless one is below the least double.
     """
     for i in range(len(index)):
         if len(valid) > 0 and not valid[i]:
@@ -278,7 +278,7 @@ def _add_product(state: U64, floats: Floats, r: int, at: int, x: float, y: float
 
 @njit(cache=True, nogil=True)
 def add_bits(state: Ints, at: int, index: Ints, values: Ints, valid: Bools, weights: Ints) -> None:
-    """Add the weights of the values with bit ``b`` to the word ``at + b``, for all 64 bits."""
+    """Add the weights of values that have bit ``b`` set to the word ``at + b``, for all 64 bits."""
     for i in range(len(index)):
         if len(valid) > 0 and not valid[i]:
             continue
@@ -304,7 +304,7 @@ def _exact_product(x: float, y: float) -> Any:
 
 @njit(cache=True, nogil=True)
 def _leading(state: U64, r: int, at: int) -> Any:
-    """Return a number: sign, top 64 bits, next 64 bits, whether a lower bit is 1, exponent."""
+    """Return a float sum: sign, top 64 bits, next 64 bits, whether a lower bit is 1, exponent."""
     zero, one = np.uint64(0), np.uint64(1)
     negative = state[r, at + FIXED - 1] >> np.uint64(63) == one
     words = np.empty(FIXED, np.uint64)
@@ -342,7 +342,7 @@ def _leading(state: U64, r: int, at: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _special(state: U64, r: int, at: int) -> float:
-    """Return the sum if its values make it NaN or infinite; else 0."""
+    """Return a float sum that is NaN or infinite because of some values; else 0."""
     nans, plus, minus = (
         np.int64(state[r, at + _NAN]),
         np.int64(state[r, at + _PLUS]),
@@ -382,7 +382,7 @@ def float_sums(state: U64, floats: Floats, at: int, out: Floats) -> None:
 
 @njit(cache=True, nogil=True)
 def _pair(state: U64, floats: Floats, r: int, at: int) -> Any:
-    """Return the float sum as an unevaluated sum of two doubles."""
+    """Return the float sum from ``at`` on as an unevaluated sum of two doubles."""
     sign, word, second, _, exponent = _leading(state, r, at)
     high = low = 0.0
     if sign != 0.0:
@@ -396,11 +396,11 @@ def _pair(state: U64, floats: Floats, r: int, at: int) -> Any:
 def central_moments(
     state: U64, floats: Floats, counts: Ints, x: int, y: int, xy: int, out: Floats, doubtful: Bools
 ) -> None:
-    """Write ``n * sum(x y) - sum(x) * sum(y)`` to ``out``.
+    """Write ``n * sum(x y) - sum(x) * sum(y)`` of each group to ``out``.
 
     Args:
         counts: n per row. ``x``, ``y``, ``xy``: positions of the float sums.
-        doubtful: set to True where digits cancel, and an exact computation is needed.
+        doubtful: set to True where digits cancel, so that an exact computation is needed.
     """
     for r in range(len(out)):
         for at in (x, y, xy):

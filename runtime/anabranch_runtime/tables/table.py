@@ -1,8 +1,8 @@
 """Maintained tables: the state of a query's post-join part, and its changes.
 
-A table's content depends only on the multiset of the rows added, not on their order or their
-division into batches. Sums, averages, variances and covariances of floats are rounded once,
-so that this holds for them too (``sums`` names the exception).
+A table's content depends only on the multiset of the rows added, not on their order or division
+into batches. This holds even for sums, averages, variances and covariances of floats, since these
+are rounded only once (``sums`` names the exception).
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from anabranch_runtime.tables.words import texts_allowed
 
 
 class MaintainedTable:
-    """The table of one view.
+    """The maintained table of one view.
 
     Args:
         view: the post-join part.
         rows: schema of the joined rows, with the columns that the view reads.
         deletes: whether rows may be deleted; without deletes, less state is kept.
-        names: names of these columns in the rows that are added; None: the same.
+        names: names of the view's columns in the rows that are added; None: the same names.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class MaintainedTable:
     def apply(
         self, rows: pa.Table | pa.RecordBatch, weights: NDArray[np.int64] | None, version: int
     ) -> pa.Table:
-        """Add weighted rows, and return the changes of the table's rows.
+        """Add weighted joined rows to the table, and return the changes of its rows.
 
         Args:
             weights: number of times that each row is inserted (negative: deleted); None: once each.
@@ -98,7 +98,7 @@ class MaintainedTable:
             raise ValueError("a row is deleted from a table that only gets new rows")
         weights = np.array(weights, np.int64)
         if isinstance(table, GroupedTable):
-            # Closing may replace the groups by groups with fewer columns.
+            # When they are closed, groups may be replaced by groups with fewer columns.
             table.groups.close()
             # At least one column is read, since a batch without columns has no number of rows.
             batch = one_batch(rows.select(table.groups.columns or rows.column_names[:1]))
@@ -108,14 +108,14 @@ class MaintainedTable:
         if self._many_texts(table):
             self._most_texts = texts_allowed(table.used_texts)
         if self._many_texts(table):
-            # Drop texts that are no longer used, and free memory.
+            # Drop texts that are not used any more, to free memory.
             self._table = self._made()
             self._table.load(table.dump())
             self._compacted()
         return changes
 
     def _own(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the columns of added rows under the names that the view has for them."""
+        """Return the columns of added rows under the names that they have in the view."""
         columns = [rows.column(self._names[name]) for name in self._kinds]
         return pa.RecordBatch.from_arrays(columns, names=list(self._kinds))
 
@@ -135,7 +135,7 @@ class MaintainedTable:
 
     @property
     def groups(self) -> Groups | None:
-        """The groups that the table reads, as other tables may too; None: it has none."""
+        """The groups that the table reads, which other tables may read, too; None: not grouped."""
         return self._table.groups if isinstance(self._table, GroupedTable) else None
 
     @property
@@ -144,19 +144,19 @@ class MaintainedTable:
         return self._table if isinstance(self._table, GroupedTable) else None
 
     def leave(self) -> None:
-        """Stop reading the groups; the table can't be used any more."""
+        """Stop reading the groups; after that, the table can't be used any more."""
         if isinstance(self._table, GroupedTable):
             self._table.groups.leave(self._table)
 
     def first_changes(self, version: int) -> pa.Table:
-        """Return the row that aggregates without GROUP BY have even without input."""
+        """Return the single row that aggregates without GROUP BY have even if there is no input."""
         if isinstance(self._table, RankedTable):
             return self._changes.nothing()
         return self._table.first_changes(version)
 
     def forget(self, clock: int) -> None:
-        """Drop the state of groups whose time windows end at ``clock`` (microseconds) or before. No
-        later change depends on them; they are no longer among :meth:`rows`.
+        """Drop the state of groups whose time windows end at ``clock`` (microseconds) or before.
+        Later changes don't depend on them; :meth:`rows` does not return them any more.
         """
         self._table.forget(clock)
 
@@ -166,7 +166,7 @@ class MaintainedTable:
         return self._table.forgotten
 
     def dump(self) -> list[pa.RecordBatch]:
-        """Return the table's state for a snapshot."""
+        """Return the table's state for a checkpoint."""
         return self._table.dump()
 
     @classmethod
@@ -179,16 +179,16 @@ class MaintainedTable:
         deletes: bool = False,
         names: Mapping[str, str] | None = None,
     ) -> MaintainedTable:
-        """Restore a table from a dump."""
+        """Restore a maintained table from a dump (:meth:`dump`)."""
         table = cls(view, rows, deletes=deletes, names=names)
         table._table.load(dumped)
         table._compacted()
         return table
 
     def rows(self, limit: int | None, *, counts: bool = False) -> pa.Table:
-        """Return the present rows in order, up to ``limit``: the view's columns, hidden grouping or
-        partition columns, and ranks or copies (``views.numbers_of``); ``counts``: with the counts
-        of averages (``finishing.counts_beside``).
+        """Return up to ``limit`` present rows in order: the view's columns, hidden grouping or
+        partition columns, and numbers of ranks or copies (``views.numbers_of``); ``counts``: also
+        the counts of averages (``finishing.counts_beside``).
         """
         if isinstance(self._table, RankedTable):
             return self._table.rows(limit)
@@ -206,7 +206,7 @@ class MaintainedTable:
 # --- compilation ---------------------------------------------------------------------------------
 
 _F = AggregateFunction
-#: Number of rows of the tables that compile kernels; enough that hash tables grow.
+#: Number of rows in the tables for which kernels are compiled; enough for hash tables to grow.
 _ROWS = 200
 _TYPES = {
     "k": parse_type("string"),
@@ -216,7 +216,7 @@ _TYPES = {
     "t": parse_type("timestamp"),
 }
 _SUM = parse_type("decimal(34,2)")
-#: Aggregates to compile kernels for: function, column, distinct, type, second argument, option.
+#: Aggregates whose kernels are compiled: function, column, distinct, type, second argument, option.
 _AGGREGATES = (
     (_F.SUM, "i", True, _TYPES["i"], None, ""),
     (_F.SUM, "d", False, _SUM, None, ""),
@@ -231,7 +231,7 @@ _AGGREGATES = (
 
 
 def warm() -> None:
-    """Compile the kernels, or load them from the cache."""
+    """Compile the kernels of maintained tables, or load them from the cache."""
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in _TYPES.items()])
     numbers = pa.array(np.arange(_ROWS))
     rows = pa.table([numbers.cast(field.type) for field in schema], schema=schema)
@@ -313,5 +313,5 @@ def _warm_asof(outer: OuterJoin) -> None:
 
 
 if __name__ == "__main__":
-    # Called at installation, so that the process of tables loads compiled kernels.
+    # Called at installation, so that the process of tables need not compile the kernels.
     warm()

@@ -1,8 +1,8 @@
 """Compiled treaps: ordered multisets of tuples, one tree per slot (Seidel, Aragon: "Randomized
 search trees", 1996).
 
-A node has a tuple's words, its net weight (which may be negative for a while, if deletes come
-first), and the total of the positive weights of its subtree. Priorities are hashes of node numbers.
+A node has a tuple's words, the tuple's net weight (negative for a while if deletes come first), and
+the total of the positive weights in its subtree. Priorities are hashes of node numbers.
 
 ``links`` has per node: left child, right child (:data:`NONE`: no child). ``sizes`` has per node:
 weight, total.
@@ -38,7 +38,7 @@ def _total(node: int, sizes: Ints) -> int:
 
 @njit(cache=True, nogil=True)
 def _joined(a: int, b: int, links: I32, sizes: Ints) -> int:
-    """Join tree ``a`` with ``b``, whose tuples are all greater; return the root."""
+    """Join tree ``a`` with ``b``, all of whose tuples are greater; return the root."""
     root, parent, side = NONE, NONE, LEFT
     while a >= 0 and b >= 0:
         if mixed(np.uint64(a)) > mixed(np.uint64(b)):
@@ -152,7 +152,7 @@ def add(
         while at < depth and mixed(np.uint64(path[at])) > priority:
             sizes[path[at], TOTAL] += change
             at += 1
-        # Split the subtree at this place along the path of the new tuple.
+        # Split the subtree at this node along the path of the new tuple.
         low, high = NONE, NONE
         for k in range(depth - 1, at - 1, -1):
             here = path[k]
@@ -245,8 +245,8 @@ def ranks(
     words: Ints,
     out: Ints,
 ) -> None:
-    """Write the number of tuples (sum of positive net weights) of each slot's tree whose first word
-    is less than ``values[i]``, or equal to it with ``inclusive``, to ``out``.
+    """Write to ``out``, per slot's tree, the number of tuples (sum of positive net weights) whose
+    first word is less than ``values[i]`` or, if ``inclusive``, equal to it.
     """
     for i in range(len(slots)):
         node = np.int64(roots[slots[i]])
@@ -275,7 +275,7 @@ def walk(
     ranking: int,
     everything: bool,
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """List the nodes of each slot's tree with places up to ``most``, in order.
+    """List in order the nodes of each slot's tree whose places are at most ``most``.
 
     Args:
         sorts: number of first words that are sort keys; tuples equal in them have one rank.
@@ -397,7 +397,7 @@ def _wider(values: Ints, room: int) -> Ints:
 def cut(
     roots: I32, slots: Ints, most: Ints, links: I32, sizes: Ints, free: Ints, counts: Ints
 ) -> None:
-    """Remove the last tuples of each slot's tree until ``most[i]`` remain, as counted by weight."""
+    """Remove the last tuples of each slot's tree until their weights add up to ``most[i]``."""
     path = np.empty(_DEPTH, np.int64)
     for i in range(len(slots)):
         slot = slots[i]
@@ -442,12 +442,12 @@ def among_first(
     ends: Ints,
     out: NDArray[np.bool_],
 ) -> None:
-    """Mark the tuples that may be among the first ``most`` of their slot: at most ``most`` - 1 of
-    the slot's other tuples, in its tree or in ``given``, are less by all words of ``given``.
+    """Mark the tuples that may be among the first ``most`` of their slot, since at most ``most`` -
+    1 others, in the slot's tree or in ``given``, are less by the words of ``given``.
 
     Args:
         slots: distinct slots. ``index``: position of each tuple's slot in ``slots``.
-        given: tuples, or only their first words. ``weights``: those below 1 count as 1.
+        given: tuples, or only their first words. ``weights``: of these; those below 1 count as 1.
     """
     end = given.shape[1]
     starts = np.zeros(len(slots) + 1, np.int64)
@@ -470,7 +470,7 @@ def among_first(
                 last = np.int64(links[last, RIGHT])
         else:
             last = np.int64(NONE)
-        # A heap of the ``most`` least tuples so far, with the greatest of them first.
+        # Heap of the ``most`` least tuples so far, with the greatest one first.
         size = np.int64(0)
         for k in range(first, starts[n]):
             i = order[k]
@@ -524,7 +524,7 @@ def least(
     data: U8,
     ends: Ints,
 ) -> None:
-    """Keep each state row's least tuple in the words after ``at``; word ``at`` is then 1."""
+    """Keep the least tuple of each state row (group) in the words after ``at``; word ``at``: 1."""
     width = given.shape[1]
     for i in range(len(index)):
         if len(valid) > 0 and not valid[i]:
@@ -561,10 +561,10 @@ def listed(
     ends: Ints,
     once: bool,
 ) -> tuple[Ints, U8]:
-    """Join the texts (word ``at``) of each slot's nodes, as listed by :func:`walk`.
+    """Concatenate the texts (word ``at``) of each slot's nodes, as listed by :func:`walk`.
 
     Returns:
-        Offsets of the joined texts, and their bytes.
+        Offsets of the concatenated texts, and their bytes.
     """
     offsets = np.zeros(len(limits) + 1, np.int64)
     start = 0

@@ -1,11 +1,11 @@
 """Tuples of values as rows of 64-bit words, equal and ordered as the values are in Spark.
 
-A value takes one word, or two for decimals of more than 18 digits. Before it is a word for NULL (0
+A value takes one word, or two for decimals of more than 18 digits. It follows a word for NULL (0
 for values, -1 or 1 for NULL), except in fields without NULL. Integers, dates, times and booleans
 are their own words; floats are mapped to integers of the same order (NaN last, -0.0 as 0.0); texts
 and binaries are numbers in a pool of texts (:class:`Texts`), where their bytes are compared. Nested
-values are numbers in this pool, too, as exact texts whose order has no meaning. Words of descending
-fields are inverted.
+values are numbers in this pool, too, of exact texts, whose order has no meaning. Words of
+descending fields are inverted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FEW = 64
 
 
 def texts_allowed(used: tuple[int, int]) -> tuple[int, int]:
-    """Return the numbers of texts and bytes at which a pool is compacted: twice those ``used``."""
+    """Return numbers of texts and bytes from which on a pool is compacted: twice those ``used``."""
     return 2 * used[0] + 4096, 2 * used[1] + 1_000_000
 
 
@@ -53,7 +53,7 @@ class Texts:
         self._table: I32 = np.full(2 * _FEW, kernels.NONE, np.int32)
 
     def numbers(self, column: pa.Array) -> Ints:
-        """Return the number of each string or binary of ``column``; 0 for NULL."""
+        """Return the number in the pool of each string or binary of ``column``; 0 for NULL."""
         if not len(column):
             return np.empty(0, np.int64)
         _, offsets, data = column.buffers()
@@ -83,7 +83,7 @@ class Texts:
             self._grow(int(bounds[done + 1] - bounds[done]))
 
     def column(self, numbers: Ints, valid: Bools | None, target: pa.DataType) -> pa.Array:
-        """Return the texts ``numbers`` as a column of type ``target``, NULL if not ``valid``."""
+        """Return the pool's texts ``numbers`` as a column of type ``target``; NULL: not valid."""
         mask = np.ones(len(numbers), np.bool_) if valid is None else valid
         offsets = np.empty(len(numbers) + 1, np.int64)
         kernels.text_offsets(numbers, mask, self.ends, offsets)
@@ -97,7 +97,7 @@ class Texts:
         return self.count, int(self.ends[self.count])
 
     def size_of(self, used: Bools) -> tuple[int, int]:
-        """Return the number of ``used`` texts, and of their bytes."""
+        """Return the number of the pool's texts that are ``used``, and of their bytes."""
         lengths = np.diff(self.ends[: self.count + 1])
         return int(used.sum()), int(lengths[used].sum())
 
@@ -119,15 +119,15 @@ class Texts:
 
 
 def grown(values: np.typing.NDArray[Any], room: int) -> np.typing.NDArray[Any]:
-    """Return a copy of ``values`` with ``room`` rows; added rows are undefined."""
+    """Return a copy of a table's array ``values`` with ``room`` rows; new ones are undefined."""
     wider = np.empty((room, *values.shape[1:]), values.dtype)
     wider[: len(values)] = values
     return wider
 
 
 def read_only(values: np.typing.NDArray[Any]) -> np.typing.NDArray[Any]:
-    """Return a view of ``values`` that can't be written to. Kernels are compiled for such arrays,
-    and would be compiled again for others.
+    """Return a view of ``values`` that can't be written to. Kernels are compiled for such arrays;
+    for others, they would be compiled again.
     """
     view = values.view()
     view.flags.writeable = False
@@ -161,12 +161,12 @@ class TupleField:
 
     @property
     def wide(self) -> bool:
-        """Whether the value takes two words."""
+        """Whether the value takes two words (a decimal of more than 18 digits)."""
         return self.kind.kind is TypeKind.DECIMAL and self.kind.precision > _DIGITS
 
     @property
     def width(self) -> int:
-        """Number of words, including the word for NULL."""
+        """Number of words that the value takes in a tuple, including the word for NULL."""
         return int(self.nullable) + 1 + int(self.wide)
 
 
@@ -197,8 +197,8 @@ class TupleLayout:
         return next(texts, len(self.fields))
 
     def encode(self, columns: Sequence[pa.Array]) -> Ints:
-        """Return the tuples of ``columns`` (one per field, of its type) as rows of words; for fewer
-        columns than fields, the first words.
+        """Encode ``columns`` (one per field, of its type) as tuples: rows of words. For fewer
+        columns than fields, the tuples' first words.
         """
         rows = len(columns[0]) if columns else 0
         out = np.zeros((rows, self.end(len(columns))), np.int64)
@@ -234,13 +234,13 @@ class TupleLayout:
         return [integers_of(column)], present(column)
 
     def decode(self, words: Ints, first: int = 0, end: int | None = None) -> list[pa.Array]:
-        """Return the columns of the fields from ``first`` to before ``end``."""
+        """Decode the columns of the fields from ``first`` to before ``end``."""
         return [
             self.column(words, n) for n in range(first, len(self.fields) if end is None else end)
         ]
 
     def column(self, words: Ints, number: int) -> pa.Array:
-        """Return the column of the field ``number``."""
+        """Decode the column of the field ``number``."""
         field, at = self.fields[number], self._starts[number]
         valid = None
         if field.nullable:
@@ -254,12 +254,12 @@ class TupleLayout:
         return column_of(field, values, valid, self.pool)
 
     def end(self, fields: int) -> int:
-        """Return the number of words of the first ``fields`` fields."""
+        """Return the number of words that the first ``fields`` fields take."""
         return int(self._starts[fields])
 
 
 def column_of(field: TupleField, words: Ints, valid: Bools | None, pool: Texts) -> pa.Array:
-    """Return the column of the values that ``words`` encode, without their words for NULL."""
+    """Decode a field's column from its ``words``, without the words for NULL."""
     target = arrow_type(field.kind)
     low = np.ascontiguousarray(words[:, -1])
     kind = field.kind.kind
@@ -290,13 +290,13 @@ def column_of(field: TupleField, words: Ints, valid: Bools | None, pool: Texts) 
 def plain_column(
     values: np.typing.NDArray[Any], valid: Bools | None, target: pa.DataType
 ) -> pa.Array:
-    """Return ``values`` as a column of the type ``target``, which has the same width."""
+    """Return decoded ``values`` as a column of type ``target``, which has the same width."""
     buffers = [_bits(valid), pa.py_buffer(np.ascontiguousarray(values))]
     return pa.Array.from_buffers(target, len(values), buffers)
 
 
 def decimal_column(low: Ints, high: Ints, valid: Bools | None, target: pa.DataType) -> pa.Array:
-    """Return a decimal column from the halves of its unscaled values."""
+    """Return a decimal column from the low and high words of its unscaled values."""
     both = np.empty((len(low), 2), np.int64)
     both[:, 0] = low
     both[:, 1] = high
@@ -304,7 +304,7 @@ def decimal_column(low: Ints, high: Ints, valid: Bools | None, target: pa.DataTy
 
 
 def halves(column: pa.Array) -> Ints:
-    """Return the low and high halves of a decimal column's unscaled values, shape (n, 2)."""
+    """Return the low and high words of a decimal column's unscaled values, shape (n, 2)."""
     if not len(column):
         return np.empty((0, 2), np.int64)
     flat = np.frombuffer(column.buffers()[1], np.int64, 2 * len(column), 16 * column.offset)

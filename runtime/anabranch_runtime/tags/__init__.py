@@ -1,1 +1,1 @@
-"""Tags: many filters over the rows of one store (ADR 0074)."""
+"""Tags: the filters of queries that share a store, tested on rows' predicate sets (ADR 0074)."""

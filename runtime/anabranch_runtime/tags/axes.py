@@ -1,8 +1,8 @@
 """Axes of a predicate index: the conditions of many predicates on one column.
 
 The constants of the conditions divide a column's values into intervals and single values. All
-values of one part have the same *code*, and satisfy the same conditions. So a condition is tested
-once per code, not per row.
+values in one of these have the same *code*, and satisfy the same conditions. So a condition is
+tested once per code, not per row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anabranch_contract.queries.expressions import Call, Column, Expr, Literal
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, TIMESTAMPS, TypeKind
 from anabranch_runtime.columns.arrays import U64, Bools, Ints, fixed
 
-#: Kinds of columns whose values have an order that numpy shares with Spark.
+#: Kinds of columns whose values numpy orders as Spark does.
 _ORDERED = INTEGRAL | FLOATING | TIMESTAMPS | {TypeKind.DATE}
 _WIDTH = {
     TypeKind.TINYINT: np.int8,
@@ -40,7 +40,7 @@ _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "
 
 
 def condition_on_column(conjunct: Expr) -> tuple[Column, str, tuple[Any, ...]] | None:
-    """Split ``conjunct`` into column, operation and constants; None if no axis can test it."""
+    """Split ``conjunct`` into column, operation and constants; None if an axis can't test it."""
     if not isinstance(conjunct, Call) or not conjunct.args:
         return None
     op, args = conjunct.op, conjunct.args
@@ -78,12 +78,12 @@ class Axis:
         self._points: tuple[Ints, Ints] = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._pointed: Ints = np.zeros(0, np.int64)
         self._ranges: list[tuple[Ints, Ints, Ints]] = []
-        #: Per code, the bits of the predicates that hold; computed only where ``_known``.
+        #: Per code, the bits of the predicates that hold for it; computed only where ``_known``.
         self._bits: U64 = np.zeros((0, 1), np.uint64)
         self._known: Bools = np.zeros(0, np.bool_)
 
     def add(self, predicate: int, op: str, values: tuple[Any, ...]) -> None:
-        """Add a condition on the column, of the predicate with this number."""
+        """Add a condition on the column, which is part of the predicate with this number."""
         self._conditions[predicate].append((op, values))
         self._constants = None
 
@@ -94,7 +94,7 @@ class Axis:
         return len(self._constants) + 2 if self._text else 2 * len(self._constants) + 2
 
     def codes(self, values: pa.Array) -> Ints:
-        """Return each value's code; constant ``i`` has the code ``i`` (text) or ``2 i + 1``."""
+        """Return each value's code; the constant ``i`` has the code ``i`` (text) or ``2 i + 1``."""
         null = self.size - 1
         if self._text:
             found = pc.index_in(values, value_set=self._constants)
@@ -136,7 +136,7 @@ class Axis:
         held[rows, self._points[1][at]] = True
         null, wide = self.size - 1, codes[:, None]
         for numbers, low, high in self._ranges:
-            # An inverted range (``low`` above ``high``) excludes one code: ``ne``.
+            # An inverted range (``low`` above ``high``), of ``ne``, excludes one code.
             inside = (wide >= low) & (wide <= high)
             outside = (low > high) & (wide != high) & (wide != null)
             held[:, numbers] &= inside | outside
@@ -160,7 +160,7 @@ class Axis:
         null = self.size - 1
         points = list[tuple[int, int]]()
         pointed = list[int]()
-        #: Number of a predicate's earlier ranges -> its (predicate, low, high).
+        #: Number of earlier ranges of the same predicate -> (predicate, low, high).
         ranks: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         for predicate, some in self._conditions.items():
             allowed: set[int] | None = None
@@ -185,7 +185,7 @@ class Axis:
 
 
 def _range(op: str, codes: Sequence[int], null: int) -> tuple[int, int]:
-    """Return least and greatest code for which a condition holds; ``ne``: an inverted range."""
+    """Return least and greatest code for which a condition holds; for ``ne`` in reverse order."""
     at = codes[0] if codes else 0
     return {
         "lt": (0, at - 1),
@@ -199,11 +199,11 @@ def _range(op: str, codes: Sequence[int], null: int) -> tuple[int, int]:
 
 
 def words_for(predicates: int) -> int:
-    """Return the number of 64-bit words with a bit per predicate; at least 1."""
+    """Return the number of 64-bit words for a bit per predicate; at least 1."""
     return max(1, (predicates + 63) // 64)
 
 
 def packed(bits: Bools) -> U64:
-    """Pack ``bits`` (shape (rows, multiple of 64)) into 64-bit words, the first bit lowest."""
+    """Pack predicates' ``bits`` (rows, multiple of 64) into 64-bit words, the first bit lowest."""
     found: U64 = np.packbits(bits, axis=1, bitorder="little").view(np.uint64)
     return found

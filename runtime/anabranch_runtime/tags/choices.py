@@ -2,8 +2,8 @@
 
 For each label, a row's set of predicates is translated into the set of choices that it satisfies.
 Within a group there are few different sets of choices, however many queries and sets of predicates
-there are. They are numbered, so testing a row costs two loads and an intersection of few words. A
-translation is kept as long as a tag program uses it, and new sets are added.
+there are. These sets are numbered, so the test of a row costs two loads and an intersection of few
+words. A translation is kept as long as a tag program uses it, and new sets are added.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from anabranch_runtime.index.choosing import rehash, translate
 from anabranch_runtime.index.predicate_sets import ALL, PredicateSets, longer
 
 _FIRST = 64
-#: Maximum number of sets of predicates that are translated together.
+#: Maximum number of predicate sets that are translated together.
 _PIECE = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
 class TranslatedView:
-    """A translation of predicate sets at one moment; sets added later do not change it.
+    """Translation of predicate sets into choices, at one moment; later sets do not change it.
 
     Attributes:
         numbers: per set, its row of ``bits``. ``bits``: shape (different sets of choices, words).
@@ -37,12 +37,12 @@ class TranslatedView:
 
     @property
     def addresses(self) -> tuple[int, int]:
-        """The memory addresses of ``numbers`` and ``bits``."""
+        """The memory addresses of ``numbers`` and ``bits``, for kernels that test tags."""
         return self.numbers.ctypes.data, self.bits.ctypes.data
 
 
 class TranslatedSets:
-    """For each set of predicates, the choices whose predicate of one label is in the set.
+    """For each predicate set, the choices whose predicate on one label is in the set.
 
     Args:
         sets: the sets of predicates.
@@ -63,14 +63,14 @@ class TranslatedSets:
 
     @property
     def view(self) -> TranslatedView:
-        """The translation of all present sets of predicates."""
+        """The translation of all predicate sets that there are at present."""
         with self._lock:
             wanted = len(self._sets)
-            # A new array is made, since kernels may be reading the present one.
+            # A new array is made, since kernels may be reading the old one.
             if wanted > len(self._numbers):
                 self._numbers = longer(self._numbers, 2 * wanted)
             while self._known < wanted:
-                # In pieces with fixed ends, so that other translations reuse results of
+                # In pieces with fixed ends, so that other translations can use the same
                 # ``by_member``.
                 self._translate(min((self._known // _PIECE + 1) * _PIECE, wanted))
             return TranslatedView(self._numbers, self._bits)
@@ -117,7 +117,7 @@ class ChoiceGroup:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Alternatives of predicates: a tuple passes if it satisfies all predicates of one of them.
+    """Alternatives of predicates: a tuple passes if it satisfies all predicates of one alternative.
 
     Attributes:
         group: the choices of all queries of the probe tree. ``chosen``: these choices' numbers in
@@ -132,7 +132,7 @@ class Choices:
 
     @property
     def predicates(self) -> I32:
-        """Return the distinct predicates of ``labels`` by choice: shape (alternatives, labels)."""
+        """Return the distinct predicates of ``labels``, by choice: shape (alternatives, labels)."""
         rows: I32 = self.group.predicates[self.chosen]
         if self.labels == self.group.labels:
             # The group's choices are distinct.
@@ -142,17 +142,17 @@ class Choices:
         return np.array(distinct, np.int32).reshape(-1, len(columns))
 
     def views(self, labels: Sequence[Label]) -> list[TranslatedView]:
-        """Return the present translations of the predicate sets of some labels."""
+        """Return the present translations of the predicate sets of these labels."""
         return [self.group.translated[self.group.labels.index(label)].view for label in labels]
 
 
 def addresses_of(views: Sequence[TranslatedView]) -> Ints:
-    """Return the views as the kernels' table of labels; the views must outlive it."""
+    """Return the views as the kernels' table of labels; valid while the views live."""
     return np.array([view.addresses for view in views], np.int64).reshape(-1, 2)
 
 
 def bits_of(numbers: Ints, words: int) -> U64:
-    """Return ``words`` words in which the bits ``numbers`` are set."""
+    """Return bits of choices as ``words`` words, in which the bits ``numbers`` are set."""
     found = np.zeros(64 * words, np.bool_)
     found[numbers] = True
     packed: U64 = np.packbits(found, bitorder="little").view(np.uint64)

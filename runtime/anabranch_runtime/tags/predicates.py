@@ -3,10 +3,10 @@
 A predicate is a conjunction of conditions that can't raise an error. All predicates of a stream are
 evaluated together. Conditions that compare a column with constants are tested once per code of the
 column (:mod:`~anabranch_runtime.tags.axes`), others once per distinct condition. Rows with equal
-codes have equal sets, and a set is stored once: a row has its number.
+codes have equal sets. A set is stored once, and rows have its number.
 
-Predicates are added while the index is in use, and never removed: a predicate without queries
-costs a bit per set. The numbers of rows can be brought up to date in place (:meth:`extend`).
+Predicates are added while the index is in use, and never removed: a predicate that no query has any
+more costs one bit per set. Rows' set numbers can be updated in place (:meth:`extend`).
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from anabranch_runtime.tags.choices import TranslatedSets
 
 
 class TaggedTable(Protocol):
-    """A table whose rows can have predicate sets: a segment, or a batch's arrivals."""
+    """A table whose rows can have predicate sets: a segment, or arrivals of a batch."""
 
     @property
     def derived(self) -> dict[str, DerivedColumn]:
-        """Columns computed from the table's rows, by name."""
+        """Columns computed from the tagged table's rows, by name."""
 
     @property
     def rows(self) -> int:
-        """Number of the table's rows."""
+        """Number of rows of the tagged table."""
 
     def column(self, name: str) -> pa.Array:
-        """Return the table's column ``name``."""
+        """Return the column ``name`` of the table with tagged rows."""
 
 
-#: Conditions of a predicate: expressions over one relation's columns.
+#: Conditions that form a predicate: expressions over one relation's columns.
 Conditions = tuple[Expr, ...]
-#: Number of the set of a row with unknown predicates; it has all of them.
+#: Number of the set for rows whose predicates are unknown: the set of all predicates.
 UNKNOWN = ALL
 #: Maximum bytes of an index's sets; beyond them, rows with new sets get :data:`UNKNOWN`.
 MOST_BYTES = 128 << 20
@@ -58,7 +58,7 @@ _MANY = 16
 
 
 class PredicateIndex:
-    """The predicates over one stream, and the sets of them that rows satisfy.
+    """The predicates over one stream, and the predicate sets of its rows.
 
     Attributes:
         met: the sets of predicates that rows satisfy.
@@ -69,13 +69,13 @@ class PredicateIndex:
         self._lock = RLock()
         self._numbers: dict[Conditions, int] = {}
         self._axes: dict[Column, Axis] = {}
-        #: Condition that no axis can test -> the predicates that have it.
+        #: Condition that no axis can test -> the predicates that contain it.
         self._others: dict[Expr, list[int]] = defaultdict(list)
         self.met = PredicateSets()
         self.overflowed = False
-        #: Sorted combinations of codes whose sets are known, and these sets.
+        #: Sorted combinations of codes whose predicate sets are known, and these sets.
         self._codes: tuple[Ints, I32] = np.zeros(0, np.int64), np.zeros(0, np.int32)
-        #: Predicates of choices -> the sets translated into these choices; kept while in use.
+        #: Predicates of choices -> translation of the sets into these choices, kept while in use.
         self._translated = WeakValueDictionary[bytes, TranslatedSets]()
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class PredicateIndex:
         """Return the translation of each set of predicates into the choices whose predicate it has.
 
         Args:
-            predicates: number of each choice's predicate; -1: it has none.
+            predicates: number of each choice's predicate; -1: the choice has none.
         """
         with self._lock:
             key = predicates.tobytes()
@@ -126,7 +126,7 @@ class PredicateIndex:
             return found
 
     def prepare(self, table: TaggedTable, name: str, prefix: str) -> None:
-        """Give ``table`` the column ``name`` with its rows' predicate sets, or bring it up to date.
+        """Add the column ``name``, with its rows' predicate sets, to ``table``, or update it.
 
         Args:
             prefix: prefix of the names of the stream's columns in the table.
@@ -144,13 +144,13 @@ class PredicateIndex:
                 else:
                     made.version = self.extend(made.values, made.version, fetch)
             except (*EVALUATION, KeyError):
-                # A column is missing or of another type, so these rows' predicates are unknown.
+                # A column is missing or has another type: these rows' predicates are unknown.
                 self.overflowed = True
                 made = table.derived.setdefault(name, DerivedColumn(_unknown(table.rows), 0))
                 made.values[:], made.version = UNKNOWN, len(self._numbers)
 
     def extend(self, sets: I32, known: int, fetch: Fetch) -> int:
-        """Bring predicate sets, computed for the first ``known`` predicates, up to date.
+        """Update predicate sets that were computed for the first ``known`` predicates.
 
         Returns:
             Number of predicates for which ``sets`` are computed now.
@@ -167,13 +167,13 @@ class PredicateIndex:
             return count
 
     def _by_codes(self, fetch: Fetch, rows: int) -> I32:
-        """Return the predicate sets of rows, by the conditions that axes test."""
+        """Return the predicate sets of rows, as found by the conditions that axes test."""
         key, room, columns = np.zeros(rows, np.int64), 1, list[Ints]()
         for axis in self._axes.values():
             codes = axis.codes(conform(fetch(axis.column), axis.column.type))
             columns.append(codes)
             if room * axis.size >= 1 << 62:
-                # Combinations are now numbered for these rows only, so their sets are not cached.
+                # Combinations are numbered for these rows only, so that their sets can't be cached.
                 _, key = np.unique(key, return_inverse=True)
                 room = 1 << 62
             key = key * axis.size + codes
@@ -199,8 +199,8 @@ class PredicateIndex:
         return found[inverse]
 
     def _by_others(self, sets: I32, fetch: Fetch) -> I32:
-        """Return ``sets``, found by axes, without the predicates whose other conditions are not
-        satisfied. Only final sets are numbered: one per condition and row would fill the index.
+        """Return ``sets``, found by axes, without predicates whose other conditions fail. Only
+        final sets get numbers, since one set per condition and row would fill the index.
         """
         bits = np.ascontiguousarray(self.met.bits(sets, words_for(len(self._numbers))).T)
         for condition, predicates in self._others.items():
@@ -237,14 +237,14 @@ class PredicateIndex:
         sets[rows] = new[inverse]
 
     def _numbered(self, bits: U64) -> I32:
-        """Return each predicate set's number; new sets get the next numbers while there is room."""
+        """Return the number of each predicate set; new sets get numbers while there is room."""
         found = self.met.numbered(bits, MOST_BYTES)
         self.overflowed |= self.met.size >= MOST_BYTES
         return found
 
 
 def _slices(fetch: Fetch, begin: int, length: int) -> Fetch:
-    """Return a function that fetches some rows of a column."""
+    """Return a function that fetches a column of the rows from ``begin`` on only."""
     known: dict[Column, pa.Array] = {}
 
     def part(column: Column) -> pa.Array:

@@ -1,9 +1,10 @@
-"""Tag program of a ruleset: the predicates that each probe and each output of it tests.
+"""Tag program of a ruleset: the predicates that each of its probes and outputs tests.
 
 A *tag* is a predicate that a query has on one of its labels and that the filter of the label's
 relation does not contain: so queries with different filters can read one store. A tuple is sent to
-a probe if some query downstream wants it, and is put out for the queries that want it. Queries of
-one probe tree with equal predicates are one *choice* (:mod:`~anabranch_runtime.tags.choices`).
+a probe if it passes the tags of a query downstream, and is output for all queries whose tags it
+passes. Queries of one probe tree with equal predicates are one *choice*
+(:mod:`~anabranch_runtime.tags.choices`).
 
 Only conditions that can't raise an error are tags; others remain residuals.
 """
@@ -28,9 +29,9 @@ from anabranch_runtime.tags.choices import ChoiceGroup, Choices, bits_of
 from anabranch_runtime.tags.predicates import PredicateIndex
 from anabranch_runtime.tags.rule_times import RuleTimes
 
-#: Name of the column with the numbers of rows' sets, before the generation of the indexes.
+#: Name, up to the number of the generation, of the column with rows' predicate set numbers.
 TAGS = "#tags"
-#: Ratio of unused to used predicates of all indexes from which on new indexes are begun.
+#: Ratio of unused to used predicates of all indexes above which new indexes are begun.
 _WASTE = 3
 _FEW = 1024
 #: Least number of batches between two replacements of full indexes.
@@ -39,7 +40,7 @@ LASTING = 256
 
 @dataclass(frozen=True, slots=True)
 class RoundChoices:
-    """The choices that tuples must satisfy to be sent in a round, as tables for
+    """The choices by which a round selects the tuples to send, as tables for
     ``index.choosing.send``.
 
     Attributes:
@@ -65,7 +66,7 @@ class RoundChoicesBuilder:
     indexes: list[PredicateIndex] = field(default_factory=list)
 
     def add(self, places: Sequence[tuple[int, int, PredicateIndex]], predicates: I32) -> None:
-        """Add the choices of one rule; ``places``: row set, column and index of each label."""
+        """Add one probe rule's choices; ``places``: row set, column and index of each label."""
         first, begun = len(self.labels), self.rules[-1][3] if self.rules else 0
         for rows, column, index in places:
             self.labels.append((rows, column, 0, 0))
@@ -94,7 +95,7 @@ class TaggedRule:
     """An output rule with tags.
 
     Attributes:
-        tested: the rule without conditions that tags test. ``whole``: the rule with all of them.
+        tested: the rule without conditions that tags test. ``whole``: with all conditions.
     """
 
     tested: OutputRule
@@ -107,7 +108,7 @@ class TaggedOutputs:
 
     Attributes:
         untagged: rules without tags. ``choices``: the predicates of the rules with tags.
-        rules: per chosen choice, its rules.
+        rules: per chosen choice, the output rules.
     """
 
     untagged: tuple[OutputRule, ...]
@@ -128,8 +129,8 @@ class TagProgram:
         name: the column with the numbers of rows' sets.
         indexes: stream -> its predicates.
         inputs: outgoing edge of a probe -> choices of the tuples sent to it; absent: all are sent.
-        results: the same edge -> choices of its results; absent: all are needed, or satisfy one
-            because their inputs do.
+        results: the same edge -> choices of the probe's results; absent: all are needed, or all
+            satisfy a choice because their inputs do.
         residuals: outgoing edge of a probe -> its residuals that no tag tests; absent: all of them.
         outputs: edge -> its output rules; absent: none has tags.
     """
@@ -150,10 +151,10 @@ _Predicates = tuple[tuple[Label, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """The tags of an output rule, if residuals ``applied`` are checked upstream.
+    """The tags of an output rule, if the residuals ``applied`` are checked upstream.
 
     Attributes:
-        wanted: its query's predicates. ``tagged``: the rule, without and with their conditions.
+        wanted: the query's predicates. ``tagged``: the rule, without and with their conditions.
     """
 
     output: OutputRule
@@ -163,7 +164,7 @@ class _Prepared:
 
 
 class _Generation:
-    """Predicate indexes, one per stream, for the sets of rows; replaced together when full.
+    """Predicate indexes, one per stream, for rows' predicate sets; replaced together when full.
 
     Attributes:
         prepared: identity of each output rule of the newest program -> its tags. Most rules of a
@@ -178,19 +179,19 @@ class _Generation:
         self._columns: dict[str, object] = {}
 
     def serves(self, streams: Iterable[Stream]) -> bool:
-        """Whether a ruleset can use the generation: equal columns, and space in every index."""
+        """Whether a ruleset can use these indexes: columns are equal, and every index has space."""
         with self._lock:
             full = any(index.overflowed for index in self._found.values())
             same = all(self._columns.get(s.name, s.columns) == s.columns for s in streams)
             return same and not full
 
     def wastes(self, used: int) -> bool:
-        """Whether too few of the indexes' predicates are in use (``used``)."""
+        """Whether too few of the indexes' predicates are in use; ``used``: their number."""
         with self._lock:
             return sum(map(len, self._found.values())) > _FEW + _WASTE * used
 
     def of(self, stream: Stream) -> PredicateIndex:
-        """Return the predicate index of a stream, which is made if missing."""
+        """Return the predicate index of a stream; it is created if missing."""
         with self._lock:
             if stream.name not in self._found:
                 self._found[stream.name] = PredicateIndex()
@@ -198,13 +199,13 @@ class _Generation:
             return self._found[stream.name]
 
 
-#: A list with the newest generation of this process.
+#: List with the newest generation of indexes in this process.
 _NEWEST = [_Generation(0)]
 _BEGINNING = Lock()
 
 
 def _generation(serves: Callable[[_Generation], bool]) -> _Generation:
-    """Return the newest generation, or a new one if ``serves`` rejects it."""
+    """Return the newest generation of indexes, or a new one if ``serves`` rejects it."""
     with _BEGINNING:
         if not serves(_NEWEST[-1]):
             _NEWEST.append(_Generation(int(_NEWEST.pop().name[len(TAGS) :]) + 1))
@@ -220,8 +221,8 @@ class _Kept:
 
 
 def tag_program(ruleset: Ruleset) -> TagProgram:
-    """Return the tag program of ``ruleset`` for one batch, whose predicates are in this process's
-    indexes. Full indexes are replaced now and then, which drops the sets of expired rows.
+    """Return the tag program of ``ruleset`` for one batch, with predicates in this process's
+    indexes. Full indexes are replaced now and then, which drops predicate sets of expired rows.
     """
     kept = _kept(ruleset)
     kept.batches += 1
@@ -248,8 +249,8 @@ def _made(ruleset: Ruleset) -> TagProgram:
 
 @lru_cache(_CACHED)
 def _local_to(condition: Expr) -> str | None:
-    """Return the label of a residual that can be a tag because it reads one label and fails on no
-    row; None for other residuals. Cached, since most conditions are in successive rulesets.
+    """Return the label of a residual that can be a tag, as it reads one label only and can't fail;
+    None for other residuals. Cached, since successive rulesets have most conditions in common.
     """
     labels = {column.alias for column in columns(condition)}
     return labels.pop() if len(labels) == 1 and is_total(condition) else None
@@ -264,7 +265,7 @@ def _predicate(conditions: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 @dataclass(slots=True)
 class _Tree:
-    """Predicates of the queries of one probe tree, while they are collected.
+    """The tags of the queries of one probe tree, while they are collected.
 
     Attributes:
         steps: per probe, its outgoing edge, labels before and after it, and the predicates of the
@@ -334,7 +335,7 @@ class _TagCompiler:
             if found is not None:
                 needed += found
                 own.steps.append((child.out, before, made, found))
-                # Tags test the others, in the probe's outputs and in the probes downstream.
+                # Tags test the other residuals, in this probe's outputs and in later probes.
                 left = tuple(e for e in child.residuals if _local_to(e) is None)
                 if len(left) < len(child.residuals):
                     self.residuals[child.out] = left
@@ -344,7 +345,7 @@ class _TagCompiler:
         return None if all_wanted else needed
 
     def _tag_outputs(self, edge: str, applied: Sequence[Expr], tree: _Tree) -> list[_Predicates]:
-        """Add the outputs of ``edge`` to ``tree``; returns the predicates of their queries."""
+        """Add the outputs of ``edge`` to ``tree``; return the predicates of their queries."""
         untagged, needed = list[OutputRule](), list[_Predicates]()
         rules: dict[_Predicates, list[TaggedRule]] = defaultdict(list)
         known, applied = self.generation.prepared, tuple(applied)
@@ -390,7 +391,7 @@ class _TagCompiler:
         return self.indexes[stream]
 
     def _finish(self, tree: _Tree) -> None:
-        """Set the choices of the probes and outputs of a complete tree."""
+        """Set the choices of the probes and outputs of a complete probe tree."""
         every = {wanted for _, _, rules in tree.outputs for wanted in rules}
         if not every:
             return

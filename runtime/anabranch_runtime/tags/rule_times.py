@@ -1,4 +1,4 @@
-"""Time bounds of many output rules, checked together for the tuples of their choices."""
+"""Time bounds of many output rules, tested together for the tuples of their choices."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RuleTimes:
 
     @staticmethod
     def of(rules: Sequence[tuple[int, OutputRule]]) -> RuleTimes:
-        """The tables of rules, each with its choice."""
+        """Return the tables for output rules, each given with its choice."""
         bounds = [bound for _, rule in rules for bound in rule.bounds]
         labels = dict.fromkeys(x for bound in bounds for x in (bound.later, bound.earlier))
         numbers = {label: n for n, label in enumerate(labels)}
@@ -46,7 +46,7 @@ class RuleTimes:
         )
 
     def counts(self, tuples: Partial, positions: I32, ends: Ints) -> Ints:
-        """Per rule, the number of its choice's tuples within the time bounds.
+        """Return, per output rule, the number of its choice's tuples within the rule's time bounds.
 
         Args:
             positions, ends: positions in ``tuples`` by choice, and the end of each choice's part.

@@ -35,21 +35,21 @@ from anabranch_runtime.tags.program import (
     tag_program,
 )
 
-#: Maximum number of pairs of tuples and choices that are tested in one call.
+#: Maximum number of pairs of tuple and choice that are tested in one call.
 _PAIRS = 1 << 22
-#: Number of a probe's tuples up to which all its results are kept, as a test would take longer.
+#: Number of a probe's tuples up to which all results are kept, since a test would take longer.
 FEW_TESTED = 256
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenTuples:
-    """Tuples divided by the choices that they satisfy.
+    """Tuples, grouped by the choices whose tags they satisfy.
 
     Attributes:
         tuples: the tuples.
         positions, ends: positions in ``tuples`` by choice, and where each choice's positions end.
         outputs: the output rules by choice.
-        exact: whether the tuples satisfy all conditions of their choices: no set is unknown.
+        exact: whether all tuples are known to satisfy their choices: no predicate set is unknown.
     """
 
     tuples: Partial
@@ -59,8 +59,8 @@ class ChosenTuples:
     exact: bool
 
     def timely(self) -> Iterator[tuple[int, OutputRule, int]]:
-        """Yield the output rules, without the conditions that tags test, that have tuples within
-        their time bounds: choice, rule, and number of the tuples.
+        """Yield the output rules that have tuples within their time bounds: the choice, the rule
+        without the conditions that tags test, and the number of these tuples.
         """
         times = self.outputs.times
         counts = times.counts(self.tuples, self.positions, self.ends)
@@ -76,7 +76,7 @@ class ChosenTuples:
         return self.tuples.take(self.positions[begin : self.ends[choice]])
 
     def parts(self) -> Iterator[tuple[Partial, OutputRule]]:
-        """Yield each output rule with its tuples."""
+        """Yield each output rule with the tuples that satisfy its choice."""
         begin = 0
         for end, rules in zip(self.ends.tolist(), self.outputs.rules, strict=True):
             if end > begin:
@@ -91,8 +91,8 @@ class Tags:
     """The tags of one batch in one task.
 
     Attributes:
-        complete: whether tables have all columns of their streams, as on a single host. If not,
-            tags only select starting tuples, and residuals are checked as if there were no tags.
+        complete: whether tables have all columns of their streams (on a single host). If not, tags
+            select only starting tuples, and residuals are checked as if there were no tags.
     """
 
     layout: Layout
@@ -100,7 +100,7 @@ class Tags:
     program: TagProgram = field(init=False)
     #: Kind of a table (``NumberedTables``) -> (column of sets, prefix of the columns, index).
     _kinds: dict[str, tuple[tuple[str, str, PredicateIndex], ...]] = field(default_factory=dict)
-    #: Tables and columns of sets that :meth:`column` has already prepared.
+    #: Tables, with a column of predicate sets, that :meth:`column` has prepared already.
     _prepared: set[tuple[Tables, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -129,8 +129,8 @@ class Tags:
     def sent(
         self, edges: Ints, which: I32, rows: I32, choices: RoundChoices, places: Ints
     ) -> tuple[I32, Ints]:
-        """Return positions of tuples that a round's edges send, and the table of these edges."""
-        # Of many rules, few have tuples: only those rules' rows of the tables are prepared.
+        """Select the tuples that a round's edges send: their positions, and the table of edges."""
+        # Few of many rules have tuples; only their rows of the tables are prepared.
         numbers = np.zeros(len(choices.rules), np.int64)
         numbers[edges[:, RULE]] = 1
         used = np.flatnonzero(numbers)
@@ -151,7 +151,7 @@ class Tags:
         return positions, edges
 
     def passing(self, partial: Partial, rule: ProbeRule) -> Partial:
-        """Return the tuples of ``partial`` that some query downstream of ``rule`` wants."""
+        """Return the tuples of ``partial`` that pass the tags of a query downstream of ``rule``."""
         choices = self.program.inputs.get(rule.out)
         if choices is None or not (self.complete or len(partial.place) == 1):
             return partial
@@ -163,7 +163,7 @@ class Tags:
         return found
 
     def tested(self, partial: Partial, rule: ProbeRule) -> WantedResults | None:
-        """Return a test of the results that ``partial`` has by ``rule``; None: all are kept."""
+        """Return a test, by tags, of ``partial``'s results by ``rule``; None: all are kept."""
         choices = self.program.results.get(rule.out)
         if choices is None or not self.complete or partial.length <= FEW_TESTED:
             return None
@@ -171,16 +171,16 @@ class Tags:
         return WantedResults(self, choices, held, [x for x in choices.labels if x in rule.members])
 
     def divided(self, partial: Partial, edge: str) -> Iterator[tuple[Partial, OutputRule]]:
-        """Yield the output rules of an edge, each with the tuples that pass its tags."""
+        """Yield an edge's output rules, each with the tuples of ``partial`` that pass its tags."""
         for rule in self.untagged(edge):
             yield partial, rule
         for chosen in self.chosen(partial, edge):
             yield from chosen.parts()
 
     def chosen(self, partial: Partial, edge: str) -> Iterator[ChosenTuples]:
-        """Yield the tuples for outputs with tags, in pieces."""
+        """Yield the tuples that outputs with tags choose, in pieces."""
         outputs = self.program.outputs.get(edge)
-        # An edge carries tuples of several labels; an output may be for another label.
+        # An edge has tuples of several labels; an output may be for a label that is not this one.
         if (
             outputs is None
             or not self.complete
@@ -193,7 +193,7 @@ class Tags:
             piece = partial.cut(first, first + most)
             positions, ends = choose(self._held(piece, choices))
             exact = not any(self._index(label).overflowed for label in choices.labels)
-            # Tuples have no bits of other choices, so a chosen one begins where the last one ends.
+            # Tuples have no bits of unchosen choices, so chosen ones begin where the last ones end.
             yield ChosenTuples(piece, positions, ends[choices.chosen + 1], outputs, exact)
 
     def untagged(self, edge: str) -> Sequence[OutputRule]:
@@ -202,7 +202,7 @@ class Tags:
         return self.layout.outputs.get(edge, ()) if outputs is None else outputs.untagged
 
     def _held(self, partial: Partial, choices: Choices) -> U64:
-        """Return bits of the choices that tuples satisfy by the tested labels: (tuples, words)."""
+        """Return the bits of choices that tuples satisfy by the tested labels: (tuples, words)."""
         sets = np.empty((len(choices.labels), partial.length), np.int32)
         for j, label in enumerate(choices.labels):
             at, member = partial.place[label]
@@ -213,8 +213,8 @@ class Tags:
         return found
 
     def column(self, label: Label, member: str, tables: Tables) -> str:
-        """Return the column with the predicate sets' numbers of ``label``'s rows, computed in all
-        tables.
+        """Return the name of the column with predicate set numbers of ``label``'s rows, after
+        computing it in all tables.
 
         Args:
             member: prefix of the label's columns; empty in rows of a base store.
@@ -234,11 +234,11 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class WantedResults:
-    """A test of pairs of a probing tuple and a stored row: whether some query wants the pair.
+    """A test of pairs of a probing tuple and a stored row: whether their tags fit some query.
 
     Attributes:
         held: bits of the choices that each probing tuple satisfies, as words
-            (``index.choosing.words_of``). ``labels``: of the stored row, if they have predicates.
+            (``index.choosing.words_of``). ``labels``: the stored row's labels that have predicates.
     """
 
     tags: Tags
@@ -247,7 +247,7 @@ class WantedResults:
     labels: Sequence[Label]
 
     def of(self, tables: Tables, is_base: bool) -> PairTest:
-        """Return the test of pairs with stored rows in ``tables``."""
+        """Return the test, by tags, of pairs with stored rows in ``tables``."""
         names = [self.tags.column(x, "" if is_base else str(x), tables) for x in self.labels]
         columns = np.stack([tables.places(name).first for name in names])
         views = self.choices.views(self.labels)
@@ -255,7 +255,7 @@ class WantedResults:
         return PairTest(*self.held, width, columns, addresses_of(views), views)
 
     def among(self, positions: I32, rows: RowSet, is_base: bool) -> I32:
-        """Return indexes of the wanted pairs of tuple ``positions[i]`` and row ``rows[i]``."""
+        """Return the indexes of wanted pairs: tuple ``positions[i]`` and row ``rows[i]``."""
         test = self.of(rows.tables, is_base)
         which = NOWHERE if rows.which is None else rows.which
         found: I32 = wanted_pairs(*test.arguments, positions, which, rows.rows)

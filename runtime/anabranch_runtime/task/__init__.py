@@ -1,1 +1,1 @@
-"""One task of a batch: reads and measures arrivals, stores them, probes stores, writes results."""
+"""One task of a batch: reads and measures arrivals, stores them, probes, writes results."""

@@ -41,7 +41,7 @@ from anabranch_runtime.task.weights import weights_of
 if TYPE_CHECKING:  # its readers need more memory than a task has
     from anabranch_runtime.sources.blocks import Block
 
-#: Number of sigmas of a batch per rank of streams (``Routes.ranks``).
+#: Number of sigmas (arrival numbers) in a batch for each rank of streams (``Routes.ranks``).
 _OF_A_RANK = 1 << (OFFSET_BITS - 2)
 
 
@@ -52,11 +52,11 @@ class TaskArrivals:
     tables: dict[RelationId, BatchTable] = field(default_factory=dict)
     meters: dict[str, StreamMeter] = field(default_factory=lambda: defaultdict(StreamMeter))
     aside: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
-    #: Least sigma that is greater than the sigmas of all tuples of the task.
+    #: Least sigma (arrival number) greater than the sigmas of all tuples of the task.
     next_sigma: int = 0
 
     def count(self, stream: str, meter: StreamMeter) -> None:
-        """Add ``meter`` to the counts of arrivals of ``stream``."""
+        """Add ``meter`` to the counts of arriving tuples of ``stream``."""
         self.meters[stream] += meter
 
 
@@ -76,7 +76,7 @@ def take_in(
     redefined: frozenset[str] = frozenset(),
     tasks: int = 1,
 ) -> TaskArrivals:
-    """Make a table per relation from ``blocks``, the share of task ``task`` (from 0) of ``tasks``.
+    """Make a table of arrivals per relation from ``blocks``, the input of one of ``tasks`` tasks.
 
     ``failed`` is called with a relation whose filter can't be evaluated. Tuples of ``redefined``
     streams are only counted: their columns differ from the ruleset's.
@@ -178,7 +178,7 @@ def _admit(
     block: Block,
     arrivals: TaskArrivals,
 ) -> pa.RecordBatch | None:
-    """Return the block's valid, timely tuples, with ``#sigma`` (and ``#tau``)."""
+    """Return the block's tuples that are valid and not late, with ``#sigma`` (and ``#tau``)."""
     rows = block.rows
     arrivals.count(block.stream, StreamMeter(rows.num_rows))
     spec = layout.streams.get(block.stream)
@@ -262,7 +262,7 @@ def _latest_of(spec: Stream, rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def filtered(relation: Relation, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows that pass the relation's filter.
+    """Return the arriving rows that pass the relation's filter.
 
     Raises:
         ExpressionError: the filter fails on a row.

@@ -1,4 +1,4 @@
-"""A task's share of a slice: the backfill and merges of one batch (``epochs.backfill``)."""
+"""A task's share of a batch's backfill work: a slice, and merges (``epochs.backfill``)."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ CHUNK = 1 << 14
 
 
 def merge_parts(writer: PackWriter, layout: Layout, root: str, merges: Iterable[Merge]) -> None:
-    """Do the merges of a slice, each into one segment that ``writer`` appends."""
+    """Do the merges of a slice of a backfill; ``writer`` appends one segment per merge."""
     for one in merges:
         changed = layout.changed(one.segments[0].store)
         readers = [open_segment(root, s, changed) for s in one.segments]
         for reader in readers:
             reader.verify()
-        # Superseded rows are kept here; a later merge of the store drops them.
+        # Superseded rows stay in the merged segment; a later merge of the store drops them.
         spec = layout.specs[StoreId(one.segments[0].store)]
         merge(writer, layout, spec, readers, since={}, boundaries={})
 
 
 def as_probe(spec: StoreSpec, work: Slice) -> tuple[ProbeRule, Access]:
-    """Return the slice's steps as a probe rule's fill steps, and its access: gaps, no tiles."""
+    """Return a slice's steps as a probe rule's fill steps, and its access: gaps, but no tiles."""
     steps = work.rule.steps
     rule = ProbeRule(
         edge=Edge(""),
@@ -52,7 +52,7 @@ def as_probe(spec: StoreSpec, work: Slice) -> tuple[ProbeRule, Access]:
 def stored_rows(
     layout: Layout, root: str, sources: tuple[SegmentRows, ...], label: Label, task: int, tasks: int
 ) -> Iterator[Partial]:
-    """Yield this task's share of the rows of ``sources``, as members ``label``, in chunks."""
+    """Yield this task's share of the stored rows ``sources``, as members ``label``, in chunks."""
     rows = sum(s.rows for s in sources)
     first, last = rows * task // tasks, rows * (task + 1) // tasks
     left = cut(cut(sources, last)[0], first)[1]
@@ -65,7 +65,7 @@ def stored_rows(
 
 
 def _rows(layout: Layout, root: str, source: SegmentRows, label: Label) -> Partial:
-    """Yield rows of ``source``, in its batches and the relation, as partial results."""
+    """Return rows of ``source`` (in its batches, of the relation) as a partial result."""
     reader = open_segment(root, source.segment, layout.changed(source.store))
     rows = np.arange(source.first, source.last, dtype=np.int32)
     found = Partial(len(rows), (RowSet(Tables([reader]), None, rows),), {label: (0, "")}, label)

@@ -1,7 +1,7 @@
 """A task's share of a catch-up: results that batches withheld (``rations.catch_up``).
 
-Each withheld result is computed once, from one of its members: one that arrived in the last batch
-of all members, in the stream with the greatest name among streams with members in that batch, and
+Each withheld result is computed once, from one of its members: a member that arrived in the last
+batch of any member, in the stream with the greatest name of those with members in that batch, and
 whose rank is not below its goal's ration (``semantics.md``, "Rations"). Of several such members, it
 is the first in the order of the query's aliases. Past results of a query over streams of changes
 are computed from the member of the first alias.
@@ -37,11 +37,11 @@ Missed = Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """Computes the results of one catch-up.
+    """Computes the results that one catch-up pays.
 
     Attributes:
         access: edge -> tiles and gaps of its probe in the running batch.
-        router, pieces: run probes. ``guard``: passes results on until an expression fails.
+        router, pieces: execute probes. ``guard``: passes results on until an expression fails.
         emit: writes the results of an output rule.
     """
 
@@ -53,7 +53,7 @@ class Payer:
     emit: Callable[[Partial, OutputRule], None]
 
     def walks(self, work: CatchUp) -> list[Walk]:
-        """Return the walks of the catch-up: one per element of ``work.starts``, and label."""
+        """Return the walks of a catch-up: one per element of ``work.starts`` and label."""
         ruleset = self.layout.ruleset
         label_of = {(q.id, alias): label for q in ruleset.queries for alias, label, _ in q.members}
         missed = {
@@ -78,7 +78,7 @@ class Payer:
 
 @dataclass(slots=True)
 class Walk:
-    """Sends stored rows down the probe trees of one label.
+    """Sends withheld stored rows down the probe trees of one label.
 
     Attributes:
         owed: the withheld results to compute. ``name``: the walk's name. ``start``: the label.
@@ -87,8 +87,8 @@ class Walk:
             withheld tuples. ``goals``: the part of ``missed`` for this label.
         edges: edge -> per ranking, least withheld rank over all goals downstream of the edge.
         work: the walk's probes, for the router.
-        alone: whether this label computes all results of the query, whatever the arrival order of
-            their members (past results).
+        alone: whether this label computes all results of the query, in any arrival order of their
+            members (past results).
     """
 
     payer: Payer
@@ -116,7 +116,7 @@ class Walk:
         )
 
     def begin(self, rows: Partial) -> None:
-        """Send the ``rows`` that arrived in the owed batches down the trees."""
+        """Send ``rows``, where they arrived in the owed batches, down the probe trees."""
         batch = rows.batch(self.start)
         here = rows.where((batch >= self.owed.first) & (batch <= self.owed.last))
         self._visit(here, arrival_edge(self.payer.layout.relation_of[self.start]))
@@ -140,7 +140,7 @@ class Walk:
             self.payer.router.probe(self.work, found, rule)
 
     def _arrived(self, joined: Partial) -> Partial:
-        """Return ``joined`` without members of later batches than the starting tuple's."""
+        """Return ``joined`` without tuples that have members of later batches than the start's."""
         if self.owed.first == self.owed.last or self.alone:
             return joined
         last = joined.batch(joined.start)
@@ -150,7 +150,7 @@ class Walk:
         return joined.where(mask)
 
     def _withheld(self, found: Partial, query: QueryId, own: tuple[Ranking, int]) -> Partial:
-        """Return the withheld results in ``found`` that this start computes (module docstring)."""
+        """Return the withheld results in ``found`` that this walk computes (module docstring)."""
         layout, start = self.payer.layout, found.start
         if self.alone:
             return found
@@ -164,7 +164,7 @@ class Walk:
             mask &= batch < last if other > stream else batch <= last
             limits = self.missed.get((query, label))
             if first and other == stream and limits is not None:
-                # If that member was withheld too, the result is computed from that member.
+                # If that member was withheld too, the walk of that member computes the result.
                 reached = self._reached(found, label, frozenset((limits,)))
                 mask &= ~((batch == last) & reached)
         return found.where(mask)

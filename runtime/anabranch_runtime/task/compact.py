@@ -1,4 +1,4 @@
-"""Merging some segments of one store partition into one."""
+"""Merges of some segments of one store partition into one segment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MERGED = "merged-"
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """One merge, to be run on any task or thread.
+    """One merge of segments, to be run by any task or thread.
 
     Attributes:
         root: the state directory. ``pack``: the file to write, below it.
@@ -40,7 +40,7 @@ class Compaction:
         since: stream that keeps the latest per key -> first batch whose tuples supersede others of
             their key.
         objects: the object store behind the state directory, if there is one.
-        boundaries: batches at which ranges begin; a tuple and its delete cancel within one range.
+        boundaries: batches at which readers' ranges begin; changes cancel only within one range.
     """
 
     root: str
@@ -57,8 +57,8 @@ class MergedSegment:
     """Result of a merge.
 
     Attributes:
-        segment: replaces the merged parts; superseded rows are left out.
-        seconds: CPU seconds of the merging thread alone, since tasks may run beside it.
+        segment: takes the place of the merged parts; superseded rows are left out.
+        seconds: CPU seconds of the merging thread only, since tasks may run in other threads.
     """
 
     segment: Segment
@@ -66,7 +66,7 @@ class MergedSegment:
 
 
 def compact(work: Compaction) -> MergedSegment:
-    """Rewrite the parts of ``work`` as one segment.
+    """Merge the parts (segments) of ``work`` into one segment.
 
     Raises:
         StateError: a part is damaged or missing.
@@ -75,8 +75,8 @@ def compact(work: Compaction) -> MergedSegment:
 
 
 def compact_together(works: Sequence[Compaction]) -> list[MergedSegment]:
-    """Rewrite the parts of each of ``works`` as one segment, all in the pack of the first one: for
-    small merges, creating and syncing a file costs more than writing the rows.
+    """Merge the parts of each of ``works`` into one segment, all in the pack of the first one: for
+    small merges, it costs more to create and sync a file than to write the rows.
 
     Raises:
         StateError: a part is damaged or missing; no segment has been written.
@@ -93,7 +93,7 @@ def compact_together(works: Sequence[Compaction]) -> list[MergedSegment]:
 
     began, merges = time.thread_time(), [work.merge for work in works]
     segments = rewrite(Path(first.root), first.pack, merges, write, first.layout.changed)
-    # The time for opening, checking and writing files is divided equally among the merges.
+    # The time to open, check and write files is divided equally among the merges.
     rest = (time.thread_time() - began - sum(seconds)) / len(works)
     return [MergedSegment(s, own + rest) for s, own in zip(segments, seconds, strict=True)]
 

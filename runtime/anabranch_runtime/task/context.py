@@ -1,8 +1,8 @@
 """Description of a batch that the driver sends to its tasks: frozen and small.
 
-Tasks that have run the batch before get only the changes since then: bounds and layouts for
-hundreds of queries take megabytes, and few change in a batch. The description does not list the
-live segments, which may be many: tasks read them from the manifest that the batch starts from.
+Tasks that have run the preceding batch get only changes: bounds and layouts for hundreds of queries
+take megabytes, and few change in a batch. The description does not list the live segments, which
+may be many: tasks read them from the manifest that the batch starts from.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from anabranch_runtime.storage.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """One batch as its tasks see it; each feature has its own record in it.
+    """Description of one batch for its tasks; each feature has a record of its own in it.
 
     Attributes:
         batch, epoch: their numbers. ``ruleset``: the id of the epoch's ruleset.
-        attempt: distinguishes the files of repeated attempts at the same batch.
+        attempt: name of the attempt at the batch, by which its files differ from other attempts'.
         root: the state directory. ``staging``: folder of result files until the commit.
         manifest: checksum of the manifest that the batch starts from; None: nothing is stored.
         replaced: store -> live segments, for stores whose segments differ from the manifest's.
@@ -65,7 +65,7 @@ class BatchContext:
     objects: str | None = None
 
 
-#: Types whose fields are compared one by one from one batch to the next.
+#: Types whose fields are compared one by one with the preceding batch's.
 _INSIDE = frozenset((BatchContext, ProbeScope, Bounds))
 #: A batch's context, or its changes since the context of the batch before.
 Order = BatchContext | StateChange
@@ -77,22 +77,22 @@ def order_of(last: BatchContext | None, context: BatchContext) -> Order:
 
 
 def context_of(last: BatchContext | None, order: Order) -> BatchContext:
-    """Return the context that ``order`` encodes; unchanged parts of ``last`` stay the same."""
+    """Return the batch's context that ``order`` encodes; unchanged parts of ``last`` are reused."""
     if isinstance(order, BatchContext):
         return order
     assert last is not None
     return renewed(last, order)
 
 
-#: State directory -> store -> (live segments, mask of the host's partitions, segments in these
-#: partitions). Other caches compare these tuples by identity to skip unchanged stores.
+#: State directory -> store -> (live segments, mask of the host's partitions, segments in these).
+#: Other caches compare these tuples by identity, to skip unchanged stores.
 _OWNED: dict[str, dict[str, tuple[Sequence[Segment], bytes, tuple[Segment, ...]]]] = {}
 
 
 def live_segments(
     context: BatchContext, own: Callable[[int], Bools] | None = None
 ) -> dict[str, tuple[Segment, ...]]:
-    """Return, by store, the live segments of earlier batches.
+    """Return store -> live segments of earlier batches.
 
     Args:
         own: number of partitions -> mask of the wanted partitions; None: all.

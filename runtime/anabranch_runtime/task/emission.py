@@ -49,13 +49,13 @@ from anabranch_runtime.task.probe_router import ProbeRouter
 from anabranch_runtime.task.shared_rows import SharedRows, feeds, shared_rows
 from anabranch_runtime.task.weights import net_changes
 
-#: Kind of messages with results that are sent from host to host to find superseding tuples.
+#: Kind of messages with results sent from host to host, to find tuples that supersede members.
 LEAVING = "leaving"
-#: Kinds of results: of this batch, or withheld by earlier batches.
+#: Kinds of results: of this batch, or owed since earlier batches.
 NOW, OWED = "now", "owed"
 #: Maximum number of results that wait to be written together.
 GATHERED = 1 << 16
-#: Number of results among which inserts and deletes of equal rows cancel before they are written.
+#: Number of results in which inserts and deletes of equal rows cancel before they are written.
 CHANGES = 1 << 14
 #: Maximum number of results that are expanded in one step.
 EXPANDED = 1 << 12
@@ -63,7 +63,7 @@ EXPANDED = 1 << 12
 
 @dataclass(slots=True)
 class Emission:
-    """The results of one task in one batch.
+    """Writer of the results of one task in one batch.
 
     Attributes:
         page: maximum bytes of a query's results that wait in memory.
@@ -83,17 +83,17 @@ class Emission:
     pack: Callable[[str], AbstractContextManager[PackWriter]]
     report: TaskReport
     failures: Failures
-    #: Query -> the queries that share its joined rows in this batch.
+    #: Query -> the record of queries that share its joined rows in this batch.
     _shared: dict[QueryId, SharedRows] = field(init=False, default_factory=dict)
     _writers: dict[str, RowBuffer] = field(default_factory=dict)
     #: The open pack of joined rows, and its writer.
     _rows: tuple[AbstractContextManager[PackWriter], PackWriter] | None = None
-    #: Key of equal shape -> small sets of results to be written together, and one of their rules.
+    #: Shape key -> small sets of results that wait to be written together, and one of their rules.
     _gathered: dict[Hashable, tuple[OutputRule, list[Partial]]] = field(default_factory=dict)
     _waiting: int = 0
-    #: Query -> whether its results only have to be counted.
+    #: Query -> whether its results need only be counted.
     _counts: dict[QueryId, bool] = field(init=False, default_factory=dict)
-    #: Query -> number of rows that its expansions have made.
+    #: Query -> number of rows made by its expansions so far.
     _expanded: dict[QueryId, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -102,7 +102,7 @@ class Emission:
             self.report.feeds = feeds(self._shared.values())
 
     def output(self, found: Wanted, rule: OutputRule) -> None:
-        """Write a probe's results that ``rule`` and rations admit, now or in :meth:`flush`."""
+        """Write a probe's results that ``rule`` and the rations admit, now or in :meth:`flush`."""
         shared = self._shared.get(rule.query)
         if shared is not None and shared.queries[0] != rule.query:
             return
@@ -119,8 +119,8 @@ class Emission:
         self.emit(self._alike(partial, rule.query), rule, NOW)
 
     def output_chosen(self, wanted: Wanted, chosen: ChosenTuples) -> None:
-        """Write the results in ``chosen``, which tags have chosen for outputs, as :meth:`output`
-        does. Results that are only counted are not copied.
+        """Write the results ``chosen`` by tags for outputs, as :meth:`output` does. Results that
+        are only counted are not copied.
         """
         if not chosen.exact or self.rationing.goals or self.router.traffic is not None:
             for some, rule in chosen.parts():
@@ -139,7 +139,7 @@ class Emission:
             self.output(wanted.among(part), rule)
 
     def _only_counts(self, rule: OutputRule) -> bool:
-        """Whether results of the rule within its time bounds are counted without another check."""
+        """Whether the rule's results within its time bounds are counted without further checks."""
         if rule.residuals or rule.query in self.failures.found:
             return False
         found = self._counts.get(rule.query)
@@ -157,7 +157,7 @@ class Emission:
         return found
 
     def _count(self, counted: Mapping[QueryId, int], seconds: float) -> None:
-        """Count results per query; they took ``seconds`` CPU seconds together."""
+        """Add numbers of results per query; ``seconds``: CPU seconds for all of them together."""
         measured, total = self.report.measured, sum(counted.values())
         for query, rows in counted.items():
             name = _written_as(self.layout.queries[query])
@@ -168,7 +168,7 @@ class Emission:
             measured.emitted += Writes(len(counted), total, seconds)
 
     def flush(self) -> None:
-        """Write the results that are gathered to be written together."""
+        """Write the results that wait to be written together."""
         gathered, self._gathered, self._waiting = self._gathered, {}, 0
         for rule, parts in gathered.values():
             self.emit(concat_alike(parts), rule, NOW)
@@ -192,7 +192,7 @@ class Emission:
 
         Args:
             due: ``NOW`` for results of this batch, ``OWED`` for withheld ones of earlier batches.
-            at, origin: progress of results that visit all hosts, see :meth:`_current`.
+            at, origin: progress of results that are sent to all hosts, see :meth:`_current`.
         """
         queries: tuple[QueryId, ...] = (rule.query,)
         if due == NOW and rule.query in self._shared:
@@ -216,12 +216,12 @@ class Emission:
         self.emit(unpack(letter.rows), rule, due, int(at), int(origin))
 
     def close(self) -> None:
-        """Close the result files, and the pack of joined rows."""
+        """Close the files of results, and the pack of joined rows."""
         measured = self.report.measured
         for query, writer in self._writers.items():
             started = process_seconds()
             writer.close()
-            # Closing encodes the last row group, which in small batches has all rows.
+            # When a file is closed, its last row group is encoded: in small batches, all its rows.
             seconds = add_time(measured.cpu, CpuGroup.SINK, query, started)
             measured.emitted += Writes(seconds=seconds)
         if self._rows is not None:
@@ -232,9 +232,9 @@ class Emission:
     def _alike(self, partial: Partial, query: QueryId) -> Partial:
         """Return ``partial`` without results that a sibling member's ration withholds.
 
-        A sibling is another member from the start's stream that arrived in this batch. Only the
-        numbering of the batch's tuples decides which of the two arrived last, so the rations of
-        both must admit the result.
+        A sibling is another member from the start's stream that arrived in this batch. Which of
+        both arrived last depends only on the numbering of the batch's tuples, so both members'
+        rations must admit the result.
         """
         start, layout = partial.start, self.layout
         for _, label, _ in layout.queries[query].members if self.rationing.goals else ():
@@ -246,7 +246,7 @@ class Emission:
         return partial
 
     def _emit(self, partial: Partial, rule: OutputRule, due: str, at: int, origin: int) -> int:
-        """Write results of a query, and return their number."""
+        """Write complete results of a query, and return their number."""
         query, report = self.layout.queries[rule.query], self.report
         if not at and origin < 0:
             partial = check(partial, rule.bounds, ())
@@ -308,7 +308,7 @@ class Emission:
     def _pieces(
         self, expansions: Sequence[Expansion], partial: Partial, room: Callable[[], int]
     ) -> Iterator[Partial]:
-        """Cut results into pieces of at most ``room()`` rows, and fewer if they are expanded."""
+        """Cut results into pieces of at most ``room()`` rows, or of fewer if they are expanded."""
         done = 0
         while done < partial.length:
             most = min(room(), EXPANDED) if expansions else room()
@@ -316,8 +316,8 @@ class Emission:
             done += most
 
     def _read(self, query: QuerySpec, results: Partial) -> tuple[Fetch, int, Ints | None]:
-        """Return a reader of columns after the query's expansions, the number of rows after them,
-        and the result that each row was made from (None: row ``i`` from result ``i``).
+        """Return a reader of the columns of expanded results, the number of expanded rows, and the
+        result from which each row was made (None: row ``i`` from result ``i``).
         """
         read = fetcher(results)
         if not query.expansions:
@@ -347,7 +347,7 @@ class Emission:
             staging = Path(self.context.staging)
             if not self.report.files:
                 staging.mkdir(parents=True, exist_ok=True)
-            # One folder for all: making and removing hundreds of folders takes longer than a batch.
+            # One folder for all queries: to make and remove hundreds takes longer than a batch.
             written = _written_as(query)
             is_gathered = query.sink.gathers
             path = staging / f"{written}.{self.task}{SUFFIX if is_gathered else '.parquet'}"
@@ -385,7 +385,7 @@ class Emission:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _marks(self, due: str) -> Mapping[str, int]:
-        """Return stream -> watermark at the start of the batch whose results are written."""
+        """Return stream -> watermark at the start of the batch whose results these are."""
         owed = self.context.shedding.catch_up
         return self.context.times.watermarks if due == NOW or owed is None else owed.watermarks
 
@@ -393,8 +393,8 @@ class Emission:
         self, partial: Partial, rule: OutputRule, due: str, at: int, origin: int
     ) -> Partial:
         """Return ``partial`` without results that have a superseded member. With several hosts,
-        each has only some of the superseding tuples. So results are sent to all hosts in turn, once
-        per member; the host where the last turn ends writes them.
+        each has only some of the superseding tuples: results are sent to all hosts in turn, once
+        per member, and the last host writes them.
 
         Args:
             at: index of the checked member among the members whose streams keep the latest.
@@ -423,8 +423,8 @@ class Emission:
     def _projected(
         self, query: QuerySpec, results: Partial, schema: pa.Schema, marks: Mapping[str, int]
     ) -> pa.RecordBatch:
-        """Return the output rows of complete results: the projection and the other columns of
-        ``schema`` (bookkeeping of left rows in outer joins, sampling slots of rationed queries).
+        """Return the output rows of complete results: the SELECT list, and the other columns of
+        ``schema`` (of left rows in outer joins; sampling slots of queries with rations).
         """
         if query.has_outer_join:
             outer = query.outer
@@ -460,7 +460,7 @@ class Emission:
         return mask
 
     def _of_versions(self, query: QuerySpec, partial: Partial) -> Bools | None:
-        """Return the mask of results whose rows of tables are of current versions; None: all."""
+        """Return the mask of results whose table rows are of current versions; None: all are."""
         mask: Bools | None = None
         versions = self.context.scope.looked_up
         for _, label, _ in query.members if versions else ():
@@ -487,5 +487,5 @@ class Emission:
 
 
 def _written_as(query: QuerySpec) -> QueryId:
-    """Return the query whose file gets the results of ``query``: itself, or its union."""
+    """Return the query whose file has the results of ``query``: itself, or its union."""
     return query.registered if query.united else query.id

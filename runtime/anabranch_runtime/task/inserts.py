@@ -48,25 +48,25 @@ from anabranch_runtime.task.stores import (
 
 @cache
 def _uploader() -> ThreadPoolExecutor:
-    """Return the thread of this process that uploads packs; it stays from batch to batch."""
+    """Return this process's thread that uploads packs, which stays from batch to batch."""
     return ThreadPoolExecutor(1, thread_name_prefix="upload")
 
 
 @dataclass(slots=True)
 class Uploads:
-    """Makes packs below ``root`` durable, in the background and one at a time: uploads them to the
-    object store or, if there is none, syncs them to the disk.
+    """Makes packs below ``root`` durable, in the background and one after the other: uploads them
+    to the object store or, if there is none, syncs them to the disk.
     """
 
     root: str
     _begun: list[Future[None]] = field(default_factory=list)
 
     def add(self, pack: str) -> None:
-        """Begin to upload or sync a pack that has been written."""
+        """Begin to upload a written pack, or to sync it to disk."""
         self._begun.append(_uploader().submit(durable(self.root).upload, pack))
 
     def finish(self) -> None:
-        """Wait until all packs are durable.
+        """Wait until all packs that the task has written are durable.
 
         Raises:
             OSError, StateError: a pack can't be synced or uploaded.
@@ -77,7 +77,7 @@ class Uploads:
             reach(Point.UPLOADED)
 
     def close(self) -> None:
-        """Cancel the uploads that have not begun; wait for the others."""
+        """Cancel the uploads of packs that have not begun; wait for the others."""
         for upload in self._begun:
             upload.cancel()
         wait(self._begun)
@@ -90,7 +90,7 @@ ARRIVED, COMBINATION, PAST = "arrived", "combination", "past"
 
 @dataclass(slots=True)
 class Inserts:
-    """The rows that one task writes in one batch.
+    """Writer of the rows that one task stores in one batch.
 
     Attributes:
         most: maximum number of rows of intermediate results that wait in memory.
@@ -114,7 +114,7 @@ class Inserts:
     _rows: dict[tuple[str, ...], list[pa.RecordBatch]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    #: Segments of intermediate results that were written at this level so far.
+    #: Segments of intermediate results written so far at this level of the probe trees.
     _written: list[Segment] = field(default_factory=list)
     _packs: int = 0
 
@@ -136,7 +136,7 @@ class Inserts:
         return writer.segments
 
     def combination(self, store: StoreId, made: Partial) -> None:
-        """Queue some rows of an intermediate result for writing."""
+        """Queue rows of an intermediate result to be written to its store."""
         kept = kept_part(self.layout, self.layout.specs[store], made)
         if kept.length:
             self._made[store].append(kept)
@@ -161,7 +161,7 @@ class Inserts:
             self._write(self.received(COMBINATION))
 
     def end_level(self) -> list[Segment]:
-        """Write all waiting rows; return the segments written since the last call."""
+        """Write all waiting rows of the level; return the segments written since the last call."""
         self.flush()
         self._write(self.received(COMBINATION))
         written, self._written = self._written, []
@@ -189,8 +189,8 @@ class Inserts:
         rows: pa.RecordBatch,
         cache: KeyCache,
     ) -> None:
-        """Send each of ``rows`` once to every host that has its partition in a store of ``specs``.
-        Rows for this host are queued.
+        """Send each of ``rows`` once to every host with its partition in one of the stores
+        ``specs``. Rows for this host are queued.
         """
         assert self.traffic is not None
         fleet = self.traffic.fleet
@@ -216,11 +216,11 @@ class Inserts:
                 self.traffic.send(fleet.peer(host), letter)
 
     def arrived(self, letter: Letter) -> None:
-        """Queue rows received from another host that this task has to write."""
+        """Queue rows from another host that this task has to write to stores."""
         self._rows[letter.address].append(letter.rows)
 
     def received(self, kind: str) -> dict[str, pa.RecordBatch]:
-        """Return and clear the queued rows of one kind of message, by relation or store."""
+        """Return the queued rows of one kind of message, by relation or store; empty the queue."""
         keys = [address for address in self._rows if address[0] == kind]
         return {address[1]: pa.concat_batches(self._rows.pop(address)) for address in sorted(keys)}
 
@@ -253,7 +253,7 @@ class Inserts:
 
     @contextmanager
     def _metered(self) -> Iterator[None]:
-        """Count the CPU time of the ``with`` block as time of inserts."""
+        """Count the CPU time of the ``with`` block as the task's time of inserts."""
         started = process_seconds()
         yield
         self.report.measured.inserts += Writes(seconds=process_seconds() - started)

@@ -21,14 +21,14 @@ from anabranch_runtime.errors import PipelineError
 
 _MIB = 1 << 20
 #: Anonymous memory of a worker without work: interpreter, libraries, kernels (70 MiB measured;
-#: memory that forks share is counted in each).
+#: memory shared by forks is counted for each of them).
 BASE = 96 * _MIB
-#: Minimum bytes for the work of each task, and as many for merges.
+#: Minimum bytes for the work of each task, and the same for merges.
 _LEAST = 32 * _MIB
 #: Minimum seconds between two measurements by :meth:`PrivateMemory.glance`.
 _GLANCE = 0.005
 #: Bytes per pair (tuple, match) of a probe while it is found, joined and checked: two row numbers
-#: (twice while arrays grow), a row number per label, some gathered columns of eight bytes.
+#: (twice that while arrays grow), a row number per label, some gathered columns of eight bytes.
 _PAIR = 96
 
 
@@ -71,7 +71,7 @@ def budget(limit: int | None, tasks: int) -> Budget:
 
 def largest_merge(limit: int | None, tasks: int) -> int | None:
     """Return the maximum bytes of a merged segment: a third of a task's share of ``limit`` bytes,
-    as a merge copies rows twice and sorts indexes; None if ``limit`` is None.
+    since a merge copies rows twice and sorts indexes; None if ``limit`` is None.
     """
     return None if limit is None else _share(limit, tasks) // 3
 
@@ -130,20 +130,20 @@ class PrivateMemory:
     _next: float = 0.0
 
     def glance(self) -> None:
-        """Measure at most every 5 ms: the system call takes as long as a small probe."""
+        """Measure the memory at most every 5 ms: the system call takes as long as a small probe."""
         if time.perf_counter() >= self._next:
             self.look()
             self._next = time.perf_counter() + _GLANCE
 
     def look(self) -> int:
-        """Measure and return the private memory in bytes."""
+        """Measure and return the task process's private memory in bytes."""
         now = self.read()
         self.peak = max(self.peak, now)
         return now
 
     def give_back(self, budget: Budget) -> None:
         """Measure, and return the allocators' free memory to the system if over half of the budget
-        is used: memory freed in one phase of a batch must not add to the memory of the next phase.
+        is used, so that memory freed in one phase does not add to the next phase's.
         """
         now = self.look()
         if budget.total is not None and now > budget.total // 2:
@@ -156,7 +156,7 @@ class PrivateMemory:
 
 
 def private_bytes() -> int:
-    """Return this process's anonymous memory in bytes (resident, without files or shared)."""
+    """Return this process's anonymous memory in bytes: resident, neither of files nor shared."""
     try:
         with open("/proc/self/statm", "rb") as file:
             _, resident, shared = file.read().split()[:3]

@@ -2,8 +2,8 @@
 
 Measuring must cost next to nothing (``docs/statistics.md`` states its share of the run time), so a
 task only examines values that can still change the statistics: the driver sends it thresholds
-(:class:`~anabranch_runtime.state.measures.Bounds`), and after a few batches hardly any hash is
-below its threshold. Reports do not depend on the split of tuples into blocks and tasks.
+(:class:`~anabranch_runtime.state.measures.Bounds`), and after a few batches, hardly any hash is
+below its threshold. The statistics do not depend on the division of tuples into blocks and tasks.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ if TYPE_CHECKING:  # its readers need more memory than a task has
 
 #: One in ``EVERY`` batches is sampled once a stream's sample is full.
 EVERY = 4
-#: Number of tuples per block whose delays are measured, evenly spaced; all tuples of a block of
-#: less than twice this size.
+#: Number of a block's tuples, evenly spaced, whose delays are measured; of blocks of less than
+#: twice this size, all.
 DELAYS = 2048
-#: Maximum number of sampled columns of a stream: its first ones.
+#: Maximum number of a stream's columns in samples: its first columns.
 COLUMNS = 64
-#: Length to which sampled texts (characters) and binaries (bytes) are cut if longer on average.
+#: Length (characters, bytes) to which sampled texts and binaries are cut if the mean is longer.
 TEXT = 128
 #: Maximum number of characters of a frequent value's text.
 NAME = 64
 #: Number of hashes above which filtering out known hashes before sorting saves time.
 _MANY = 4 * SIZE
-#: Number of hashes that are sorted first, in case few of them are distinct.
+#: Number of hashes that are sorted first, since few of them may be distinct.
 _HEAD = 4096
 _SLOTS = np.uint64(4096)
-#: XORed with sigmas, so that ranks differ from hashes of key columns with the same numbers.
+#: XORed with sigmas, so that ranks differ from hashes of key columns with equal numbers.
 _SALT = np.uint64(0x5851F42D4C957F2D)
 
 
@@ -70,7 +70,7 @@ class Collector:
     """The measurements of one task during one batch.
 
     Attributes:
-        enabled: False measures nothing (``benchmarks/statistics_cost`` compares).
+        enabled: False: nothing is measured (for ``benchmarks/statistics_cost``).
         sketches: relation, or ``STORE`` + store -> key -> packed hashes to add to the key's sketch.
         values: relation -> attribute -> counts of its frequent values.
     """
@@ -117,7 +117,7 @@ class Collector:
             self._picked[stream] = [least(kept)]
 
     def _keep_latest(self, stream: str, first: int, rows: pa.RecordBatch) -> None:
-        """Add the last rows of a block, ranked so that the latest tuple has the least rank."""
+        """Keep a block's last rows for the stream's latest rows; the latest has the least rank."""
         chosen = np.arange(max(rows.num_rows - SIZE, 0), rows.num_rows)
         kept = self._latest.setdefault(stream, [])
         kept.append(_picked(rows, chosen, ~(chosen + first).astype(np.uint64)))
@@ -125,7 +125,7 @@ class Collector:
             self._latest[stream] = [least(kept)]
 
     def keys(self, owner: str, name: str, keys: KeyVector) -> None:
-        """Add keys to sketches: of a relation's arrivals, or of rows written to a store."""
+        """Add keys to sketches: keys of a relation's arrivals, or of rows written to a store."""
         if not self.enabled:
             return
         bound = self.bounds.keys.get(owner, {}).get(name, _UNKNOWN)
@@ -148,7 +148,7 @@ class Collector:
         self.values[relation][name] = value_counts(keys, known, column)
 
     def stored(self, spec: StoreSpec, cache: KeyCache) -> None:
-        """Add the keys of rows written to an MIR's store; ``cache`` has them per index."""
+        """Add the keys of rows written to an MIR's store to sketches; ``cache``: keys by index."""
         for index in spec.indexes if self.enabled else ():
             refs, types = tuple(r for r, _ in index), tuple(t for _, t in index)
             if (refs, types) in cache:
@@ -156,14 +156,14 @@ class Collector:
                 self.keys(STORE + spec.id, name, cache[refs, types])
 
     def sampled(self) -> dict[str, SampledRows]:
-        """Return, by stream, the rows that this task has picked for its sample."""
+        """Return stream -> rows that this task has picked for the stream's sample."""
         return {
             stream: SampledRows(seen, _few(kept) if (kept := self._picked.get(stream)) else None)
             for stream, seen in self._seen.items()
         }
 
     def latest(self) -> dict[str, pa.RecordBatch]:
-        """Return, by stream, this task's latest rows, at most ``SIZE``, with their ranks."""
+        """Return stream -> this task's latest rows, at most ``SIZE``, with their ranks."""
         return {stream: _few(kept) for stream, kept in self._latest.items()}
 
 
@@ -172,7 +172,7 @@ _NO_VALUES = KeyValues().known
 
 
 def delays_behind(times: pa.Array, newest: int) -> tuple[int, ...]:
-    """Return the number of ``times`` per class of delay behind ``newest``, from a sample."""
+    """Count ``times`` per class of delay behind the event time ``newest``, from a sample."""
     step = max(len(times) // DELAYS, 1)
     micros = times.view(pa.int64())
     if micros.null_count:
@@ -182,7 +182,7 @@ def delays_behind(times: pa.Array, newest: int) -> tuple[int, ...]:
 
 
 def ranks_of(first: int, count: int) -> U64:
-    """Return ``count`` tuples' ranks for sampling: hashes of their sigmas, from ``first`` on."""
+    """Return ranks for sampling of ``count`` tuples: hashes of their sigmas, from ``first`` on."""
     return mix(np.arange(first, first + count, dtype=np.uint64) ^ _SALT)
 
 
@@ -269,7 +269,7 @@ def value_texts(column: pa.Array) -> tuple[str, ...]:
 
 
 def _unfamiliar(hashes: U64, seen: U64) -> Bools:
-    """Return the mask of hashes that are not in ``seen``; it is also True for a few that are.
+    """Return the mask of hashes that are not in ``seen``; it is True also for a few that are in it.
 
     The table has one slot per value of a hash's low bits. It fits the fastest cache, and the few
     hashes of ``seen`` seldom collide. An empty slot holds a hash that belongs in another slot.
@@ -295,7 +295,7 @@ def _picked(rows: pa.RecordBatch, chosen: NDArray[np.int64], ranks: U64) -> pa.R
 
 
 def _short(column: pa.Array) -> pa.Array:
-    """Return ``column`` with values cut to length ``TEXT`` if they are longer on average."""
+    """Return ``column`` with values cut to the length ``TEXT`` if they are longer on average."""
     kind = column.type
     if column.nbytes <= TEXT * len(column):
         return column

@@ -1,9 +1,10 @@
 """Routes partial results to the stores of their next probes, on any host.
 
-A *work* sends tuples down probe trees: the batch's own probes, a catch-up, a backfill. Each work
-has its own access per edge and its own receiver of results. If all tasks are on one host, a probe
-is a function call. Otherwise it is a *hop*: tuples that may match rows of other hosts are sent to
-these hosts, the others probe at once, and received tuples are treated as tuples of this host.
+A *work* is a source of tuples for probe trees: the batch's own arrivals, a catch-up, a backfill.
+Each work has its own access per edge and its own receiver of results. If all tasks are on one host,
+a probe is a function call. Otherwise it is a *hop*: tuples that may match rows of other hosts are
+sent to these hosts, the others probe at once, and received tuples are treated as tuples of this
+host.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.tags.tags import Tags
 from anabranch_runtime.task.context import BatchContext
 
-#: First part of a hop's address, followed by edge, work and index of the fill step (-1: none).
+#: First part of a hop's address; edge, work and index of the fill step (-1: none) follow.
 HOP = "hop"
-#: Assumed bytes of a sent value, as long as none has been measured.
+#: Assumed bytes of a value in a message, as long as none has been measured.
 COLUMN = 8.0
 
 
@@ -39,7 +40,7 @@ class ProbeWork:
     """Probes of one origin: of the batch's arrivals, of a catch-up, or of a backfill.
 
     Attributes:
-        name: identifies the work, and is the same in all tasks.
+        name: name of the work, the same in all tasks.
         pieces: runs the probes.
         access: rule -> tiles and gaps of its probe.
         rules: probe rules by outgoing edge.
@@ -95,7 +96,7 @@ class ProbeRouter:
             self._hop(work, partial, rule, 0)
 
     def arrived(self, work: ProbeWork, edge: str, at: int, letter: Letter) -> None:
-        """Continue a probe with tuples from another host; ``at`` as in :meth:`_hop`."""
+        """Continue a probe with tuples from another host; ``at``: fill step, as in :meth:`_hop`."""
         self._here(work, unpack(letter.rows), work.rules[edge], at, letter.of)
 
     def _hop(self, work: ProbeWork, partial: Partial, rule: ProbeRule, at: int) -> None:
@@ -112,7 +113,7 @@ class ProbeRouter:
         key: Sequence[KeyPart] = rule.key if at < 0 else rule.fill[at].key
         tiles: Sequence[Tile] = access.tiles if at < 0 else access.fill[at]
         fleet = traffic.fleet
-        # Demand counts only starting tuples: other tuples are where the placement has led them.
+        # Demand counts only starting tuples, as the placement determines where others are.
         given = work.is_batch and len(partial.place) == 1
         wanted: list[NDArray[np.int64]] = []
         count = wanted.append if given else None
@@ -138,12 +139,12 @@ class ProbeRouter:
             traffic.add_demand(tuples, width or self._width(partial, needed))
 
     def _width(self, partial: Partial, needed: Needed) -> float:
-        """Estimate the bytes of a tuple of ``partial`` in a message."""
+        """Estimate the bytes per tuple of ``partial`` in a message."""
         columns = needed.columns_of(partial.start, self.layout.stream)
         return COLUMN * (1 + sum(label in partial.place for label, _ in columns))
 
     def _here(self, work: ProbeWork, partial: Partial, rule: ProbeRule, at: int, of: int) -> None:
-        """Probe on this host with ``partial``, its part of a probe with ``of`` tuples."""
+        """Probe on this host with ``partial``, a part of the ``of`` tuples of a probe."""
         if at < 0:
             self._probe(work, partial, rule, of)
             return
@@ -161,32 +162,32 @@ class ProbeRouter:
             self.alone(work, partial, rule, of)
 
     def alone(self, work: ProbeWork, partial: Partial, rule: ProbeRule, of: int) -> None:
-        """Probe on this host, outside of rounds, with its part of a probe with ``of`` tuples."""
+        """Probe on this host, outside of rounds, with ``partial``, a part of ``of`` tuples."""
         if self.traffic is None:
             partial = self.tags.passing(partial, rule)
             if not partial.length:
                 return
         access = work.access(rule)
         if self.traffic is not None:
-            # Gaps are filled by separate hops (fill steps).
+            # Separate hops fill the gaps (fill steps).
             access = replace(access, gaps=(), fill=())
         meters = work.pieces.prober.meters
         before = meters[rule.out].pairs
         for joined in work.guard(rule, work.pieces.probe(partial, rule, access)):
             work.done(joined, rule)
-        # Pairs count all ``of`` tuples; tuples sent to other hosts have no match on this one.
+        # Pairs count all ``of`` tuples, since tuples sent to other hosts have no match on this one.
         found = meters[rule.out].pairs - before
         meters[rule.out].pairs += round(found * (of / max(partial.length, 1) - 1))
 
 
 @per_ruleset
 def _last_needs(ruleset: Ruleset) -> list[Needs]:
-    """Return a mutable list with the ``Needs`` of the last batch; empty before the first batch."""
+    """Return a list that caches the ``Needs`` of the last batch; at first, it is empty."""
     return []
 
 
 def needs_of(layout: Layout, context: BatchContext) -> Needs:
-    """Return the columns to send in the batch of ``context``; the last batch's object if equal."""
+    """Return the columns that messages of this batch need; the last batch's object if equal."""
     known = _last_needs(layout.ruleset)
     found = _batch_needs(layout, context)
     if known and known[0].alike(found):
@@ -202,7 +203,7 @@ def _batch_needs(layout: Layout, context: BatchContext) -> Needs:
     }
     goals = [(r.query, r.start, r.ranking) for r in context.shedding.rations]
     if context.shedding.catch_up is not None:
-        # Every edge needs the arrival numbers of all members, to find a result's last member.
+        # Every edge needs all members' arrival numbers, which show a result's last member.
         always |= Needed(sigmas=frozenset(label_of.values()))
         for goal in context.shedding.catch_up.goals:
             owed = label_of.get((goal.query, goal.alias))

@@ -1,16 +1,16 @@
 """Deletes of tuples that rows of tables and of upsert streams replace.
 
-A row replaces its predecessor: of the stored rows with its key, the one with the greatest (batch,
-position in the input) below its own. So every row is replaced by at most one other row, in whatever
+A row replaces its predecessor: the stored row with its key that has the greatest (batch, position
+in the input) below the row's own. So every row is replaced by at most one other row, in whatever
 tasks and batches the rows arrive, and each task finds the predecessors of its own rows. The search
-begins once all rows of the batch are stored. Replacing a tombstone makes no delete.
+begins once all rows of the batch are stored. A replaced tombstone needs no delete.
 
 A delete has the values of the replaced row, the weight -1, and the position of the row that
 replaces it. It is stored and probes with the batch's tuples (``semantics.md``, "Streams of
 changes").
 
-With several hosts, each has some of the stored rows: replacing rows are sent to all hosts in turn,
-with the latest predecessor found so far. The last host visited makes the deletes.
+With several hosts, each has only some of the stored rows. So replacing rows are sent to all hosts
+in turn, with the latest predecessor found so far, and the last host makes the deletes.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from anabranch_runtime.storage.partial import Partial, RowSet, Tables, concat_ro
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU
 from anabranch_runtime.task.arrivals import TaskArrivals, check_count, filtered
 
-#: Kind of messages: rows in search of the rows that they replace.
+#: Kind of messages: rows that replace others, sent from host to host to find these.
 REPLACING = "replacing"
 _STORED = Label("replaced")
-#: Prefix of the columns of the latest predecessor found so far.
+#: Prefix of the columns with the latest predecessor found so far.
 _OLD = "old:"
 
 
 @dataclass(slots=True)
 class Replacing:
-    """The search for the rows that a task's rows replace, in one batch.
+    """The search for the stored rows that a task's rows replace, in one batch.
 
     Attributes:
         tiles: stream -> stores and batches of its rows.
@@ -78,7 +78,7 @@ class Replacing:
                 self._visit(rule, rows, origin=-1)
 
     def arrived(self, letter: Letter) -> None:
-        """Continue the search of rows received from another host."""
+        """Continue the search for predecessors of rows that another host has sent."""
         _, stream, origin = letter.address
         rule = next(r for r in self.rules if r.stream == stream)
         self._visit(rule, letter.rows, int(origin))
@@ -88,7 +88,7 @@ class Replacing:
         arrivals: TaskArrivals,
         failed: Callable[[RelationId, AnabranchRuntimeError], None],
     ) -> dict[RelationId, pa.RecordBatch]:
-        """Return the deletes of replaced rows by relation, with sigmas above all of ``arrivals``.
+        """Return relation -> deletes of replaced rows, with sigmas above all of ``arrivals``.
 
         ``failed`` is called with a relation whose filter can't be evaluated.
         """
@@ -99,7 +99,7 @@ class Replacing:
             check_count(count := count + rows.num_rows, self.tasks)
             sigma = arrivals.next_sigma + np.arange(rows.num_rows, dtype=np.int64)
             arrivals.next_sigma += rows.num_rows
-            # In the order of arrived rows' columns, so that a merge can concatenate both.
+            # In the column order of arrived rows, so that a merge can concatenate both.
             rows = rows.add_column(rows.num_columns - 1, SIGMA, pa.array(sigma))
             for relation in layout.ruleset.relations:
                 if relation.stream != stream:
@@ -114,7 +114,7 @@ class Replacing:
         return made
 
     def _kinds(self, rule: LatestRule) -> dict[str, pa.DataType]:
-        """Return the columns of stored rows that replacing rows carry, with their types."""
+        """Return the columns of its predecessor that a replacing row carries, with their types."""
         spec = self.prober.layout.streams[rule.stream]
         kinds = {name: arrow_type(kind) for name, kind in spec.stored_columns}
         return {**kinds, SIGMA: pa.int64(), TAU: pa.int64()}
@@ -139,7 +139,7 @@ class Replacing:
             self._found[rule.stream].append(pa.RecordBatch.from_arrays(arrays, names=names))
 
     def _searched(self, rule: LatestRule, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return ``rows`` with the later of the carried predecessor and this host's."""
+        """Return ``rows``, each with the later predecessor: the carried one or this host's."""
         label = Label(rule.relation)
         part = Partial(
             rows.num_rows,
@@ -170,7 +170,7 @@ class Replacing:
     def _best(
         self, tuples: Partial, label: Label, rule: LatestRule, target: Target
     ) -> tuple[I32, RowSet] | None:
-        """Return the positions of ``tuples`` with predecessors here, and these; None: no tuple."""
+        """Return the positions of ``tuples`` with a predecessor here, and it; None: no tuple."""
         most = self.prober.most if tuples.length > 1 else ANY
         found: list[tuple[I32, RowSet]] = []
         try:
@@ -197,7 +197,7 @@ class Replacing:
 
 
 def _latest(positions: I32, rows: RowSet, tuples: Partial, label: Label) -> tuple[I32, RowSet]:
-    """Select, per position, the latest of the matching ``rows`` that precede its tuple."""
+    """Return, per position, the latest of the matching ``rows`` that precede the tuple."""
     batch, tau = rows.int64(SIGMA) >> OFFSET_BITS, rows.int64(TAU)
     own, place = tuples.batch(label)[positions], tuples.tau(label)[positions]
     weight = fixed(rows.column(TUPLE_WEIGHT), np.int8)
@@ -209,7 +209,7 @@ def _latest(positions: I32, rows: RowSet, tuples: Partial, label: Label) -> tupl
 
 
 def _later(one: Mapping[str, pa.Array], other: Mapping[str, pa.Array]) -> Bools:
-    """Return the mask of positions where ``one`` has the later row; False for absent rows."""
+    """Return the mask of positions where ``one`` has the later predecessor; False if absent."""
 
     def order(rows: Mapping[str, pa.Array]) -> tuple[Ints, ...]:
         sigma, tau = (rows[n].fill_null(-1).to_numpy(zero_copy_only=False) for n in (SIGMA, TAU))

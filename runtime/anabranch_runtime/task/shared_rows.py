@@ -1,8 +1,8 @@
 """Joins whose rows the post-join parts of several queries share: computed and written once.
 
-Queries share their joined rows if they have the same members, are output on the same edges under
-the same conditions, and see the same tuples among all that a tuple of the batch may join, whenever
-they began. The shared rows have the columns of all these queries.
+Queries share their joined rows if they have the same members, have outputs on the same edges under
+the same conditions, and see the same ones of all tuples that a tuple of the batch may join,
+whenever the queries began. The shared rows have the columns of all these queries.
 """
 
 from __future__ import annotations
@@ -58,23 +58,23 @@ def shared_rows(ruleset: Ruleset, scope: ProbeScope) -> dict[QueryId, SharedRows
 
 
 def _seen(query: QueryId, scope: ProbeScope) -> Hashable:
-    """Return a value that is equal for queries which see the same tuples."""
+    """Return a value that is equal for queries that see the same tuples."""
     if query in scope.whole:
         return ()
     limits = tuple(sorted(scope.visible.get(query, {}).items()))
-    # Tuples since the activation are visible whatever their event times.
+    # Tuples since the activation are visible with any event time.
     timed = any(moment is not None for _, (_, moment) in limits)
     return (*limits, scope.activated[query]) if timed else limits
 
 
 def feeds(found: Collection[SharedRows]) -> dict[str, tuple[str, ...]]:
-    """Return name of a shared join -> the queries that share it."""
+    """Return name of a shared join -> the queries that share its joined rows."""
     return {one.name: tuple(map(str, one.queries)) for one in found}
 
 
 @per_ruleset
 def _conditions(ruleset: Ruleset) -> list[tuple[QuerySpec, Hashable]]:
-    """Return the queries that may share rows, each with the conditions of its joined rows."""
+    """Return the queries that may share joined rows, each with its rows' conditions."""
     sharing = [
         query
         for query in ruleset.queries

@@ -1,4 +1,4 @@
-"""Writing stores: partitions rows, builds their indexes, appends segments; merges segments."""
+"""Writing to stores: partitions rows, builds their indexes, appends segments; merges segments."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from anabranch_runtime.storage.segment import (
 )
 from anabranch_runtime.task.weights import cancelled
 
-#: Returns the key columns of an index, read from a segment.
+#: Function that returns the key columns of an index for the rows of a segment.
 ColumnsOf = Callable[[SegmentReader], list[pa.Array]]
 KeysOf = Callable[[Sequence[tuple[AttrRef, str]]], KeyVector]
-#: Key vectors already computed for a table: (attributes, types) -> vector.
+#: Key vectors that have been computed for a table: (attributes, types) -> vector.
 KeyCache = dict[tuple[tuple[AttrRef, ...], tuple[str, ...]], KeyVector]
 
 
@@ -59,9 +59,9 @@ def insert(
     Returns:
         Number of written rows.
 
-    An index whose key can't be evaluated is left out and ``failed`` is called: a later probe by it
-    evaluates the key again, and fails. A row whose partition attribute can't be evaluated goes to
-    the partition of NULL, because other probes may need the row.
+    An index whose key can't be evaluated is left out, after a call of ``failed``; a later probe by
+    this key evaluates it again, and fails. A row whose partition attribute can't be evaluated is
+    put into the partition of NULL, since other probes may need the row.
 
     Raises:
         ExpressionError, KeyTypeError: an index's key can't be evaluated, and ``failed`` is None.
@@ -113,7 +113,7 @@ def merge(
     boundaries: Boundaries,
 ) -> None:
     """Write one segment with the rows of all ``readers`` (one store, one partition), without
-    superseded rows, and without tuples and deletes that cancel.
+    superseded rows, and without tuples and deletes that cancel each other out.
 
     Args:
         since: stream that keeps the latest per key -> first batch whose tuples supersede others.
@@ -142,7 +142,7 @@ def merge_segments(
     members: Sequence[str],
     indexes: Sequence[tuple[IndexKey, ColumnsOf]],
 ) -> None:
-    """Write one segment with the rows of all ``readers``, concatenated.
+    """Merge segments: write one segment with the concatenated rows of all ``readers``.
 
     An index is left out where a key of some row can't be evaluated (see :func:`insert`).
 
@@ -185,7 +185,7 @@ def _superseded(
 ) -> Bools | None:
     """Return the mask of rows with a member that a later tuple here supersedes; None if none is.
 
-    Rows that tuples of other segments supersede are found when these segments are merged too.
+    Rows that tuples of other segments supersede are found once those segments are merged, too.
     """
     store = layout.stores[spec.id]
     gone: Bools | None = None
@@ -209,8 +209,8 @@ def _superseded(
 def _annihilated(
     layout: Layout, spec: StoreSpec, readers: Sequence[SegmentReader], boundaries: Boundaries
 ) -> Bools | None:
-    """Return the mask of rows to drop: tuples and deletes that cancel, and tombstones with later
-    rows of their key; None if there is no such row.
+    """Return the mask of rows that a merge drops: tuples and deletes that cancel each other out,
+    and tombstones with later rows of their key; None if there are none.
     """
     stream = layout.streams[layout.relations[spec.relations[0]].stream]
     cells = boundaries.get(stream.name)
@@ -243,8 +243,8 @@ def _write_rest(
     """Write one segment of the rows of ``readers`` that are not ``gone``. If all are gone, one row
     is kept, as no segment is empty.
 
-    A segment with fewer than half of the rows stays on the merge level of ``readers``, as it is
-    about as large as one of them.
+    If fewer than half of the rows remain, the segment stays on the merge level of ``readers``,
+    since it is about as large as one of these.
     """
     store = layout.stores[spec.id]
     kept = np.flatnonzero(~gone)
@@ -271,7 +271,7 @@ def _write_rest(
 
 
 def combination_rows(layout: Layout, spec: StoreSpec, partial: Partial) -> pa.RecordBatch:
-    """Return the rows of an MIR's store for ``partial``, a partial result over its members."""
+    """Return the rows to store in an MIR's store for ``partial``, whose labels are its members."""
     names, arrays = [], []
     for label, column in spec.columns:
         names.append(f"{label}.{column}")
@@ -286,7 +286,7 @@ def combination_rows(layout: Layout, spec: StoreSpec, partial: Partial) -> pa.Re
 
 
 def index_key(store: StoreLayout, index: IndexSpec) -> IndexKey:
-    """Return the key of ``index`` in terms of the columns of segments of ``store``."""
+    """Return the key of a store's ``index``, as columns of the store's segments."""
     return IndexKey(
         tuple(store.column(r.label, r.attribute) for r, _ in index), tuple(t for _, t in index)
     )
@@ -295,12 +295,12 @@ def index_key(store: StoreLayout, index: IndexSpec) -> IndexKey:
 def partition_numbers(
     layout: Layout, spec: StoreSpec, rows: pa.RecordBatch, cache: KeyCache, *, past: bool = False
 ) -> NDArray[np.int64]:
-    """The partition of each row, a function of the row alone.
+    """Return the partition of each row of a store, as a function of the row alone.
 
-    A row whose partition attribute is NULL goes to partition 0: it matches no probe by this
-    attribute, but probes by others may find it. In a store without partition attribute, the row's
-    sigma decides. The sigma also chooses among the partitions of a hot value, except for rows of
-    the ``past``: a hot value's entry states the batches of its spread rows (``state.dealt``), and
+    A row whose partition attribute is NULL goes to partition 0: no probe by this attribute matches
+    it, but probes by other attributes may. In a store without partition attribute, the row's sigma
+    decides. The sigma also chooses among the partitions of a hot value, except for rows of the
+    ``past``, since a hot value's entry states the batches of its spread rows (``state.dealt``), and
     past rows belong to earlier batches.
     """
     if spec.partitions == 1:
@@ -339,8 +339,8 @@ def _partitions(
     *,
     past: bool,
 ) -> list[tuple[int, NDArray[np.int64] | None]]:
-    """Yield (partition, positions of its rows; None: all rows) for each partition with rows that
-    ``own`` (None: any) has. Without ``own`` and partition attribute, rows are cut into equal runs.
+    """Return (partition, positions of its rows; None: all rows) for each partition of ``own``
+    (None: any) with rows. Without ``own`` and partition attribute, rows are cut into equal runs.
     """
     length = rows.num_rows
     if spec.partitions == 1 or length == 0:
@@ -361,7 +361,7 @@ def _partitions(
 def _stored_keys(
     layout: Layout, store: StoreLayout, rows: pa.RecordBatch, part: tuple[AttrRef, str]
 ) -> KeyVector:
-    """Return the keys of ``rows``; NULL where a key can't be evaluated."""
+    """Return the keys of ``rows`` of a store; NULL where a key can't be evaluated."""
     ref, kind = part
 
     def keys(first: int, last: int) -> KeyVector:
@@ -406,13 +406,13 @@ def _subset(keys: KeyVector, chosen: NDArray[np.int64] | None) -> KeyVector:
 
 
 def kept_part(layout: Layout, spec: StoreSpec, made: Partial) -> Partial:
-    """Return the results in ``made`` that the MIR's store keeps (``StoreSpec.kept``)."""
+    """Return those results in ``made`` that the MIR's store keeps (by ``StoreSpec.kept``)."""
     kept = spec.kept
     if kept is None:
         return made
     keys = probed_keys(layout, made, kept.attribute, kept.type)
     mask = np.isin(keys.hashes, np.array(kept.hashes, np.uint64), invert=not kept.listed)
-    # A row whose key can't be evaluated is stored too.
+    # A row whose key can't be evaluated is stored, too.
     return made.where(mask if keys.valid is None else mask | ~keys.valid)
 
 

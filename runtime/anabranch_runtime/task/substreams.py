@@ -1,4 +1,4 @@
-"""Division of starting tuples into substreams, since a first probe may be for some tuples only.
+"""Division of starting tuples into substreams, since some first probes are for some tuples only.
 
 The starting tuples of a label are divided once per chunk, by the hash of one key attribute
 (``Ruleset.substreams``). Later probes do not depend on substreams.
@@ -44,10 +44,10 @@ class DividedTuples:
 
 
 def numbers(layout: Layout, starts: Partial, function: Substreams) -> NDArray[np.int64]:
-    """Return the number of the substream of each of ``starts``."""
+    """Return the substream's number for each tuple of ``starts``."""
     attribute = AttrRef(function.start, function.attribute)
-    # A key that can't be evaluated fails later, in the rules that need it. All other tuples need
-    # the right substream, as some stores have the values of some substreams only.
+    # A key that can't be evaluated fails later, in the rules that need it. The other tuples need
+    # the right substream, since some stores have only the values of some substreams.
     keys = probed_keys(layout, starts, attribute, function.type)
     others = np.uint64(function.others)
     found = ((keys.hashes >> _HALF) * others >> _HALF).astype(np.int64)

@@ -60,13 +60,13 @@ def _by_operation(
 def cancelled(
     rows: pa.RecordBatch, columns: Sequence[str], batch: Ints, ranks: Ints, cells: Sequence[int]
 ) -> Bools | None:
-    """Return the mask of tuples and later deletes that cancel; None if there is no such pair. If
-    all rows cancel, one group of equal tuples is kept, as no segment is empty.
+    """Return the mask of tuples and later deletes that cancel each other out; None if there is no
+    such pair. If all rows cancel, one group of equal tuples stays, as no segment is empty.
 
     Args:
         columns: the columns in which a tuple and its delete are equal, bit by bit.
         batch: batches of arrival. ``ranks``: order of arrival.
-        cells: first batches of ranges of batches; no pair spans two ranges.
+        cells: first batches of the ranges that readers see; no pair spans two ranges.
     """
     weight = fixed(rows.column(TUPLE_WEIGHT), np.int8).astype(np.int64)
     if not (weight < 0).any() or not (weight > 0).any():
@@ -89,7 +89,7 @@ def cancelled(
 
 
 def net_changes(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return ``rows`` without inserts and deletes (last column) of equal rows that cancel."""
+    """Return ``rows`` without inserts and deletes of equal rows that cancel (last column: kind)."""
     deletes = pc.equal(rows.columns[-1], str(Change.DELETE)).to_numpy(zero_copy_only=False)
     if deletes.all() or not deletes.any():
         return rows
@@ -108,7 +108,7 @@ def net_changes(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _codes(column: pa.Array) -> Ints:
-    """Return a number per distinct value, NULL included; floats differ by their bits."""
+    """Return a number per row of a column, equal for equal values; floats differ by their bits."""
     if pa.types.is_floating(column.type):
         column = column.view(pa.int64() if column.type.bit_width == 64 else pa.int32())
     if is_nested(column.type):
@@ -118,14 +118,14 @@ def _codes(column: pa.Array) -> Ints:
 
 
 def _lowest(groups: Ints, signs: Ints) -> Bools:
-    """Return the mask of unmatched closing brackets within each group, if a sign of 1 opens and -1
-    closes a bracket: there the running sum falls below 0 and below all earlier sums.
+    """Return the mask of rows that no earlier row of their group cancels, as of closing brackets
+    (-1) without an opening one (1): there the running sum falls below 0 and all earlier sums.
     """
     _, numbers = np.unique(groups, return_inverse=True)
     first = np.concatenate([[True], numbers[1:] != numbers[:-1]])
     sums = np.cumsum(signs)
     base = np.repeat((sums - signs)[first], np.diff(np.flatnonzero(first), append=len(signs)))
-    # Levels of each group are below all levels before, so a running minimum stays in its group.
+    # Levels of each group are below all earlier groups' levels: a minimum stays in its group.
     floor = -numbers * (2 * len(signs) + 2)
     levels = sums - base + floor
     least = np.minimum.accumulate(levels)

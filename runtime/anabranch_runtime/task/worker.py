@@ -1,9 +1,9 @@
 """One task of one batch: take arrivals in, store them, probe level by level, write results.
 
 All tasks of a batch run :func:`run_task` at the same time. They share immutable segments. After the
-inserts and after every level, an all-gather (``exchange``) gives each task the descriptors of all
-newly written segments. So at every level each task sees all of the batch's inserts that the level's
-probes may need (``semantics.md``, "Exactly once within a batch").
+inserts and after every level, each task gets the descriptors of all newly written segments by an
+all-gather (``exchange``). So at every level each task sees all inserts of the batch that the
+level's probes may need (``semantics.md``, "Exactly once within a batch").
 
 A task reads all segments of its host. Starting tuples stay with the task that read them. With
 several hosts, each has some partitions of every store. Rows are sent to the hosts that store them,
@@ -78,8 +78,8 @@ if TYPE_CHECKING:  # its readers need more memory than a task has
 Exchange = Callable[..., list[str]]
 
 
-#: Number of starting tuples that are sent through a probe tree together: enough to amortise the
-#: cost of a call, and few enough that a thousand matches of each still fit in memory.
+#: Number of starting tuples that are sent through a probe tree together: so many that the cost of a
+#: call hardly matters, and so few that a thousand matches of each fit in memory.
 CHUNK = 1 << 16
 
 
@@ -102,10 +102,10 @@ def run_task(
     Args:
         context: the batch; the same for all tasks.
         ruleset: the ruleset of ``context.ruleset``.
-        blocks: the tuples that this task starts with.
+        blocks: this task's part of the input.
         task: this task's number among ``tasks``.
-        exchange: all-gather: takes this task's message, returns all tasks' messages. Every task
-            calls it equally often. With ``post`` it also takes a group (``traffic.Gather``).
+        exchange: all-gather: takes this task's message, returns all tasks' messages. All tasks call
+            it equally often. With ``post`` it also takes a group (``traffic.Gather``).
         collect: whether to measure delays, sketches and samples.
         sharing: number of tasks on this task's host, itself included; None: all.
         advanced: called after each piece of work, as a sign of progress.
@@ -183,14 +183,14 @@ class _Task:
             lambda joined, rule: self._pass_on(joined, rule, self.layout.probes.get(rule.out, ())),
             self.rounds,
         )
-        #: Name -> work; each message from another host names its work.
+        #: Name -> work of the probe router; each message from another host names its work.
         self.works = {self.main.name: self.main}
         self.level = 0
         self.report = TaskReport()
         self.collector = Collector(context.bounds, context.batch, self.collect)
         self.pending: dict[int, list[tuple[Partial, ProbeRule]]] = defaultdict(list)
         self.uploads = Uploads(context.root)
-        #: Wall and CPU seconds of phases that are nested in the running phase.
+        #: Wall and CPU seconds of the phases that are nested in the running phase.
         self.inner = 0.0, 0.0
         #: Phase -> CPU seconds.
         self.cpu: dict[str, float] = {}
@@ -294,7 +294,7 @@ class _Task:
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
-        """Add the time of the ``with`` block, without nested phases, to the phase ``name``."""
+        """Add the time of the ``with`` block, without nested phases, to the task's phase."""
         self.advanced()
         outer, self.inner = self.inner, (0.0, 0.0)
         started = time.perf_counter(), process_seconds()
@@ -307,7 +307,7 @@ class _Task:
     # --- storing -------------------------------------------------------------------------------
 
     def _store_arrivals(self, arrivals: TaskArrivals, part: str = "base") -> list[Segment]:
-        """Write the base segments of this task's rows as one pack."""
+        """Write this task's arrived rows to base stores, as segments of one pack."""
         caches: dict[str, KeyCache] = {r: {} for r in arrivals.tables}
         tables = sorted(arrivals.tables.items())
         if self.traffic is None:
@@ -323,7 +323,7 @@ class _Task:
         return written
 
     def _replace(self, arrivals: TaskArrivals) -> None:
-        """Add the deletes of replaced rows to ``arrivals``, and store them."""
+        """Add the deletes of rows that ``arrivals`` replace to them, and store the deletes."""
         with self._phase("probe"):
             self.replacing.begin(arrivals)
         self._settle()
@@ -339,7 +339,7 @@ class _Task:
             arrivals.tables[relation] = BatchTable(rows)
 
     def _backfill(self, work: Slice) -> None:
-        # This prober has its own meters, since the plan's cost does not include backfills.
+        # A prober with meters of its own, since the plan's measured cost excludes backfills.
         prober = Prober(self.layout, self.live, self.context.batch, self.budget.pairs)
         spec = self.layout.specs[StoreId(work.store)]
         rule, access = as_probe(spec, work)
@@ -391,7 +391,7 @@ class _Task:
     # --- other hosts ---------------------------------------------------------------------------
 
     def _owns(self, segment: Segment) -> bool:
-        """Whether this host has the partition of ``segment`` (of a live store)."""
+        """Whether the partition of ``segment`` (of a live store) is on this host."""
         if self.traffic is None:
             return True
         partitions = self.context.stores[segment.store].partitions
@@ -408,7 +408,7 @@ class _Task:
         return own, mates.index(self.task), len(mates)
 
     def _settle(self) -> None:
-        """Process messages from other hosts, round by round, until no task has sent one."""
+        """Process messages from other hosts, round after round, until a round has none."""
         if self.traffic is None:
             return
         while True:
@@ -425,7 +425,7 @@ class _Task:
                 self.rounds.run()
 
     def _take(self, letter: Letter) -> None:
-        """Process a message from another task."""
+        """Process a message from a task of another host."""
         kind = letter.address[0]
         if kind == HOP:
             _, edge, work, at = letter.address
@@ -487,7 +487,7 @@ class _Task:
         self.failures.add(ownership(self.ruleset).of_edge(rule.out), error)
 
     def _guarded(self, rule: ProbeRule, found: Iterator[Partial]) -> Iterator[Partial]:
-        """Yield the results ``found`` of a probe until an expression fails; record the failure."""
+        """Yield a probe's results ``found`` until an expression fails; record the failure."""
         while True:
             try:
                 joined = next(found, None)
@@ -501,14 +501,14 @@ class _Task:
             yield joined
 
     def _deliver(self, joined: Partial, rule: ProbeRule, children: Sequence[ProbeRule]) -> None:
-        """Pass on the results of an edge that was probed in a round (``probe.rounds``)."""
+        """Pass an edge's results from a round (``probe.rounds``) on to stores and next probes."""
         self.advanced()
         self.memory.glance()
-        # The round has already emitted the results for outputs with tags.
+        # The round has already written the results for outputs with tags.
         self._send(joined, rule, children, ())
 
     def _output(self, found: Partial, rule: ProbeRule, output: OutputRule) -> None:
-        """Put out results of an edge that was probed in a round."""
+        """Write results, found in a round, of the output rule ``output``."""
         self.emission.output(Wanted(found, self.rationing.edge(rule.out), self.ranks), output)
 
     def _pass_on(self, joined: Partial, rule: ProbeRule, children: Sequence[ProbeRule]) -> None:
@@ -536,7 +536,7 @@ class _Task:
             self._probe(wanted.by(self.rationing.edge(child.out)), child)
 
     def _catch_up(self, work: CatchUp) -> None:
-        # This prober has its own meters, since the plan's cost does not include catch-ups.
+        # A prober with meters of its own, since the plan's measured cost excludes catch-ups.
         pieces = Pieces(Prober(self.layout, self.live, self.context.batch, self.budget.pairs))
 
         def emit(partial: Partial, rule: OutputRule) -> None:
@@ -560,14 +560,14 @@ class _Task:
         self.failures.add(ownership(self.ruleset).of_relation(relation), error)
 
     def _write_late(self, arrivals: TaskArrivals) -> None:
-        """Stage the rejected rows of streams that quarantine them."""
+        """Stage files with the rejected rows of streams that quarantine them."""
         for stream, pieces in sorted(arrivals.aside.items()):
             path = Path(self.context.staging) / LATE / stream / f"{self.task}.parquet"
             write_late(path, pieces)
             self.report.late[stream] = str(path)
 
     def _put_results(self) -> None:
-        """Upload the staged files to the object store, where the driver reads them."""
+        """Upload the staged result files to the object store, from which the driver reads them."""
         for files in (self.report.files, self.report.late):
             for name, file in files.items():
                 files[name] = str(Path(file).relative_to(self.context.root))
@@ -576,7 +576,7 @@ class _Task:
     # --- accounting ----------------------------------------------------------------------------
 
     def _sketch(self, relation: RelationId, table: BatchTable, cache: KeyCache) -> None:
-        """Sketch the distinct keys of the arrivals, from existing key vectors where possible."""
+        """Add the distinct keys of arrivals to sketches, by existing key vectors where possible."""
         if not self.collector.enabled:
             return
         store = base_layout(relation)
@@ -589,7 +589,7 @@ class _Task:
                     arrays = [self.layout.stored(store, table, rows, r) for r in refs]
                     cache[refs, types] = key_vector(arrays, types)
                 except EVALUATION:
-                    # Measuring must not fail a query; a rule that needs this key fails by itself.
+                    # A failed measurement must not fail a query: a rule with this key fails anyway.
                     continue
             name = ",".join(sorted(a for a, _ in parts))
             self.collector.keys(relation, name, cache[refs, types])
@@ -598,7 +598,7 @@ class _Task:
                 self.collector.frequent(relation, name, cache[refs, types], stored)
 
     def _load(self) -> dict[int, list[float]]:
-        """Return probes' CPU seconds per partition, by number of partitions, from their work."""
+        """Return number of partitions -> CPU seconds of probes by partition, from their work."""
         work: dict[int, NDArray[np.int64]] = {}
         for counts in self.live.work().values():
             work[len(counts)] = work.get(len(counts), 0) + counts

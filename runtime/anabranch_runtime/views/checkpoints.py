@@ -39,7 +39,7 @@ class KeptTable:
     """A maintained table in a checkpoint.
 
     Attributes:
-        next: batch number of the first round that the table does not include.
+        next: number of the first round (batch) that the table does not include.
         contents: record batches; None: empty since the query's beginning.
     """
 
@@ -50,7 +50,7 @@ class KeptTable:
 
 
 def write_checkpoint(root: Path, batch: int, tables: Sequence[KeptTable]) -> Segment:
-    """Write ``tables`` as a checkpoint below the state directory; returns once it is durable.
+    """Write ``tables`` as a checkpoint below the state directory; return once it is durable.
 
     Args:
         batch: number of the next batch, which is part of the pack's name and tells its age.
@@ -75,7 +75,7 @@ def read_checkpoint(root: Path, checkpoint: Segment, queries: Sequence[str]) -> 
     """Read the tables of ``queries`` in a checkpoint.
 
     Raises:
-        StateError: its pack is missing or damaged.
+        StateError: the checkpoint's pack is missing or damaged.
     """
     rows, wanted = read_segment(str(root), checkpoint).batch, frozenset(queries)
     found = []
@@ -96,7 +96,7 @@ def read_checkpoint(root: Path, checkpoint: Segment, queries: Sequence[str]) -> 
 
 
 def _packed(contents: Sequence[Sequence[pa.RecordBatch] | None]) -> pa.Array:
-    """Return the tables' contents as a column, written once into its buffer."""
+    """Return the contents of tables as a column, whose buffer they are written into at once."""
     sink, ends = pa.BufferOutputStream(), [0]
     for batches in contents:
         for batch in batches or ():
@@ -114,6 +114,6 @@ def _unpacked(buffer: pa.Buffer) -> list[pa.RecordBatch]:
     while source.tell() < buffer.size:
         with pa.ipc.open_stream(source) as reader:
             found.append(reader.read_next_batch())
-            # Reading on reaches the end of the stream, where the next one begins.
+            # Reading goes on to the end of this stream, where the next one begins.
             reader.read_all()
     return found

@@ -1,4 +1,4 @@
-"""Clock of a view, its event time: lower bound of the window column in all future joined rows.
+"""Clock (event time) of a view: lower bound of the window column in all future joined rows.
 
 A future joined row has a last-arriving member ``j``, whose event time is not below its stream's
 watermark. And ``tau_j - tau_i <= D_ij`` for the member ``i`` whose event time the window column is.
@@ -22,10 +22,10 @@ from anabranch_runtime.tables.joins.outer import FIRST
 def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> int | None:
     """Return the clock of a query's view in microseconds for the watermarks ``marks``, or None.
 
-    For an outer join it is the watermark of the right input, to be compared with the deadlines of
-    left rows; for a join with a table, which has no deadlines, the clock of its left rows. A kept
-    outer join, whose results may change at any time, has none. The clock of a union is the least
-    clock of its branches.
+    For an outer join, it is the watermark of the right input, which is compared with the deadlines
+    of left rows; for an outer join with a table, which has no deadlines, it is the clock of the
+    left rows. A kept outer join, whose results may change at any time, has no clock. The clock of a
+    union is the least clock of its branches.
     """
     if query.united:
         clocks = [_view_clock(one, ruleset, marks) for one in branches(query, ruleset)]
@@ -54,7 +54,7 @@ def _view_clock(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) ->
         return None
     i, streams = timed[0], _streams(query, ruleset)
     found = []
-    # Looked-up tuples are never the last member of a result to arrive.
+    # A looked-up tuple is never the last member of a result to arrive.
     for j in completing(query):
         stream = streams[j]
         bound = 0 if i == j else query.retention[i][j]
@@ -62,13 +62,13 @@ def _view_clock(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) ->
         if mark is None or bound is None:
             return None
         found.append(mark - bound)
-    # Subtracting a time bound may leave the range of event times.
+    # A time bound that is subtracted may lead beyond the range of event times.
     return max(min(found), FIRST)
 
 
 def timed_by(query: QuerySpec, ruleset: Ruleset) -> tuple[int, StreamName] | None:
     """Return the alias (its index) and stream whose event time is the view's window column; None
-    without windows, or for windows over another column.
+    without windows, or if the window column is no stream's event time.
     """
     window = None if query.view is None else query.view.window
     if window is None:
@@ -88,6 +88,6 @@ def timed_by(query: QuerySpec, ruleset: Ruleset) -> tuple[int, StreamName] | Non
 
 
 def _streams(query: QuerySpec, ruleset: Ruleset) -> list[StreamName]:
-    """Return the stream of each member of the join below a view."""
+    """Return the stream of each member of the join that is the view's input."""
     stream_of = {r.id: r.stream for r in ruleset.relations}
     return [stream_of[relation] for _, _, relation in query.members]

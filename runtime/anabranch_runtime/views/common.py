@@ -1,12 +1,13 @@
 """Tables of views over equal rows: maintained once, and read by all of them.
 
-Equal views (their post-join parts, and the expressions below, are equal) have one table. Views with
-equal prefixes (the same grouping, but other aggregates, HAVING, SELECT lists or limits) have tables
-over the same groups. Both need the same rows in each round: rows that their queries share
-(``task.shared_rows``). One table needs equal contents. Common groups need equal contents too, or
-aggregates that are sums: rows from before a view began are subtracted (``groups.Earlier``). Both
-are tried whenever views begin to share rows. A view that continues alone (its sink refuses a
-version, or its rows are not shared) has a copy until then, or until a restart.
+Equal views (with equal post-join parts, and equal expressions for their columns) have one table.
+Views with equal prefixes (the same grouping, but other aggregates, HAVING, SELECT lists or limits)
+have tables over the same groups. Both require the same rows in each round: rows that their queries
+share (``task.shared_rows``). A common table requires equal contents. Common groups require equal
+contents, too, or aggregates that are sums, from which rows from before a view began are subtracted
+(``groups.Earlier``). Both are tried whenever views begin to share rows. Until then, or until a
+restart, a view that continues alone (its sink refuses a version, or its rows are not shared) has a
+copy.
 """
 
 from __future__ import annotations
@@ -46,18 +47,18 @@ def join_equal(views: Iterable[KeptView]) -> None:
 
 def share(views: Sequence[KeptView], joined: JoinedBatch) -> None:
     """Let ``views``, which include the same rounds, read common tables and groups if they get the
-    same rows from this round on, and separate ones if they no longer do.
+    same rows from this round on, and separate ones if not.
     """
     before = [view.sources for view in views]
     _part_unequal(views, joined)
     fresh = {v.sources for v, last in zip(views, before, strict=True) if v.sources != last}
     if fresh:
-        # Views that have ended get no rows, while they wait for their last rounds.
+        # Views that have ended get no rows, while they still wait for their last rounds.
         join_equal(v for v in views if v.sources in fresh and v.name in joined)
 
 
 def _part_unequal(views: Iterable[KeptView], joined: JoinedBatch) -> None:
-    """Give copies to views with common tables or groups if this round has other rows for them."""
+    """Give copies to views with common tables or groups if their rows differ in this round."""
     tables: dict[int, dict[Hashable, list[KeptView]]] = defaultdict(lambda: defaultdict(list))
     for view in views:
         sources = tuple(joined.sources(view.name))
@@ -82,7 +83,7 @@ def _part_unequal(views: Iterable[KeptView], joined: JoinedBatch) -> None:
 
 
 def _join(views: list[KeptView]) -> None:
-    """Give one table to all of the equal ``views`` whose tables are equal."""
+    """Give one table to all equal ``views`` whose tables have equal contents."""
     found: list[tuple[list[pa.RecordBatch], KeptView]] = []
     for view in views if len(views) > 1 else ():
         assert view.table is not None
@@ -96,13 +97,13 @@ def _join(views: list[KeptView]) -> None:
 
 @dataclass(slots=True)
 class _Agreeing:
-    """Groups that agree; for each aggregate, one of them that has it."""
+    """Groups that agree with each other; for each aggregate, groups that have it."""
 
     groups: list[Groups]
     having: dict[ViewAggregate, Groups] = field(default_factory=dict)
 
     def takes(self, one: Groups) -> bool:
-        """Add ``one`` if it agrees with these groups; return whether it does."""
+        """Add ``one`` if it agrees with these groups; return whether it does so."""
         known = {id(g): g for a in one.aggregates if (g := self.having.get(a)) is not None}
         if not all(g.agrees(one) for g in (self.groups[0], *known.values())):
             return False
@@ -110,7 +111,7 @@ class _Agreeing:
         return True
 
     def add(self, one: Groups) -> None:
-        """Add groups, which agree with these."""
+        """Add groups, which must agree with the present ones."""
         if one not in self.groups:
             self.groups.append(one)
         for aggregate in one.aggregates:
@@ -123,15 +124,15 @@ class _Agreeing:
 
     @property
     def sums(self) -> list[GroupReader]:
-        """Readers with sums that are not rounded: earlier rows can be subtracted from these."""
+        """Readers of sums that are not rounded, from which earlier rows can be subtracted."""
         if any(not one.subtracts or one.rounds for one in self.groups):
             return []
         return [r for r in self.readers if all(a.is_linear for a in r.aggregates)]
 
 
 def _unite(some: list[Groups], *, subtract: bool) -> None:
-    """Give common groups to readers of groups that agree; if ``subtract``, readers of sums also get
-    the groups with the most readers, although these don't agree with theirs.
+    """Give common groups to readers whose groups agree. If ``subtract``, readers of sums get the
+    groups with the most readers, even if these don't agree with their own.
     """
     found = list[_Agreeing]()
     for one in some:

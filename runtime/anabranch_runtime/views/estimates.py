@@ -3,7 +3,7 @@
 A joined row that was kept with probability ``p`` stands for ``1/p`` rows (Horvitz and Thompson). So
 the estimate of a sum is the sum over kept rows plus, for each row of a batch with load shedding,
 ``1/p - 1`` times its value. This module computes only this addition, the *correction*. Groups
-without such rows have none, and the aggregates of the table are not changed.
+without such rows have no correction. The aggregates of the table are not changed.
 
 **Variance.** Sampling selects ranks (hashes of key values), not rows. Let ``R`` be uniform on [0,
 1): rows with this rank in a batch are kept if ``R < p``, and ranks are independent. Let ``W(x)`` be
@@ -40,10 +40,10 @@ from anabranch_runtime.views.identities import texts
 
 #: Maximum number of groups with corrections per view.
 MOST_GROUPS = 100_000
-#: Columns: group as a JSON object; number of distinct ranks of the group's rows in sampled batches.
+#: Columns: group as a JSON object; number of different ranks of its rows in sampled batches.
 GROUP, KEPT_RANKS = "group", "ranks"
-#: Columns per measured column: corrections of its count and of its sum, and their variances and
-#: covariance.
+#: Columns per estimated column: corrections of its count and of its sum; variances and covariance
+#: of these.
 PARTS = ("count", "sum", "count_count", "count_sum", "sum_sum")
 
 
@@ -53,20 +53,20 @@ def measured(view: View) -> tuple[str | None, ...]:
 
 
 def part(number: int, name: str) -> str:
-    """Name the column with part ``name`` of the correction of measured column ``number``."""
+    """Return the column for ``name`` (of :data:`PARTS`) of the estimated column ``number``."""
     return f"{number}.{name}"
 
 
 def schema_of_estimates(view: View) -> pa.Schema:
-    """Return the schema of a table of corrections."""
+    """Return the schema of the table of corrections (estimates) of a view."""
     parts = [part(n, name) for n in range(len(measured(view))) for name in PARTS]
     fields: list[Any] = [(GROUP, pa.large_string()), (KEPT_RANKS, pa.int64())]
     return pa.schema([*fields, *((name, pa.float64()) for name in parts)])
 
 
 def after(before: pa.Table | None, query: QuerySpec, view: View, rows: pa.Table) -> Any:
-    """Add the corrections of a sampled batch's joined ``rows`` to the table ``before``; None if
-    there are too many groups, now or in an earlier batch.
+    """Add the corrections of a sampled batch's joined ``rows`` to the table ``before``; return it,
+    or None if there are too many groups, now or in an earlier batch.
     """
     if before is None:
         return None
@@ -80,7 +80,7 @@ def are_sampled(rows: pa.Table) -> bool:
 
 
 def added_up(tables: Sequence[pa.Table]) -> pa.Table:
-    """Add up the corrections in several tables, by group."""
+    """Add up the corrections of estimates in several tables, by group."""
     together, schema = pa.concat_tables(tables), tables[0].schema
     names = [name for name in schema.names if name != GROUP]
     sums = together.group_by(GROUP, use_threads=False).aggregate([(n, "sum") for n in names])
@@ -88,7 +88,7 @@ def added_up(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def corrections(query: QuerySpec, view: View, rows: pa.Table) -> pa.Table:
-    """Compute the corrections from one batch's joined rows."""
+    """Compute the corrections of estimates from one batch's joined rows."""
     slots = sum(SHARE.format(n) in rows.column_names for n in range(rows.num_columns))
     rows = rows.select(with_slots(output_schema(query), slots).names).combine_chunks()
     at, identities = _groups(view, rows)
@@ -111,7 +111,7 @@ def corrections(query: QuerySpec, view: View, rows: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """Rows kept with one probability: their positions, and the unit (group and rank) of each."""
+    """Rows kept with one probability: their positions, and each one's unit (group and rank)."""
 
     share: float
     row: Ints
@@ -119,8 +119,8 @@ class _Entry:
 
 
 def _units(codes: Ints, drawn: Sequence[tuple[Ints, Floats]]) -> tuple[Ints, list[_Entry]]:
-    """Number the units (pairs of group and rank); returns the group of each unit, and the units'
-    rows by ascending inclusion probability (``share``).
+    """Number the units (pairs of group and rank) of sampled rows; return the group of each unit,
+    and the units' rows by ascending inclusion probability.
     """
     row = np.concatenate([np.flatnonzero(share < 1) for _, share in drawn])
     rank = np.concatenate([rank[share < 1] for rank, share in drawn])
@@ -131,7 +131,7 @@ def _units(codes: Ints, drawn: Sequence[tuple[Ints, Floats]]) -> tuple[Ints, lis
     first = np.ones(len(row), np.bool_)
     first[1:] = (group[1:] != group[:-1]) | (rank[1:] != rank[:-1])
     unit = np.cumsum(first) - 1
-    # The loop is short: there are at most as many probabilities as goals.
+    # The loop is short, since there are at most as many probabilities as goals.
     entries = [_Entry(float(s), row[shares == s], unit[shares == s]) for s in np.unique(shares)]
     return group[first], entries
 
@@ -157,14 +157,14 @@ def _by(codes: Ints, values: Floats, count: int) -> Floats:
 
 
 def _values(rows: pa.Table, name: str | None) -> tuple[Floats, Floats]:
-    """Return for each row 1 if the column is not NULL (else 0), and its value (NULL: 0)."""
+    """Return per row 1 if the column is not NULL (else 0), and the column's value (NULL: 0)."""
     if name is None:
         return np.ones(rows.num_rows), np.zeros(rows.num_rows)
     column = rows[name]
     counted = pc.is_valid(column).to_numpy().astype(np.float64)
     kind = column.type
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    # Text and time columns are only counted, not summed.
+    # Text and time columns are only counted.
     return counted, _floats(column) if number else np.zeros(rows.num_rows)
 
 
@@ -179,7 +179,7 @@ def _numbers(column: pa.ChunkedArray) -> Ints:
 
 
 def _groups(view: View, rows: pa.Table) -> tuple[Ints, pa.Array]:
-    """Assign rows to groups; returns the row's position and the group's identity of each pair.
+    """Assign joined rows to groups: return pairs of a row's position and a group's identity.
 
     A row whose window column is NULL is in no group.
     """

@@ -1,4 +1,4 @@
-"""Rows, and their identities, as JSON objects: equal texts are equal rows (``sinks.rows``)."""
+"""Rows of views, and their identities, as JSON objects: equal texts are equal rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from anabranch_runtime.sinks.rows import json_rows
 
 
 def identities(view: View, rows: pa.Table) -> pa.Array:
-    """Return each row's identity (grouping columns or rank) as a JSON object."""
+    """Return each view row's identity (grouping columns or rank) as a JSON object."""
     if not view.identity:
         return pa.array(["{}"] * rows.num_rows, pa.large_string())
     return texts(rows.select(list(view.identity)))

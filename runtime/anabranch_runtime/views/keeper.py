@@ -1,5 +1,5 @@
-"""Maintenance of the tables of all post-join parts, concurrent with batches: it takes rounds
-(joined rows of a batch) in, and puts versions of tables out.
+"""Maintenance of the tables of all post-join parts, concurrent with batches: its input are rounds
+(joined rows of a batch), its output versions of the tables.
 
 A round is added to all tables before the next one. A table that fails (a sum overflows, its sink
 refuses rows) is retried after growing pauses, while the others go on; its rounds wait in the state.
@@ -40,17 +40,17 @@ from anabranch_runtime.views.kept import KeptView, VersionFile
 _LOG = structlog.get_logger("anabranch.runtime")
 
 #: A checkpoint is due once the rounds since the last one have taken ``SECONDS`` and ``RATIO`` times
-#: its duration, have ``BYTES`` and the bytes of the tables, or are ``ROUNDS`` in number.
+#: its duration, have more bytes than ``BYTES`` and the tables, or number ``ROUNDS``.
 SECONDS, RATIO, BYTES, ROUNDS = 2.0, 10.0, 1 << 25, 1024
 #: Seconds after which changed rows are published even if more rounds wait; greatest share of time
 #: for publishing; longest pause in seconds that this share causes.
 STALE, SHARE, RARELY = 0.5, 0.2, 5.0
-#: Seconds below which time for common work is not divided, but counted for the first view.
+#: Seconds below which time for work on common tables is not divided, but the first view's.
 SHORT = 2e-5
-#: Number of views that are published by one call, and bytes of rows from which on followers get
-#: them before the end of the round.
+#: Number of views that one call publishes; bytes of rows from which on followers get them before
+#: the end of the round.
 TOGETHER, MUCH = 16, 1 << 24
-#: Folder in the results directory for files that are about to be delivered.
+#: Folder in the results directory for files of versions that are about to be delivered.
 STAGING = ".views"
 
 
@@ -59,8 +59,8 @@ class News:
     """Effect of a committed batch on the maintained tables.
 
     Attributes:
-        next_batch: the next batch. ``rounds``: new rounds before it.
-        held, checkpoints: query -> last checkpoint of its table, if new; these checkpoints.
+        next_batch: number of the next batch. ``rounds``: new rounds before it.
+        held, checkpoints: query -> its table's last checkpoint, if that is new; these checkpoints.
         wanted: the queries whose tables are still maintained; None: unknown.
         clocks: view -> lower limit of the event times of future joined rows (microseconds).
     """
@@ -75,10 +75,10 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint that no manifest names yet.
+    """A checkpoint of tables that no manifest names yet.
 
     Attributes:
-        next: first round that its tables do not include.
+        next: first round that the checkpoint's tables do not include.
         written: queries with a table in the checkpoint. ``unchanged``: queries whose tables have
             not changed since their last checkpoints.
     """
@@ -94,16 +94,16 @@ class TablesStatus:
     """Progress of the maintenance of tables.
 
     Attributes:
-        next: first round that is not yet in all tables, except the tables in ``behind``.
-        behind: query whose table has failed -> first round that is not in its table.
+        next: first round that some table does not include, apart from the tables in ``behind``.
+        behind: query whose table has failed -> first round that the table does not include.
         problems: query -> error of its table.
         counts: query -> output counts of its table, if changed since the last status.
         checkpoint: the checkpoint written since the last status, if any.
         ended: queries whose tables have been dropped since the last status.
-        cpu: CPU seconds by group and name since the last status.
+        cpu: CPU seconds since the last status, by use (group and name).
         costs: query -> cost of its table, if it has changed since the last status.
-        due: the next moment at which a row comes or leaves a view by its time limits, in
-            microseconds since 1970; None: without such views.
+        due: the next moment at which a row enters or leaves a view by the view's time limits, in
+            microseconds since 1970; None: there are no such views.
     """
 
     next: int
@@ -123,8 +123,8 @@ class _Aside:
 
     Attributes:
         failures: 0 while the sink writes the version for the first time.
-        next: first round that it does not include.
-        version, rows: rows that its sink has not accepted; None: the table itself has failed.
+        next: first round that the table does not include.
+        version, rows: version that its sink has not accepted; None: the table has failed.
     """
 
     next: int
@@ -137,7 +137,7 @@ class _Aside:
 
 @dataclass(slots=True)
 class _Unshown:
-    """Changes that have not been passed to the REST API and to followers yet.
+    """Changes of tables that have not been passed on to the REST API and to followers yet.
 
     Attributes:
         changed: view with unpublished changes -> time of the oldest one.
@@ -157,7 +157,7 @@ class _Checkpoints:
 
     Attributes:
         dirty: queries whose tables have changed since the last checkpoint.
-        spent: seconds of rounds since then. ``length``: seconds that writing that checkpoint took.
+        spent: seconds of rounds since that checkpoint. ``length``: seconds that it took to write.
         made: a checkpoint that :meth:`Keeper.status` has not reported yet.
         unnamed: the pack of a checkpoint that no manifest names yet.
     """
@@ -171,7 +171,7 @@ class _Checkpoints:
 
 @dataclass(slots=True)
 class Keeper:
-    """Keeps the tables of one pipeline up to date.
+    """Keeps the maintained tables of one pipeline up to date.
 
     Attributes:
         root: the state directory. ``results``: the results directory.
@@ -179,7 +179,7 @@ class Keeper:
         publish: called with the present rows of some views, for the REST API.
         follow: called with the versions that have been written, for clients that follow queries.
         most: bytes that one table may take in memory; None: any number.
-        delivered: query -> output counts of its table, also from an earlier run.
+        delivered: query -> output counts of its table, including those from an earlier run.
         next: the next round, by batch number.
     """
 
@@ -205,7 +205,7 @@ class Keeper:
     _clocks: Mapping[str, int] = field(init=False, default_factory=dict)
 
     def load(self, tables: TablesState, next_batch: int) -> None:
-        """Load the tables of the state as of the start of ``next_batch``.
+        """Load the maintained tables of the state as of the start of ``next_batch``.
 
         Raises:
             StateError: a checkpoint can't be read.
@@ -214,7 +214,7 @@ class Keeper:
         self._hear(News(next_batch, tables.rounds, tables.held, tables.checkpoints))
 
     def hear(self, news: News) -> None:
-        """Take a committed batch into account.
+        """Take the rounds and the ended queries of a committed batch into account.
 
         Raises:
             StateError: a checkpoint can't be read.
@@ -236,7 +236,7 @@ class Keeper:
         needed = {held.pack for held in self._held.values()}
         self._packs = {path: segment for path, segment in self._packs.items() if path in needed}
         if not self._views and fresh:
-            # After a restart, rounds are replayed that some checkpoints already include.
+            # After a restart, rounds are repeated that some checkpoints already include.
             self.next = min(self._held[name].next for name in fresh)
         self._rounds |= {one.batch: one for one in news.rounds}
         self._clocks = news.clocks
@@ -250,7 +250,7 @@ class Keeper:
         self._end()
 
     def _join(self, fresh: Sequence[str]) -> None:
-        """Give common tables to ``fresh`` views and to older views that equal them."""
+        """Give common tables to the ``fresh`` views, and to older views that are equal to these."""
         alike: dict[int, list[KeptView]] = {}
         for name, view in self._views.items() if fresh else ():
             if name not in self._aside:
@@ -280,14 +280,14 @@ class Keeper:
 
     @property
     def pause(self) -> float:
-        """Seconds until the next retry or publication, if no batch commits before; at most 60."""
+        """Seconds until the next retry or publication of a table, unless a batch commits; <= 60."""
         now = time.monotonic()
         times = [one.retry for one in self._aside.values()]
         times += [self._unshown.publish_after] if self._unshown.changed else []
         return max(0.0, min((at - now for at in times), default=60.0))
 
     def work(self, *, at_once: bool = False) -> None:
-        """Include the next round, and retry failed tables whose pauses are over.
+        """Add the next round to all tables, and retry failed tables whose pauses are over.
 
         Args:
             at_once: whether to retry all failed tables now.
@@ -312,7 +312,7 @@ class Keeper:
             self._write_checkpoint()
 
     def status(self) -> TablesStatus:
-        """Return the progress; changed counts, a checkpoint and CPU time are reported once."""
+        """Return the tables' progress; changed counts, a checkpoint, CPU time are reported once."""
         counts, self._counts = self._counts, {}
         checkpoint, self._kept.made = self._kept.made, None
         ended = tuple(name for name in self._held if name not in self._views)
@@ -333,7 +333,7 @@ class Keeper:
         )
 
     def _costs(self) -> dict[str, TableCost]:
-        """Return the costs that have changed since the last call."""
+        """Return the costs of tables that have changed since the last call, by query."""
         found, first = dict[str, TableCost](), dict[int, str]()
         for name, view in self._views.items():
             common = first.setdefault(view.identity, name)
@@ -359,7 +359,7 @@ class Keeper:
         self._kept.spent += time.monotonic() - began
 
     def _include_in(self, name: str, view: KeptView, one: Round, joined: JoinedBatch) -> bool:
-        """Include a round in one table; returns whether result files were written."""
+        """Add a round to one table; return whether result files were written."""
         self._kept.dirty.add(name)
         try:
             with _metered(view):
@@ -368,8 +368,8 @@ class Keeper:
         except Exception as error:  # noqa: BLE001 - whatever fails, the others go on
             self._fail(name, one.batch, error)
             if isinstance(error, StateError) and error.code == "table-too-large":
-                # Reload the table from its checkpoint, if that can be read now: a reloaded table
-                # takes less memory.
+                # Reload the table from its checkpoint if that can be read now, since it then takes
+                # less memory.
                 with suppress(Exception):
                     self._read([name])
             return False
@@ -394,10 +394,10 @@ class Keeper:
                         one.grown = True
 
     def _check_size(self, view: KeptView) -> None:
-        """Raise an error if a table takes more memory than it may."""
+        """Raise an error if a view's table takes more memory than it may."""
         if self.most is None or view.bytes <= self.most:
             return
-        # Common groups may be larger than the groups that the view needs.
+        # Common groups may be larger than groups for this view only.
         view.part()
         if view.bytes <= self.most:
             return
@@ -410,7 +410,7 @@ class Keeper:
         )
 
     def _deliver(self, name: str, version: int, rows: pa.Table | None) -> bool:
-        """Write a version's rows to the sink; returns whether result files were written."""
+        """Write a version's rows to the query's sink; return whether result files were written."""
         view = self._views[name]
         earlier = self.delivered.get(name)
         self._unshown.changed.setdefault(name, time.monotonic())
@@ -432,7 +432,7 @@ class Keeper:
         return view.query.sink.kind is SinkKind.PARQUET
 
     def _follow(self) -> None:
-        """Pass the written versions on to clients that follow queries."""
+        """Pass the rows of written versions on to clients that follow queries."""
         written, self._unshown.written, self._unshown.bytes = self._unshown.written, [], 0
         if written:
             known = (self._views.get(one.query) for one in written)
@@ -453,7 +453,7 @@ class Keeper:
                 write_version(rows, fresh, written.rows)
             fresh.rename(target)
             if is_link:
-                # Renaming does nothing if both names are links to the same file.
+                # A rename has no effect if both names are links to the same file.
                 fresh.unlink(missing_ok=True)
             view.common_file = written
             return
@@ -469,7 +469,7 @@ class Keeper:
     def _note(self, name: str, counts: TableCounts) -> None:
         known = self.delivered.get(name)
         if known is not None and counts.version < known.version:
-            # An earlier run has delivered a later version.
+            # An earlier run has already delivered a later version.
             return
         if counts != known:
             self.delivered[name] = self._counts[name] = counts
@@ -481,7 +481,7 @@ class Keeper:
 
     def _publish(self) -> None:
         """Publish the present rows of changed views (while rounds wait, only of views changed over
-        :data:`STALE` seconds ago), in at most a fifth of the time.
+        :data:`STALE` seconds ago), in at most :data:`SHARE` of the time.
         """
         now = began = time.monotonic()
         if now < self._unshown.publish_after:
@@ -499,7 +499,7 @@ class Keeper:
         self._unshown.publish_after = now + min(RARELY, spent / SHARE)
 
     def _publish_some(self, names: Sequence[str]) -> bool:
-        """Publish the present rows of views; returns whether none remains to be published."""
+        """Publish the present rows of views; return whether all these views are published."""
         since = {name: self._unshown.changed.pop(name) for name in names}
         views = [v for n in names if n not in self._aside and (v := self._views.get(n)) is not None]
         shown, failed = dict[str, ViewRows](), dict[str, Exception]()
@@ -531,7 +531,7 @@ class Keeper:
         error: Exception,
         waiting: tuple[int, pa.Table] | None = None,
     ) -> None:
-        # While this view waits, other views continue with a common table or common groups.
+        # While this view waits, other views continue with the table or groups shared with it.
         if waiting is not None:
             self._views[name].part()
         elif name in self._views:
@@ -554,7 +554,7 @@ class Keeper:
         )
 
     def _retry(self, name: str) -> None:
-        """Deliver the rows that a table's sink refused, or reload the table; then catch up."""
+        """Deliver the rows that a table's sink has refused, or reload the table; then catch up."""
         aside = self._aside[name]
         if aside.rows is not None:
             if not self._try_again(name, aside):
@@ -603,7 +603,7 @@ class Keeper:
                 self._unshown.changed.setdefault(view.name, time.monotonic())
 
     def _begin(self, name: str) -> None:
-        """Deliver version 0 of a new table, without contents in a checkpoint."""
+        """Deliver version 0 of a new table, whose checkpoint has no contents."""
         if self._views[name].batch >= 0:
             return
         self._kept.dirty.add(name)
@@ -616,7 +616,7 @@ class Keeper:
             sync_filesystem(self.results)
 
     def _end(self) -> None:
-        """Drop the tables of ended queries that include all of their rounds."""
+        """Drop the tables of queries that have ended and whose rounds are all included."""
         if self._wanted is None or not self.up_to_date:
             return
         for name in [n for n in self._views if n not in self._wanted and n not in self._aside]:
@@ -646,7 +646,7 @@ class Keeper:
             return
         tables = [self._views[name].kept(self.next) for name in some]
         segment = write_checkpoint(self.root, self._next_batch, tables)
-        # After a restart, replayed rounds may be included in some tables already.
+        # After a restart, some tables may already include the rounds that are repeated.
         behind = (n for n in self._views if self._held[n].next <= self.next)
         others = [n for n in behind if n not in self._aside and n not in some]
         self._kept.made = Checkpoint(segment, self.next, tuple(some), tuple(others))

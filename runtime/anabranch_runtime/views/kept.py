@@ -1,8 +1,8 @@
 """One query's post-join part: an outer join, a view, or a view over an outer join, with its state.
 
-Rounds (a batch's joined rows) are included one after the other. A version depends only on the state
-and the round, so replayed rounds result in the same versions. After an error the state may include
-a part of the round, so it is reloaded from its checkpoint.
+Rounds (a batch's joined rows) are added one after the other. A version depends only on the state
+and the round, so repeated rounds result in the same versions. After an error, the state may include
+a part of the round, so it is reloaded from the checkpoint.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from anabranch_runtime.views.parts import VersionRows, of_part, told
 from anabranch_runtime.views.rolling import RollingRows
 from anabranch_runtime.views.undecided import Undecided
 
-#: Maximum number of a view's rows that the REST API shows; number of rows up to which a table's
-#: groups with closed windows are not dropped.
+#: Maximum number of a view's rows that the REST API shows; number of rows up to which a table keeps
+#: groups with closed windows.
 MOST_SHOWN, MOST_KEPT = 1000, 10_000
 
 
@@ -49,7 +49,7 @@ class VersionFile:
     """A result file with the changes of a version.
 
     Attributes:
-        rows: number of rows of all versions up to this one, which the file states.
+        rows: number of rows of all versions up to this one, as written in the file.
     """
 
     path: Path
@@ -57,7 +57,7 @@ class VersionFile:
     rows: int
 
     def linked(self, path: Path, wanted: VersionFile) -> bool:
-        """Make ``path`` a link to the file, if that equals ``wanted``; return whether it is one."""
+        """Make ``path`` a link to this file if it equals ``wanted``; return whether that is so."""
         if (self.version, self.rows) != (wanted.version, wanted.rows):
             return False
         try:
@@ -69,10 +69,10 @@ class VersionFile:
 
 @dataclass(slots=True)
 class _Once:
-    """Last changes, or error, of a table that several views read; computed once.
+    """The last changes, or the error, of a table that several views read; computed once.
 
     Attributes:
-        file: the result file that a view has written last. ``readers``: number of the views.
+        file: the result file that one of the views has written last. ``readers``: number of views.
     """
 
     readers: int = 1
@@ -82,7 +82,7 @@ class _Once:
     file: VersionFile | None = None
 
     def of(self, version: int, apply: Callable[[], pa.Table]) -> pa.Table:
-        """Return the changes of ``version``, which the first caller computes."""
+        """Return the changes of the view's ``version``, which the first caller computes."""
         if version != self.version:
             self.version, self.changes, self.error = version, None, None
             try:
@@ -96,7 +96,7 @@ class _Once:
 
 @dataclass(slots=True)
 class KeptView:
-    """The post-join part of ``query``.
+    """The post-join part of ``query``, with its table.
 
     Attributes:
         results: the results directory, with the ledger of withheld results.
@@ -104,8 +104,8 @@ class KeptView:
         batch: the last included round; -1: none.
         sources: the joins with rows of the view, in the last round with such rows.
         added: number of joined rows included since this object was made.
-        common: CPU seconds of its last round's work for all views that read its table or groups.
-        seconds: CPU seconds of its work since then. ``grown``: whether some are unreported.
+        common: CPU seconds of its last round's work for all views with its table or groups.
+        seconds: CPU seconds of work by this object. ``grown``: whether some are unreported.
     """
 
     query: QuerySpec
@@ -118,15 +118,15 @@ class KeptView:
     seconds: float = field(init=False, default=0.0)
     grown: bool = field(init=False, default=False)
     _table: MaintainedTable | None = field(init=False, default=None)
-    #: None if no other view reads the table.
+    #: Shared changes of the table; None if no other view reads the table.
     _once: _Once | None = field(init=False, default=None)
-    #: Names of the view's columns in the joined rows that it adds; None: the same.
+    #: Names of the view's columns in the joined rows that are added; None: the same names.
     _names: dict[str, str] | None = field(init=False, default=None)
     _decided: DecidedRows | None = field(init=False, default=None)
     _look_ups: LookUps | AsOfJoin | None = field(init=False, default=None)
     _undecided: Undecided | None = field(init=False, default=None)
     _rolling: RollingRows | None = field(init=False, default=None)
-    #: Corrections of estimates; None: there are too many groups.
+    #: Corrections of the view's estimates; None if there are too many groups.
     _corrections: pa.Table | None = field(init=False, default=None)
     _missing: Activation | None = field(init=False, default=None)
 
@@ -164,7 +164,7 @@ class KeptView:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether the view reads its query's joined rows as they are, without computation."""
+        """Whether the view's input are its query's joined rows as they are, without computation."""
         query = self.query
         if query.view is None or query.outer is not None:
             return False
@@ -187,7 +187,7 @@ class KeptView:
 
     @property
     def joins(self) -> tuple[str, ...]:
-        """Names of the joins whose rows it reads."""
+        """Names of the joins whose rows the view reads."""
         outer = self.query.outer
         if outer is None:
             return (self.name,)
@@ -204,7 +204,7 @@ class KeptView:
 
     @property
     def identity(self) -> int:
-        """A value that is equal for views over the same groups or, without groups, one table."""
+        """Number, equal for views over the same groups or, without groups, with one table."""
         table = self._table
         if table is None:
             return id(self)
@@ -212,8 +212,8 @@ class KeptView:
 
     @property
     def next(self) -> int | None:
-        """Microseconds since 1970 of the next moment at which a joined row comes or leaves by the
-        view's limits; None: without limits.
+        """The next moment, in microseconds since 1970, at which a joined row enters or leaves the
+        view by its time limits; None without limits.
         """
         return None if self._rolling is None else self._rolling.next
 
@@ -224,18 +224,18 @@ class KeptView:
         return self._rolling is not None and self._rolling.next <= batch.now
 
     def first(self) -> pa.Table | None:
-        """Return the changes of version 0, the table before any input; None if it is empty."""
+        """Return the changes of version 0, the table without input; None if there are none."""
         if self._table is None:
             return None
         changes = self._table.first_changes(0)
         return self._counted(changes, 0) if changes.num_rows else None
 
     def include(self, batch: Round, joined: JoinedBatch) -> pa.Table | None:
-        """Include a round, and return the rows for the sink (a view's changes, an outer join's
-        rows), or None.
+        """Add a round, and return the rows for the sink (a view's changes, an outer join's rows),
+        or None if there are none.
 
         Raises:
-            ExpressionError, StateError: the state is unusable until it is read again.
+            ExpressionError, StateError: afterwards the state is unusable until it is reloaded.
         """
         self.batch, version, self.common = batch.batch, batch.batch + 1, 0.0
         rows = self._results(batch, joined)
@@ -271,7 +271,7 @@ class KeptView:
 
     @property
     def meaning(self) -> Hashable | None:
-        """A value that is equal for views whose tables stay equal by equal rows; None: alone."""
+        """Key, equal for views whose equal tables stay equal if they get equal rows; None: none."""
         query = self.query
         if self._names is None:
             return None
@@ -293,14 +293,14 @@ class KeptView:
             self._once.file = file
 
     def join(self, other: KeptView) -> None:
-        """Read the table of ``other``, an equal view with equal contents, from now on."""
+        """From now on, read the table of ``other``, an equal view with equal contents."""
         self.leave()
         other._once = other._once or _Once()
         other._once.readers += 1
         self._table, self._once = other._table, other._once
 
     def part(self) -> None:
-        """Continue with a copy of the table and its groups, if other views read them too."""
+        """Continue with a copy of the table and its groups if other views read them, too."""
         view, table = self.query.view, self._table
         if table is None or view is None:
             return
@@ -329,7 +329,7 @@ class KeptView:
             self._table.forget(clock)
 
     def shown(self) -> ViewRows | None:
-        """Return the view's first rows; None for an outer join without a view."""
+        """Return the view's first rows for the REST API; None for an outer join without a view."""
         view = self.query.view
         if self._table is None or view is None:
             return None
@@ -341,7 +341,7 @@ class KeptView:
         return of_part(shown, view, first, self._part(), above=self.query.outer is not None)
 
     def kept(self, following: int) -> KeptTable:
-        """Return the table for a checkpoint that includes all rounds before ``following``."""
+        """Return the table for a checkpoint that has all rounds before ``following``."""
         contents = list[pa.RecordBatch]()
         parts = [
             () if self._table is None else self._table.dump(),
@@ -386,7 +386,7 @@ class KeptView:
         return found
 
     def _results(self, batch: Round, joined: JoinedBatch) -> pa.Table | None:
-        """Return a round's rows that the view reads, or the rows of an outer join, or None."""
+        """Return a round's rows that the view reads, or the rows of an outer join; or None."""
         outer = self.query.outer
         if self._names is not None:
             return joined.common(self.name)

@@ -31,7 +31,7 @@ from anabranch_runtime.index.ranks import limit, ranks
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.views.clock import clock_of, timed_by
 
-#: Maximum number of spans per view; beyond it the two oldest are merged.
+#: Maximum number of spans per view; if there are more, the two oldest are merged.
 MOST = 32
 
 
@@ -49,8 +49,8 @@ class GroupKnowledge(IntEnum):
 def sampled(
     ruleset: Ruleset, rations: Iterable[Ration], owing: Collection[QueryId]
 ) -> frozenset[str]:
-    """Return the names of queries whose results need columns with inclusion probabilities: with
-    rations below 1, and a view whose aggregates can be estimated.
+    """Return the queries whose results need columns with inclusion probabilities: they have rations
+    below 1, and a view with aggregates that can be estimated.
 
     Args:
         owing: queries to skip, as a catch-up will compute their withheld results.
@@ -70,8 +70,8 @@ def note_left_out(
     rations: Sequence[Ration],
     owing: Collection[QueryId],
 ) -> dict[str, Activation]:
-    """Return the activations of the state ``after`` a batch, by query, with the spans of joined
-    rows that the batch has withheld permanently; ``before``: the state at its start.
+    """Return query -> its activation in the state ``after`` a batch, with the spans of joined rows
+    that the batch has withheld permanently; ``before``: the state at the batch's start.
 
     Args:
         owing: as in :func:`sampled`.
@@ -85,7 +85,7 @@ def note_left_out(
         if not own or known is None or query.view is None or query.id in owing:
             continue
         span = _left_out_span(query, query.view, own, before, after, ruleset)
-        # The spans before the batch, as ``known`` already counts what the batch has withheld.
+        # The spans as of before the batch, as ``known`` includes the batch's spans already.
         gaps = before.queries[str(query.id)].gaps
         queries = {**queries, str(query.id): replace(known, left_out=with_gap(gaps, span))}
     return queries
@@ -102,7 +102,7 @@ def standing(view: View, gaps: Iterable[LeftOut], rows: pa.Table) -> NDArray[np.
             worst = GroupKnowledge.UNBOUNDED
             if gap.key is not None and gap.key[0] in names:
                 met &= ~_kept(gap.key, gap.share, rows[names[gap.key[0]]])
-                # Rows that were kept by other keys give no estimate for withheld keys.
+                # Rows kept because of other keys give no estimate for the withheld keys.
                 worst = GroupKnowledge.UNKNOWN
         if gap.share == 0:
             worst = GroupKnowledge.UNKNOWN
@@ -135,8 +135,8 @@ def _left_out_span(
 
 
 def _read_by(query: QuerySpec) -> dict[str, Expr]:
-    """Return the view's input columns as expressions over joined relations; over an outer join only
-    the left rows' columns, as the others are NULL for rows without a partner.
+    """Return view's input column -> expression over joined relations. Over an outer join, only
+    columns of left rows are included, as the others are NULL for rows without a partner.
     """
     exprs = {o.name: o.expr for o in query.projection}
     if query.outer is None:
@@ -150,7 +150,7 @@ def _read_by(query: QuerySpec) -> dict[str, Expr]:
 
 
 def with_gap(known: tuple[LeftOut, ...], new: LeftOut) -> tuple[LeftOut, ...]:
-    """Add the span ``new`` to ``known``, merging spans where that loses no information."""
+    """Add the span ``new`` to ``known``; spans are merged where that loses no information."""
     for n, old in enumerate(known):
         if (old.universe, old.key) != (new.universe, new.key):
             continue
@@ -162,7 +162,7 @@ def with_gap(known: tuple[LeftOut, ...], new: LeftOut) -> tuple[LeftOut, ...]:
 
 
 def _fused(one: LeftOut, other: LeftOut) -> LeftOut:
-    """Merge two spans into one that covers every group of both."""
+    """Merge two spans into one that includes all groups of both."""
     low = None if one.low is None or other.low is None else min(one.low, other.low)
     high = None if one.high is None or other.high is None else max(one.high, other.high)
     alike = (one.universe, one.key) == (other.universe, other.key)
@@ -178,7 +178,7 @@ def _overlap(one: LeftOut, other: LeftOut) -> bool:
 
 
 def _meets(view: View, gap: LeftOut, rows: pa.Table, names: Mapping[str, str]) -> NDArray[np.bool_]:
-    """Return the mask of a view's rows whose windows overlap ``gap``."""
+    """Return the mask of a view's rows whose windows overlap the span ``gap``."""
     met = np.ones(rows.num_rows, np.bool_)
     if view.window is None or not rows.num_rows:
         return met
@@ -195,7 +195,7 @@ def _micros(times: pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def _kept(key: tuple[str, str], share: float, values: pa.ChunkedArray) -> NDArray[np.bool_]:
-    """Return the mask of key values that sampling at the rate ``share`` keeps."""
+    """Return the mask of key values that are kept by sampling at the rate ``share``."""
     ranking = Ranking((key,), by_batch=False)
     plain = values.combine_chunks()
     return ranks(ranking, lambda _: plain, len(plain), 0) < limit(share)

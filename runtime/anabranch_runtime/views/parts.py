@@ -29,7 +29,7 @@ class VersionRows:
 
     Attributes:
         batch: the last batch whose joined rows are included; -1: none.
-        missing: the query's record of withheld rows as of that batch; None: no row ever withheld.
+        missing: the query's record of withheld rows as of that batch; None: there never were any.
         corrections: the corrections for estimates (``views.estimates``); None: too large.
     """
 
@@ -39,7 +39,7 @@ class VersionRows:
 
 
 def told(changes: pa.Table, part: VersionRows) -> pa.Table:
-    """Add the last included batch and the completeness to ``changes`` as schema metadata."""
+    """Add the last included batch and the completeness to a view's ``changes``, as metadata."""
     if part.missing is None:
         return changes
     found = {BATCH: str(part.batch), COMPLETENESS: str(part.missing.completeness)}
@@ -49,7 +49,7 @@ def told(changes: pa.Table, part: VersionRows) -> pa.Table:
 def of_part(
     shown: ViewRows, view: View, rows: pa.Table, part: VersionRows, *, above: bool
 ) -> ViewRows:
-    """Add completeness and estimates of the complete aggregates to ``shown``.
+    """Add the completeness, and estimates of the complete aggregates, to the view rows ``shown``.
 
     Args:
         rows: the rows of the view's table that are in ``shown``.

@@ -1,7 +1,7 @@
 """Joined rows of a view whose presence depends on the time of the batch (``View.limits``).
 
-The moments at which a row comes and leaves are known when it is joined. It waits until the first
-batch that may show it, which inserts it; the first batch that may no longer show it deletes it.
+The moments at which a row enters and leaves the view are known when it is joined. The first batch
+after the one moment inserts it, the first batch after the other deletes it; until then it waits.
 Rows wait in *queues* by their moments: sorted runs, each at least twice as long as the next. So a
 row is copied a logarithmic number of times, and a batch reads only the rows that come or leave.
 
@@ -24,16 +24,16 @@ from anabranch_runtime.columns.arrow_types import field_type, typed_field
 from anabranch_runtime.tables.inputs import Inputs, one_batch
 from anabranch_runtime.tables.words import integers_of
 
-#: Moments of rows that have always come, or never leave.
+#: Moments of rows that have always been in the view, and of rows that never leave it.
 _ALWAYS, _NEVER = -(1 << 62), 1 << 62
-#: Columns with moments: when a row leaves, for rows that are not shown yet; and, in the dump of a
+#: Columns with moments: when a row leaves the view, for rows not yet in it; and, in the dump of a
 #: queue, the moment by which the queue orders the row.
 _UNTIL, _MOMENT = "anabranch_until", "anabranch_at"
 
 
 @dataclass(slots=True)
 class _Run:
-    """Rows by their ``moments``, ascending; those before ``start`` have been taken."""
+    """Rows in order of their ``moments``; those before ``start`` have been taken."""
 
     moments: Ints
     rows: pa.RecordBatch
@@ -44,13 +44,13 @@ class _Run:
 
     @property
     def left(self) -> tuple[Ints, pa.RecordBatch]:
-        """The rows that have not been taken, with their moments."""
+        """Rows that have not been taken, with their moments."""
         return self.moments[self.start :], self.rows.slice(self.start)
 
 
 @dataclass(slots=True)
 class _MomentQueue:
-    """Queue of rows, ordered by their moments."""
+    """Queue of a view's rows, in the order of their moments."""
 
     _runs: list[_Run] = field(default_factory=list)
 
@@ -91,7 +91,7 @@ class _MomentQueue:
 
     @property
     def bytes(self) -> int:
-        """Approximate bytes of the queue in memory."""
+        """Approximate bytes of the queue of rows in memory."""
         return sum(run.moments.nbytes + run.rows.nbytes for run in self._runs)
 
     def dump(self, schema: pa.Schema) -> pa.RecordBatch:
@@ -108,7 +108,7 @@ class _MomentQueue:
 
 
 class RollingRows:
-    """The joined rows of one view that come or go later.
+    """The joined rows of one view that enter or leave it later.
 
     Args:
         columns: the columns of joined rows that the view reads.
@@ -122,7 +122,7 @@ class RollingRows:
 
     @property
     def next(self) -> int:
-        """Microseconds since 1970 of the next moment at which a row comes or leaves."""
+        """The next moment, in microseconds since 1970, at which a row enters or leaves the view."""
         return min(self._coming.next, self._leaving.next)
 
     @property
@@ -131,8 +131,8 @@ class RollingRows:
         return self._coming.bytes + self._leaving.bytes
 
     def apply(self, rows: pa.Table | None, now: int) -> pa.Table:
-        """Add joined ``rows``, with their weights if they have any. Return the changes of the rows
-        that the view has at the time ``now``: rows with weights.
+        """Add joined ``rows``, with weights if they have any. Return the changes of the rows that
+        the view has at the time ``now``, as rows with weights.
         """
         found = [_negated(batch) for batch in self._leaving.take(now)]
         for batch in self._coming.take(now):
@@ -155,7 +155,7 @@ class RollingRows:
         return pa.Table.from_batches(found, schema=self.schema)
 
     def _shown(self, rows: pa.RecordBatch, ends: Ints, now: int) -> list[pa.RecordBatch]:
-        """Return the rows that do not leave by ``now``, and queue them until they leave."""
+        """Return those ``rows`` that do not leave by ``now``, and queue them until they leave."""
         stay = np.flatnonzero(ends > now)
         rows, ends = rows.take(pa.array(stay)), ends[stay]
         leaving = np.flatnonzero(ends < _NEVER)
@@ -163,14 +163,14 @@ class RollingRows:
         return [rows]
 
     def _moments(self, rows: pa.RecordBatch) -> tuple[Ints, Ints]:
-        """Return, per row, the moment from which it is shown, and the moment from which it is
-        hidden again. A row with NULL in a limit is never shown.
+        """Return, per row, the moments at which it enters and leaves the view. A row with NULL in a
+        limit never enters.
         """
         starts = np.full(len(rows), _ALWAYS)
         ends = np.full(len(rows), _NEVER)
         for limit in self._limits:
             column = rows.column(limit.column)
-            # The limits are far beyond all times of batches, and keep sums in the range of
+            # The limits are far beyond all batches' times, and keep sums within the range of
             # integers.
             times = np.clip(integers_of(column), -(1 << 61), 1 << 61) + limit.shift
             moments = _months(times, limit) if limit.months else _multiples(times, limit.unit)
@@ -185,24 +185,24 @@ class RollingRows:
         return starts, ends
 
     def dump(self) -> list[pa.RecordBatch]:
-        """Return the state for a checkpoint."""
+        """Return the view's waiting rows, for a checkpoint."""
         coming = self.schema.append(pa.field(_UNTIL, pa.int64()))
         return [self._coming.dump(coming), self._leaving.dump(self.schema)]
 
     def load(self, dumped: Sequence[pa.RecordBatch]) -> None:
-        """Restore the state of a dump in this object, which must be new."""
+        """Restore the view's rows from a dump into this object, which must be new."""
         self._coming.load(dumped[0])
         self._leaving.load(dumped[1])
 
 
 def _multiples(times: Ints, unit: int) -> Ints:
-    """Return the least multiples of ``unit`` at or after ``times``."""
+    """Return the first moments at or after ``times`` that are multiples of ``unit``."""
     return -(-times // unit) * unit
 
 
 def _months(times: Ints, limit: TimeLimit) -> Ints:
-    """Return the least beginnings of ``limit.months`` months that, moved by ``limit.later`` months,
-    are at or after ``times``.
+    """Return the first beginnings of a period of ``limit.months`` months that, moved by
+    ``limit.later`` months, are at or after ``times``.
     """
     before = (times - 1).view("datetime64[us]").astype("datetime64[M]").view(np.int64)
     found = _multiples(before + 1 - limit.later, limit.months)

@@ -32,8 +32,8 @@ def post_joins(ruleset: Ruleset) -> dict[str, QuerySpec]:
 
 
 def entered(state: State, ruleset: Ruleset, first: int, write: Write) -> State:
-    """Return ``state`` with a table for each new query of ``ruleset`` with a post-join part, in a
-    new checkpoint.
+    """Return ``state`` with a table for each new query of ``ruleset`` that has a post-join part;
+    the tables are in a new checkpoint.
 
     Args:
         first: the first batch whose joined rows the new tables include.
@@ -52,7 +52,7 @@ def entered(state: State, ruleset: Ruleset, first: int, write: Write) -> State:
 
 
 def with_round(state: State, ruleset: Ruleset, reports: Iterable[TaskReport], now: int) -> State:
-    """Return ``state``, after a batch, with the batch's round (its joined rows) added, if any.
+    """Return ``state`` (after a batch) with the batch's round (its joined rows) added, if any.
 
     Args:
         ruleset: the batch's ruleset, without queries that have failed.
@@ -104,8 +104,8 @@ def window_clocks(state: State, ruleset: Ruleset) -> dict[str, int]:
 
 
 def settled(state: State, status: TablesStatus) -> State:
-    """Return ``state`` updated by the keeper's ``status``: output counts, a new checkpoint, and
-    tables of ended queries removed. Rounds that all tables' checkpoints include are dropped.
+    """Return ``state`` updated by the keeper's ``status``: with output counts and a new checkpoint,
+    without tables of ended queries. Rounds that all tables' checkpoints include are dropped.
     """
     tables = state.tables
     counts = {n: c for n, c in status.counts.items() if tables.counts.get(n) != c}
@@ -141,5 +141,5 @@ def _with_counts(query: QuerySpec) -> QuerySpec:
 
 
 def _waits_for_past(known: Activation | None) -> bool:
-    """Whether past results of any age are still to be computed, so that no window may close."""
+    """Whether past results of any age are still to be computed, so that no window can close."""
     return known is not None and known.past is not None and known.past.pending

@@ -1,7 +1,7 @@
 """Estimates of a view's counts, sums and averages over all joined rows, including withheld ones.
 
 The error is half the width of a 95 % confidence interval, if the estimate is normally distributed.
-If fewer than :data:`FEWEST` ranks (sampling units) of a group were kept, no error is given.
+If fewer than :data:`FEWEST` ranks (sampling units) of a group were kept, the error is left out.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from anabranch_runtime.views.estimates import GROUP, KEPT_RANKS, measured, part
 from anabranch_runtime.views.identities import identities
 from anabranch_runtime.views.left_out import GroupKnowledge
 
-#: Function from a correction's name (such as ``0.sum``, see ``estimates``) to its values per row.
+#: Function from a correction's name (``0.sum``, say; see ``estimates``) to its values per row.
 Correction = Callable[[str], Floats]
 
 
-#: Minimum number of a group's kept ranks for which an error is given.
+#: Minimum number of kept ranks of a group for which an error is stated.
 FEWEST = 10
-#: Standard deviations on either side that cover 95 % of a normal distribution.
+#: Standard deviations on each side of the mean that cover 95 % of a normal distribution.
 DEVIATIONS = 1.96
 
 
 def scaled_rows(
     view: View, rows: pa.Table, found: NDArray[np.int8], table: pa.Table
 ) -> tuple[str, ...]:
-    """Return for each row a JSON object: column -> estimate (``value``, ``error``) or null.
+    """Return for each view row a JSON object: column -> estimate (``value``, ``error``) or null.
 
     Args:
         found: :class:`~anabranch_runtime.views.left_out.GroupKnowledge` of each row.
@@ -71,7 +71,7 @@ def scaled_rows(
 def _estimated(
     view: View, rows: pa.Table, column: str, aggregate: ViewAggregate, correction: Correction
 ) -> tuple[Floats, Floats]:
-    """Return the estimated values of a column over all joined rows, and their variances."""
+    """Return estimates of a column over all joined rows, with withheld ones; their variances."""
     plain, n = _numbers(rows[column]), measured(view).index(aggregate.column)
 
     def of(name: str) -> Floats:

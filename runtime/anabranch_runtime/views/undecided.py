@@ -1,13 +1,13 @@
 """Left rows of an outer join whose matches load shedding may have withheld.
 
 It is unknown whether such a row has a match, so it is not emitted. A left row's matches arrive
-in the batches from the row's own (in which its last member arrives) to the last batch that began
-before the watermark of the right input had passed the row's deadline. A batch withholds matches if
-the rank (hash) of the row's key is not below the batch's ration, a sampling rate. So a row is
-*undecided* if its rank is not below the ration of one of these batches, unless a catch-up has
-computed the batch's withheld results (``semantics.md``, "Rations").
+between its own batch (in which its last member arrives) and the last batch that began before the
+watermark of the right input passed the row's deadline. A batch withholds matches if the rank (hash)
+of the row's key is not below the batch's ration, a sampling rate. So a row is *undecided* if its
+rank is not below the ration of one of these batches, unless a catch-up has computed the batch's
+withheld results (``semantics.md``, "Rations").
 
-All these rations are in the ledger beside the results when the deadline has passed, and no later
+When the deadline has passed, the ledger beside the results has all these rations, and no later
 batch changes them. So a repeated version omits the same rows.
 """
 
@@ -67,7 +67,7 @@ class Undecided:
     query: QuerySpec
     results: Path
     _entries: NewEntries = field(init=False)
-    #: Batch -> its withheld ranks.
+    #: Batch -> ranks whose results it has withheld.
     _withheld: dict[int, _Withheld] = field(init=False, default_factory=dict)
     _by_key: dict[_Key | None, tuple[Ints, Ints, Ints]] = field(init=False, default_factory=dict)
 
@@ -77,7 +77,7 @@ class Undecided:
     def among(
         self, rows: int, column: Callable[[str], pa.Array], came: Ints, deadlines: Ints
     ) -> NDArray[np.bool_]:
-        """Return the mask of undecided rows among ``rows`` left rows.
+        """Return the mask of undecided left rows; ``rows``: number of left rows.
 
         Args:
             column: returns a column of the rows by name.
@@ -98,23 +98,23 @@ class Undecided:
         return found
 
     def chances(self, rows: int, came: Ints, deadlines: Ints) -> NDArray[np.float64]:
-        """Return each left row's probability, over random ranks, of not being undecided: that its
-        rank is below the limits of all its batches. Ranks by different keys are independent. Uses
-        the ledger as read by the last call of :meth:`among`.
+        """Return, per left row, the probability over random ranks that it is not undecided: that
+        its rank is below the limits of all its batches. Ranks by different keys are independent.
+        Uses the ledger as read by the last call of :meth:`among`.
         """
         found = np.ones(rows, np.float64)
         for key, (batches, marks, limits) in self._by_key.items():
             if key is None:
                 continue
             low = np.searchsorted(batches, came)
-            # A left row's own batch may withhold its matches even after the deadline.
+            # A left row's own batch may withhold matches of it even after the deadline.
             own = np.searchsorted(batches, came, side="right")
             high = np.maximum(np.searchsorted(marks, deadlines, side="right"), own)
             found *= np.minimum(least_between(limits, low, high), WHOLE) / WHOLE
         return found
 
     def _read(self) -> None:
-        """Read the entries that the ledger has got since the last call."""
+        """Read the entries that the ledger of withheld ranks has got since the last call."""
         rationed, made_good = self._entries.rationed(), self._entries.paid()
         if not (rationed or made_good):
             return
@@ -128,8 +128,8 @@ class Undecided:
         self._by_key = self._columns()
 
     def _columns(self) -> dict[_Key | None, tuple[Ints, Ints, Ints]]:
-        """Return, by ranking key, three arrays with an element per batch with withheld rows:
-        ascending batch numbers, watermarks, least withheld ranks.
+        """Return ranking key -> three arrays, with an element per batch that has withheld rows:
+        batch number (ascending), watermark, least withheld rank.
         """
         some: dict[_Key | None, list[tuple[int, int, int]]] = defaultdict(list)
         for batch, one in sorted(self._withheld.items()):
@@ -163,7 +163,7 @@ class Undecided:
 
 
 def least_between(values: Ints, low: Ints, high: Ints) -> Ints:
-    """Return the minimum of ``values[low:high]`` for each pair; of no values, the greatest integer.
+    """Return the minimum of ``values[low:high]`` for each pair; if empty, the greatest integer.
 
     >>> least_between(np.array([5, 3, 9]), np.array([0, 2, 1]), np.array([3, 3, 1])).tolist()[:2]
     [3, 9]

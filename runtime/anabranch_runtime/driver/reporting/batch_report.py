@@ -28,7 +28,7 @@ class Times(NamedTuple):
     committed: float = 0.0
 
     def phases(self, reports: Sequence[TaskReport]) -> dict[str, float]:
-        """Phase -> seconds; of a task phase: the slowest task's; ``spark``: the job's rest."""
+        """Return phase -> seconds of a batch, in its slowest task; ``spark``: the job's rest."""
         job, tasks = self.done - self.entered, task_phases(reports)
         spark = max(job - sum(tasks.values()), 0.0)
         commit = self.committed - self.done
@@ -87,7 +87,7 @@ def counted(
     phases: Mapping[str, float],
     ages: Mapping[str, float],
 ) -> Telemetry:
-    """Add a batch of ``spent`` seconds, committed at ``now`` (seconds since 1970), to ``known``.
+    """Return ``known`` with a batch of ``spent`` seconds, committed at ``now`` (since 1970), added.
 
     Args:
         phases: phase -> seconds. ``ages``: stream -> age of its oldest row, seconds.
@@ -108,7 +108,7 @@ def counted(
 
 
 def task_phases(reports: Sequence[TaskReport]) -> dict[str, float]:
-    """Phase -> seconds of the task that took longest for this phase."""
+    """Return phase -> seconds of the batch's task that took longest for this phase."""
     return {
         phase: max((r.phases.get(phase, 0.0) for r in reports), default=0.0) for phase in PHASES
     }

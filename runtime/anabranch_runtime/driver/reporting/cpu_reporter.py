@@ -2,8 +2,8 @@
 
 Tasks, merges, ingest queries and views count their own seconds, the batch thread is metered step by
 step, and the operating system counts the seconds of whole processes. The seconds of a process that
-no meter covers are unattributed. All counters only grow, so readers need no agreement with the
-runtime.
+no meter covers are unattributed. All counters only grow, so readers form differences at times of
+their own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CpuReporter:
         self._control = control
         self._spent: dict[_Key, float] = defaultdict(float)
         self._ruleset: Ruleset | None = None
-        #: Keys of the running ruleset's uses, by group and name.
+        #: Use (group and name) of the running ruleset -> key under which its seconds are summed.
         self._keys: dict[tuple[CpuGroup, str], _Key] = {}
         #: Metered seconds of this process, of the tasks' processes, and of other processes.
         self._here = self._tasks = self._others = 0.0
@@ -48,14 +48,14 @@ class CpuReporter:
         self._next = 0.0
 
     def lap(self, step: str) -> None:
-        """Add this thread's CPU time since its last lap to ``step`` of the driver."""
+        """Add this thread's CPU time since the last call to ``step`` of the driver."""
         now = time.thread_time()
         spent = now - getattr(self._thread, "lap", now)
         self._thread.lap = now
         self.add(step, spent)
 
     def add(self, step: str, seconds: float) -> None:
-        """Add CPU seconds of this process to ``step`` of the driver."""
+        """Add CPU seconds of the driver's process to ``step`` of the driver."""
         self._here += seconds
         self._spent[CpuGroup.DRIVER, step, ()] += seconds
 
@@ -71,13 +71,13 @@ class CpuReporter:
         self._others += self._add(uses)
 
     def _add(self, uses: CpuUses) -> float:
-        """Add CPU seconds by use; return their sum."""
+        """Add the CPU seconds of uses to the sums of the run; return their total."""
         for (group, name), seconds in uses.items():
             self._spent[self._key(group, name)] += seconds
         return sum(uses.values())
 
     def report(self) -> None:
-        """Report all uses, unless that was done less than :data:`EVERY` seconds ago."""
+        """Report the CPU time of all uses, at most once in :data:`EVERY` seconds."""
         if time.monotonic() < self._next:
             return
         began = time.thread_time()
@@ -107,7 +107,7 @@ class CpuReporter:
         return known
 
     def _users(self, group: CpuGroup, name: str) -> Collection[str]:
-        """The queries of the running ruleset that a use serves; empty if all, or if unknown."""
+        """Return the running queries that a use of CPU time serves; empty if all, or if unknown."""
         if group in (CpuGroup.SINK, CpuGroup.VIEW):
             return (name,)
         ruleset = self._ruleset
@@ -122,7 +122,7 @@ class CpuReporter:
         return owners.of_store(StoreId(name))
 
     def _forget(self, kept: Collection[_Key]) -> None:
-        """Add the seconds of all uses but ``kept`` to the common use of their group."""
+        """Add the CPU seconds of all uses except ``kept`` to the common use of their group."""
         for key in [k for k in self._spent if (k[1] or k[2]) and k not in kept]:
             if key[0] in (CpuGroup.DRIVER, CpuGroup.TASK):
                 continue
@@ -130,8 +130,8 @@ class CpuReporter:
 
 
 def _children() -> dict[str, float]:
-    """CPU seconds of this process's descendants, with their ended children: of Spark's JVM, of the
-    processes of tasks, and of others.
+    """Return the CPU seconds of this process's descendants, even ended ones, by kind: Spark's JVM,
+    processes of tasks, others.
     """
     # Imported late, since tests limit the memory that driver and task use up to the first report.
     import psutil
@@ -143,7 +143,7 @@ def _children() -> dict[str, float]:
             if process.name() == "java":
                 kind = CpuGroup.SPARK.value
             elif _FUNCTIONS in command:
-                # Their seconds are metered where they are called.
+                # The seconds of users' functions are metered by the callers.
                 kind = kinds.get(process.ppid(), "others")
             else:
                 kind = "tasks" if _DAEMON in command else "others"

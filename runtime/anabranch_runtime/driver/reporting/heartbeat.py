@@ -19,15 +19,15 @@ from anabranch_runtime.control import Control
 
 #: Seconds between two heartbeats.
 EVERY = 1.0
-#: Maximum seconds of one turn of the main loop.
+#: Maximum seconds of one turn of the main loop, after which the heartbeat would stop.
 TURN = 5.0
-#: Maximum seconds of steps with any amount of data: reading the state and starting Spark, opening
-#: sources, waiting for the end of a batch, ending the run.
+#: Maximum seconds of steps whose length depends on the amount of data: reading the state and
+#: starting Spark, opening sources, waiting for the end of a batch, ending the run.
 LONG = 600.0
 
 
 class Heart:
-    """Writes the heartbeat; see the module docstring. A ``standby`` has its own key."""
+    """Writes the heartbeat; see the module docstring. A standby writes a key of its own."""
 
     def __init__(self, control: Control, *, standby: bool = False) -> None:
         self._control, self._standby = control, standby
@@ -40,7 +40,7 @@ class Heart:
         self._until = time.monotonic() + seconds
 
     def working(self) -> None:
-        """Report that the runtime has started."""
+        """Write in the heartbeat that the runtime has started and works."""
         self._state = "working"
         self.well()
 

@@ -22,7 +22,7 @@ from anabranch_runtime.state.manifest import State
 #: Minimum seconds between a report and an early report after it. With many queries, the service
 #: needs up to seconds of CPU to decide on a report, and a period should have a few batches.
 EARLY = 1.0
-#: Number of recent commits that are kept, at which a period can be cut afterwards.
+#: Number of recent commits that are kept, so that a period can be ended at one of them.
 KEPT = 16
 
 
@@ -64,7 +64,7 @@ class InterimReporter:
 
     Args:
         early: minimum seconds between a report and an early one. Infinite: drifts are noticed
-            (:attr:`drifted`) but reported by :meth:`require` only. None: drifts are ignored.
+            (:attr:`drifted`), but only :meth:`require` reports. None: drifts are ignored.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class InterimReporter:
         self._written = Written()
 
     def wrote(self, written: Iterable[Written]) -> None:
-        """Add rows written by a batch's tasks or by merges; call before :meth:`committed`."""
+        """Add rows that a batch's tasks or merges wrote; call before :meth:`committed`."""
         self._written = sum(written, self._written)
 
     @property
@@ -93,7 +93,7 @@ class InterimReporter:
         return self._watch.alarmed
 
     def committed(self, state: State, ruleset: Ruleset) -> None:
-        """Add a new state, which runs ``ruleset``; report if the period is over."""
+        """Add a committed state with its ``ruleset``; report measurements at the period's end."""
         last = self._commits[-1]
         now, steps = time.monotonic(), last.steps
         if state.ruleset != last.state.ruleset or not steps:
@@ -141,7 +141,7 @@ class InterimReporter:
         self._begin()
 
     def _cut(self, lasted: int) -> list[Interim]:
-        """End the period before the newest ``lasted`` batches; return its measurements."""
+        """End the period before the last ``lasted`` batches; return measurements to report."""
         end = self._commits[-1].state.next_batch - lasted
         commits = list(self._commits)
         place = next((n for n, c in enumerate(commits) if c.state.next_batch == end), None)
@@ -157,7 +157,7 @@ class InterimReporter:
         return [ended]
 
     def _begin(self, last: _Commit | None = None) -> None:
-        """Begin a period at the commit ``last``; if it is None, at the newest commit."""
+        """Begin a period of measurements at the commit ``last`` (None: at the newest commit)."""
         last = last or self._commits[-1]
         self._commits.clear()
         period = begin(last.state, last.now)
@@ -165,7 +165,7 @@ class InterimReporter:
 
 
 def _closed(last: _Commit) -> Interim:
-    """The measurements of the period that ends with ``last``."""
+    """Return the measurements of the period that ends with the commit ``last``."""
     interim = close(last.period, last.state, last.steps, last.now, last.until)
     return replace(interim, **fields(last.written))
 
@@ -175,5 +175,5 @@ def _entering(before: State, after: State) -> bool:
 
 
 def _entered(period: Period, last: _Commit, state: State) -> Period:
-    """Continue ``period`` with ``state``; move counts by edge of a former ruleset to its steps."""
+    """Continue ``period`` to ``state``; an ended ruleset's counts by edge become counts by step."""
     return leave_ruleset(period, last.state, last.steps) if _entering(last.state, state) else period

@@ -1,4 +1,4 @@
-"""Progress of the input, and of the output of views, as reported to the control plane."""
+"""Progress of the input, and of the output of views, as reported to the service."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 @dataclass(frozen=True, slots=True)
 class ViewOutput:
-    """Output of views and outer joins.
+    """Numbers of rows of views and outer joins, for the report of progress.
 
     Attributes:
         rows: view -> number of its rows; outer join -> number of its emitted rows.
@@ -36,7 +36,7 @@ class ViewOutput:
 
 @dataclass(slots=True)
 class ProgressReporter:
-    """Reports the state of the input to the sources and the control plane.
+    """Reports the progress of the input to the service, and passes the committed state to sources.
 
     Attributes:
         sources: sources that are read; None: the job itself produces the input of a batch.
@@ -66,7 +66,7 @@ class ProgressReporter:
         )
 
     def note_sites(self, sites: Iterable[str]) -> None:
-        """Record the ``sites`` of a batch's executors; warn of streams at other sites."""
+        """Record the sites of a batch's executors; warn of streams at sites without executors."""
         found = tuple(sorted({site for site in sites if site}))
         if not found or self.sources is None:
             return
@@ -92,8 +92,8 @@ class ProgressReporter:
         return {feed.stream: feed.held.error for feed in feeds if feed.held is not None}
 
     def direct(self, state: State) -> None:
-        """Pass to the sources the held feeds, the streams' definitions and the batches with owed
-        results, before they plan the next batch.
+        """Before the sources plan the next batch, pass on to them the feeds that are held back, the
+        streams' definitions, and the next batch's number if results are owed.
         """
         known, feeds = self.rate_limiter.input, state.feeds.items()
         specs = (stream.spec for stream in state.streams.values())
@@ -102,6 +102,6 @@ class ProgressReporter:
         known.owed = state.next_batch if state.debt.batches else None
 
     def _feeds(self, feeds: Mapping[str, FeedState]) -> list[FeedState]:
-        """The feeds among ``feeds`` whose streams are registered."""
+        """Return the feeds whose streams are registered."""
         gone = frozenset() if self.sources is None else self.sources.gone(feeds)
         return [feed for name, feed in feeds.items() if name not in gone]

@@ -105,9 +105,8 @@ class Reporting:
         #: Last reported problems of queries, output of views, and views that lag behind.
         self._last: tuple[dict[str, str], ViewOutput, frozenset[str]]
         self._last = {}, ViewOutput(), frozenset()
-        #: View -> number of batches that it included at an earlier run's last report. The files of
-        #: these versions stay in place while this run makes the versions since the last checkpoint
-        #: again.
+        #: View -> number of batches that its files included at an earlier run's last report. These
+        #: files stay in place while this run repeats the versions since the last checkpoint.
         self._included = control.included()
         self._bytes = Derived[StoreState, int](lambda _, store: store.bytes)
         self._results = Derived[Activation, int](lambda _, query: query.results)
@@ -117,7 +116,7 @@ class Reporting:
         self._completeness.begin(state.queries, state.next_batch - 1)
 
     def exhausted(self, state: State) -> bool:
-        """Whether all recorded streams have been read to their end."""
+        """Whether all recordings have been read to their end."""
         return self.total_batches is not None and state.next_batch >= self.total_batches
 
     def steps(self, state: State) -> Mapping[str, CountedStep]:
@@ -128,7 +127,7 @@ class Reporting:
     # --- between batches -----------------------------------------------------------------------
 
     def tick(self, state: State) -> None:
-        """Begin requested tails, deliver results that wait for a sink, report changes."""
+        """Between batches: begin requested tails, deliver waiting results, report changes."""
         self.cpu.lap("watch")
         self.cpu.report()
         self.tails.open(state.next_batch, self._totals(state), self._written())
@@ -141,8 +140,8 @@ class Reporting:
         self._show_completeness(state)
 
     def progress_made(self, state: State) -> None:
-        """Report the progress after a batch; in live mode, only :data:`PAUSE` seconds after the
-        last report (:meth:`tick` reports the last batches), or if queries may have begun or failed.
+        """Report the progress after a batch. In live mode, only :data:`PAUSE` seconds after the
+        last report (:meth:`tick` makes up for it), or if queries may have begun or failed.
         """
         known, begun = self._reported
         due = self.settings.mode is Mode.STEP or time.monotonic() >= begun + PAUSE
@@ -193,7 +192,7 @@ class Reporting:
         )
 
     def intake(self, state: State) -> None:
-        """Report sources that have become unreadable or readable."""
+        """Report sources that have become unreadable or readable, if there are any."""
         if self.progress.intake_changed(state):
             self.report("idle" if self.exhausted(state) else "running", state)
 
@@ -238,7 +237,7 @@ class Reporting:
         self.cpu.batch(ruleset, (task.cpu for task in tasks))
 
     def committed(self, state: State, ruleset: Ruleset) -> None:
-        """Report the state that a batch under ``ruleset`` has committed."""
+        """Report measurements of the state that a batch under ``ruleset`` has committed."""
         self.progress.direct(state)
         self.tables.committed(state, ruleset)
         self.interims.committed(state, ruleset)
@@ -250,7 +249,7 @@ class Reporting:
         seconds: float,
         memory: int,
     ) -> None:
-        """Pass on a batch's result files; ``memory``: private bytes of all its tasks together."""
+        """Pass a batch's result files to tails and sinks; ``memory``: all tasks' private bytes."""
         resources = self._resources
         self._resources = replace(resources, batch_seconds=seconds, private_bytes=memory)
         self.tails.feed(state.next_batch - 1, located, self._totals(state), self._written())
@@ -259,8 +258,8 @@ class Reporting:
     def batch(
         self, state: State, reports: Sequence[TaskReport], times: Times, ages: Mapping[str, float]
     ) -> None:
-        """Log the batch that ended in ``state``, and report it with the next progress; ``ages``:
-        stream -> age of its oldest row in seconds.
+        """Log the batch that ended in ``state``, and include it in the next progress report;
+        ``ages``: stream -> age of its oldest row in seconds.
         """
         times = times._replace(committed=time.perf_counter())
         spent, phases = times.committed - times.started, times.phases(reports)
@@ -270,8 +269,8 @@ class Reporting:
         self._batches.append(report)
 
     def _show_latest(self, state: State, *, at_once: bool = False) -> None:
-        """Publish latest rows of streams; unless ``at_once``, with pauses that grow with their
-        number, since each takes 0.4 ms.
+        """Publish the latest rows of streams. Unless ``at_once``, pause between publications, the
+        longer the more streams, since each stream takes 0.4 ms.
         """
         if at_once or time.monotonic() >= self._latest_due:
             latest, gone = self.latest.changed(state.streams)
@@ -284,27 +283,27 @@ class Reporting:
         self._completeness.show(state.queries, state.next_batch - 1, left, at_once=at_once)
 
     def _totals(self, state: State) -> dict[str, int]:
-        """Query -> number of results so far; views and outer joins are in :meth:`_written`."""
+        """Return query -> number of results so far, without queries in :meth:`_written`."""
         results, versions = self._results.of(state.queries), self._written()
         return {q: n for q, n in results.items() if q not in versions} if versions else results
 
     def _written(self) -> dict[str, tuple[int, int]]:
-        """View or outer join -> its last written version, and number of rows written so far."""
+        """Return view or outer join -> its last written version, and rows written so far."""
         return self.tables.written()
 
     def _problems(self) -> dict[str, str]:
-        """Query -> error that prevents the delivery of its results."""
+        """Return query -> error that prevents the delivery of its results."""
         return {**self.publisher.problems(), **self.tables.problems()}
 
     def _lag(self, state: State) -> dict[str, int]:
-        """View -> number of committed batches that its files do not include."""
+        """Return view -> number of committed batches that its files do not include yet."""
         found = self.tables.lag()
         known = ((name, self._included.get(name, 0)) for name in found)
         self._included = {n: max(state.next_batch - found[n], known) for n, known in known}
         return {n: max(state.next_batch - known, 0) for n, known in self._included.items()}
 
     def _behind(self) -> frozenset[str]:
-        """Views whose files lack some committed batches."""
+        """Return the views whose files do not include all committed batches yet."""
         return frozenset(name for name, batches in self.tables.lag().items() if batches)
 
     def _shown(self, state: State) -> ViewOutput:

@@ -1,8 +1,8 @@
 """Health of every stream's source, tested soon after the stream is registered.
 
 Spark's own sources are tested by their ingest queries. Every other source is opened once when its
-stream is first seen, even while a batch runs. Once batches read the source, their errors are its
-health. Changes are reported to the control plane (``Keys.sources``).
+stream is first seen, even while a batch runs. Once batches read the source, its health is the
+errors of these reads. Changes are reported to the control plane (``Keys.sources``).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SourceHealth:
 
     Attributes:
         input: progress of the sources that the runtime reads itself.
-        left_out: stream -> error that makes batches leave it out.
+        left_out: stream -> error that makes batches leave the stream out.
         opened: registrations of the streams that batches read.
         held: stream -> reason why batches currently do not read it further.
     """
@@ -60,7 +60,7 @@ class SourceHealth:
     _told: dict[str, SourceStatus] | None = None
 
     def look(self, records: Sequence[StreamRecord]) -> None:
-        """Test the new sources of ``records``, and report changes."""
+        """Test the sources of ``records`` that are new, and report changes of sources' health."""
         self.ingest.keep(r for r in records if is_sparks(r))
         statuses, intake = self.ingest.statuses(), self.input.streams
         registered = {r.registration for r in records}
@@ -113,7 +113,7 @@ def is_sparks(record: StreamRecord) -> bool:
 
 
 def _tried(record: StreamRecord, url: str) -> str | None:
-    """Test a source that the runtime reads itself by opening it; returns the error, or None."""
+    """Test a source that the runtime reads itself: open it; return the error, or None."""
     where, source = f"streams.{record.name}.source", record.source
     try:
         if source.format == REDIS_STREAM:

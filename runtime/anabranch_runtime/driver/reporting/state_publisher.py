@@ -1,7 +1,7 @@
 """Reports the contents of stores to the control plane, bounded in rate and size.
 
-One document describes all stores, and one document per store its segments. A report has the
-documents of changed stores up to a size limit; the longest waiting ones come first.
+One document describes all stores, and one document per store its segments. A report consists of the
+documents of changed stores up to a size limit, longest unreported first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from anabranch_runtime.storage.segment import Segment
 INTERVAL = 1.0
 #: Bytes that a report may have per ``INTERVAL`` of pause after it; larger reports pause longer.
 PACE = 1 << 20
-#: Minimum pause after a report, as a multiple of its duration, since batches wait for reports.
+#: Minimum pause after a report, as a multiple of its duration, since reports delay batches.
 RARER = 10
 #: Bytes of stores' documents above which a report leaves further documents to the next report.
 ROOM = 1 << 19
@@ -37,7 +37,7 @@ ROOM = 1 << 19
 
 @dataclass(slots=True)
 class StatePublisher:
-    """Reports changed states, at limited intervals; a later call reports a skipped state."""
+    """Reports the contents of stores at limited intervals; a later call reports skipped states."""
 
     root: Path
     control: Control
@@ -46,8 +46,8 @@ class StatePublisher:
     _at: float = float("-inf")
     #: Pause until the next report, in multiples of ``INTERVAL``.
     _pause: float = 1.0
-    #: Store -> segments and ruleset in its last document, the longest waiting first. None before
-    #: the first report, which begins with the names of an earlier driver's documents.
+    #: Store -> segments and ruleset in its last document, longest unreported first. None before the
+    #: first report, which reads the names of an earlier driver's documents.
     _parts: dict[str, tuple[tuple[Segment, ...], RulesetId] | None] | None = None
     _waiting: bool = False
     _weights: Weights = field(default_factory=Weights)
@@ -60,7 +60,7 @@ class StatePublisher:
         at_once: bool = False,
         costs: Mapping[str, TableCost] | None = None,
     ) -> None:
-        """Report ``state``, if a report is due.
+        """Report the stores of ``state`` to the service, if a report is due.
 
         Args:
             ruleset: returns the ruleset of ``state``, or None if it is unknown.
@@ -85,7 +85,7 @@ class StatePublisher:
         self._shown, self._at, self._pause = state, now, max(1.0, size / PACE, spent * RARER)
 
     def _forget(self, state: State) -> set[str]:
-        """Names of reported stores that ``state`` no longer has; their documents are forgotten."""
+        """Forget documents of stores that ``state`` no longer has; return the stores' names."""
         if self._parts is None:
             self._parts = dict.fromkeys(self.control.reported_parts())
         gone = self._parts.keys() - state.stores.keys()
@@ -94,7 +94,7 @@ class StatePublisher:
         return gone
 
     def _changed(self, state: State, users: Readers, room: int | None) -> dict[str, str]:
-        """Documents of stores that have changed since their last one; ends after ``room`` bytes."""
+        """Return up to ``room`` bytes of new documents of changed stores, by store."""
         assert self._parts is not None
         known, found, used = self._parts, {}, 0
         waiting = [name for name in state.stores if name not in known]

@@ -26,7 +26,7 @@ from anabranch_runtime.errors import ExpressionError
 
 #: Maximum number of elements of an array that sequence() or array_repeat() makes.
 MOST = 1_000_000
-#: Maximum number of elements of all arrays that they make for a batch of rows.
+#: Maximum number of elements of all arrays that these functions make for a batch of rows.
 MOST_TOGETHER = 20_000_000
 
 
@@ -36,7 +36,7 @@ def _ints(column: pa.Array) -> Ints:
 
 
 def _taken(values: pa.Array, at: Ints, good: Bools) -> pa.Array:
-    """Return the elements of ``values`` at positions ``at``, NULL where ``good`` is False."""
+    """Return the array elements ``values`` at positions ``at``, NULL where ``good`` is False."""
     return values.take(pa.array(np.where(good, at, 0), mask=~good))
 
 
@@ -193,8 +193,8 @@ def unique_keys(limits: Ints, keys: pa.Array, values: pa.Array, valid: Bools | N
 
 
 def zipped(left: pa.Array, right: pa.Array) -> tuple[Ints, pa.Array, list[pa.Array], Bools | None]:
-    """Return the union of the keys of two map columns: offsets per row, keys, the values of both,
-    and whether both maps are not NULL. The keys of the left map come first.
+    """Return per row the union of the keys of two maps: offsets, keys, the values in either map,
+    and the mask of rows where neither map is NULL. The keys of the left map come first.
     """
     valid = all_present(left, right)
     parts = [elements(one) for one in (left, right)]
@@ -209,7 +209,7 @@ def zipped(left: pa.Array, right: pa.Array) -> tuple[Ints, pa.Array, list[pa.Arr
     places = np.full((2, len(first)), -1)
     half = len(parts[0][1])
     for side, (start, within) in enumerate(((0, kept < half), (half, kept >= half))):
-        # Of equal keys, the first one in the row determines the value.
+        # If a key occurs several times in a row, the first one determines the value.
         places[side, group[within][::-1]] = kept[within][::-1] - start
     values = [_taken(of, at[order], at[order] >= 0) for of, at in zip(both[1], places, strict=True)]
     keys = pa.concat_arrays(both[0]).take(pa.array(kept[first][order]))
@@ -272,7 +272,7 @@ def _repeat(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _bound(sizes: npt.NDArray[Any]) -> Ints:
-    """Check that neither one array nor all arrays together are too large; return ``sizes``.
+    """Return ``sizes`` of arrays, after a check that neither one nor all together are too large.
 
     Raises:
         ExpressionError: they are too large.
@@ -291,21 +291,21 @@ def _bound(sizes: npt.NDArray[Any]) -> Ints:
 
 
 def _codes(values: pa.Array) -> tuple[Ints, Bools]:
-    """Return a number for each element, equal for equal elements, and the mask of non-NULL ones."""
+    """Return a number per array element, equal for equal elements, and the mask of non-NULLs."""
     encoded = canonical(values).dictionary_encode()
     codes = pc.fill_null(encoded.indices.cast(pa.int64()), len(encoded.dictionary)).to_numpy()
     return np.asarray(codes, np.int64), _all(present(values), len(values))
 
 
 def _equal(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Compare elements for equality, where NaN equals NaN; NULL if either side is NULL."""
+    """Compare array elements: NaN equals NaN; the result is NULL if either side is NULL."""
     codes, known = _codes(pa.concat_arrays([left, right]))
     half = len(left)
     return pa.array(codes[:half] == codes[half:], mask=~(known[:half] & known[half:]))
 
 
 def _ranks(values: pa.Array) -> Ints:
-    """Return each value's dense rank among all values, from 1, with NaN last; 0 for NULL."""
+    """Return the dense rank of each array element, from 1, with NaN last; 0 for NULL."""
     if values.null_count == len(values):
         return np.zeros(len(values), np.int64)
     ranks = pc.rank(canonical(values), sort_keys="ascending", tiebreaker="dense")
@@ -322,14 +322,14 @@ def _firsts(limits: Ints, values: pa.Array) -> Ints:
 def _kept(
     kind: DataType, limits: Ints, values: pa.Array, at: Ints, valid: Bools | None
 ) -> pa.Array:
-    """Return lists of type ``kind`` with only the elements at the ascending positions ``at``."""
+    """Return array columns (of type ``kind``) with only the elements at positions ``at``."""
     counts = np.bincount(owners(limits)[at], minlength=len(limits) - 1)
     return lists(limits_of(counts), values.take(pa.array(at)), valid, arrow_type(kind))
 
 
 def _matches(args: list[pa.Array]) -> tuple[Ints, pa.Array, Ints, Bools, Bools]:
-    """Return offsets, elements and rows of arrays, and two masks of elements: elements equal to the
-    row's value, and NULLs.
+    """Compare arrays with a value per row: return the arrays' offsets, elements and elements' rows,
+    and the masks of elements that equal the row's value, and that are NULL.
     """
     limits, values = elements(args[0])
     row = owners(limits)
@@ -366,7 +366,7 @@ def _remove(call: Call, args: list[pa.Array]) -> pa.Array:
 
 def _extreme(sign: int) -> Callable[[Call, list[pa.Array]], pa.Array]:
     def kernel(_call: Call, args: list[pa.Array]) -> pa.Array:
-        """Return the least or greatest element that is not NULL; NULL if there is none."""
+        """Evaluate ``array_min`` or ``array_max``: NULL if no element is non-NULL."""
         limits, values = elements(args[0])
         ranks, row = _ranks(values), owners(limits)
         at = np.flatnonzero(ranks)
@@ -401,8 +401,8 @@ def _union(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _members(args: list[pa.Array]) -> tuple[Ints, pa.Array, Ints, Bools]:
-    """Return offsets and elements of the left arrays, the positions of their distinct elements in
-    order, and a mask of distinct elements that the row's right array contains.
+    """Return offsets and elements of the left arrays, the positions of their distinct elements, in
+    order, and the mask of distinct elements that the row's right array contains.
     """
     (limits, values), (others, more) = map(elements, args)
     codes, _ = _codes(pa.concat_arrays([values, more]))
@@ -485,7 +485,7 @@ def _flatten(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _without_nulls(column: pa.Array) -> tuple[Ints, pa.Array, Bools]:
-    """Return offsets and elements of the arrays that have no NULL, and a mask of these arrays."""
+    """Return offsets and elements of arrays without any NULL, and the mask of these arrays."""
     limits, inner = elements(column)
     rows = len(column)
     missing = np.bincount(owners(limits)[~_all(present(inner), len(inner))], minlength=rows) > 0

@@ -29,7 +29,7 @@ from anabranch_runtime.columns.arrays import (
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import ExpressionError
 
-#: Unit of a fixed length -> microseconds.
+#: Unit of a fixed length -> its microseconds.
 _LENGTHS = {
     "microsecond": 1,
     "millisecond": 1_000,
@@ -43,9 +43,9 @@ _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _WEEK = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DATE = DataType(TypeKind.DATE)
 _SECONDS_PER_MONTH = 31 * 86_400
-#: Operation -> microseconds in the unit of its argument.
+#: Operation -> microseconds per unit of its argument.
 _FROM_UNIX = {"timestamp_seconds": 1_000_000, "timestamp_millis": 1_000, "timestamp_micros": 1}
-#: Operation -> microseconds in the unit of its result.
+#: Operation -> microseconds per unit of its result.
 _TO_UNIX = {"unix_seconds": 1_000_000, "unix_millis": 1_000, "unix_micros": 1}
 
 
@@ -62,20 +62,20 @@ def _integers(column: pa.Array) -> Ints:
 
 
 def _civil(days: Ints) -> tuple[Ints, Ints]:
-    """Return dates as months since January 1970, and days of the month, from 1."""
+    """Split dates into months since January 1970 and days of the month, from 1."""
     moment = days.astype("M8[D]")
     months = moment.astype("M8[M]")
     return months.astype(np.int64), (moment - months.astype("M8[D]")).astype(np.int64) + 1
 
 
 def _first(months: Ints) -> Ints:
-    """Return the first days of ``months`` (months since January 1970) as days since 1970."""
+    """Return the first days of months (numbered since January 1970) as days since 1970."""
     days: Ints = months.astype("M8[M]").astype("M8[D]").astype(np.int64)
     return days
 
 
 def _moved(days: Ints, months: Ints) -> Ints:
-    """Move dates by months; the 31st becomes the last day of a shorter month."""
+    """Add months to dates; the 31st becomes the last day of a shorter month."""
     before, day = _civil(days)
     target = before + months
     length = _first(target + 1) - _first(target)
@@ -84,7 +84,7 @@ def _moved(days: Ints, months: Ints) -> Ints:
 
 
 def _made(values: Ints, call: Call, valid: Any) -> pa.Array:
-    """Return ``values`` as a column of the call's type; raises an error if one is out of range."""
+    """Return dates or times as a column of the call's type; raises an error if out of range."""
     target = arrow_type(call.type)
     if target.bit_width == 32:
         beyond = (values < -(2**31)) | (values >= 2**31)
@@ -106,7 +106,7 @@ def _day_of_year(days: Ints) -> Ints:
 
 
 def _week_of_year(days: Ints) -> Ints:
-    """Return the week of dates as in ISO 8601: a week belongs to the year of its Thursday."""
+    """Return the ISO 8601 week of dates: a week belongs to the year of its Thursday."""
     thursday: Ints = days - (days + 3) % 7 + 3
     week: Ints = (_day_of_year(thursday) - 1) // 7 + 1
     return week
@@ -181,7 +181,7 @@ def make_timestamp(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _where(columns: list[pa.Array], valid: Bools | None) -> list[pa.Array]:
-    """Return ``columns`` with NULL in rows that are not ``valid``."""
+    """Return columns of dates or times with NULL in rows that are not ``valid``."""
     if valid is None:
         return columns
     nothing, mask = pa.scalar(None, pa.int32()), pa.array(valid)
@@ -197,7 +197,7 @@ def trunc(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def date_trunc(call: Call, args: list[pa.Array]) -> pa.Array:
-    """Evaluate ``date_trunc(unit, timestamp)``: the start of the unit that has the timestamp."""
+    """Evaluate ``date_trunc(unit, timestamp)``: the start of the unit that contains it."""
     unit, micros = _unit(call), _integers(args[1])
     if unit in _LENGTHS and unit != "week":
         size = _LENGTHS[unit]
@@ -247,7 +247,7 @@ def timestampdiff(call: Call, args: list[pa.Array]) -> pa.Array:
         return with_nulls(found, arrow_type(call.type), valid)
     days, time = np.divmod(start, MICROS_PER_DAY)
     later, later_time = np.divmod(end, MICROS_PER_DAY)
-    # As in java.time, a day that has not passed completely does not count.
+    # As in java.time, an incomplete last day does not count.
     later = later - ((later > days) & (later_time < time)) + ((later < days) & (later_time > time))
     months, day = _civil(days)
     later_months, later_day = _civil(later)
@@ -258,7 +258,7 @@ def timestampdiff(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def months_between(call: Call, args: list[pa.Array]) -> pa.Array:
-    """Evaluate ``months_between(end, start)``: months of 31 days; rounded to eight digits."""
+    """Evaluate ``months_between(end, start)``, with months of 31 days; rounded to eight digits."""
     parts = []
     for arg in args:
         days, time = np.divmod(_integers(arg), MICROS_PER_DAY)
@@ -284,7 +284,7 @@ def next_day(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def from_unix(call: Call, args: list[pa.Array]) -> pa.Array:
-    """Convert numbers of seconds, milliseconds or microseconds since 1970 to timestamps."""
+    """Evaluate ``timestamp_seconds``, ``timestamp_millis`` or ``timestamp_micros``."""
     if pa.types.is_null(args[0].type):
         return pa.nulls(len(args[0]), arrow_type(call.type))
     unit = pa.scalar(_FROM_UNIX[call.op], pa.int64())
@@ -296,7 +296,7 @@ def from_unix(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def to_unix(call: Call, args: list[pa.Array]) -> pa.Array:
-    """Convert timestamps to seconds, milliseconds or microseconds since 1970, rounded down."""
+    """Evaluate ``unix_seconds``, ``unix_millis`` or ``unix_micros``, rounded down."""
     if pa.types.is_null(args[0].type):
         return pa.nulls(len(args[0]), arrow_type(call.type))
     micros = fixed(args[0].view(pa.int64()), np.int64)

@@ -40,7 +40,7 @@ def xxhash64(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def words_of(column: pa.Array) -> npt.NDArray[Any] | list[bytes | None]:
-    """Return a column's values in the form that Spark hashes: words of 32 or 64 bits, or bytes."""
+    """Return a column's values as Spark hashes them: as words of 32 or 64 bits, or as bytes."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         found: list[bytes | None] = column.cast(pa.binary()).to_pylist()
@@ -54,7 +54,7 @@ def words_of(column: pa.Array) -> npt.NDArray[Any] | list[bytes | None]:
             return np.array([(v or 0) & (2**64 - 1) for v in values], dtype=np.uint64)
         return [None if v is None else v.to_bytes(_bytes(v), "big", signed=True) for v in values]
     if pa.types.is_floating(kind):
-        # Make all zeros equal, and all NaNs, so that they have equal hashes.
+        # Make all zeros equal, and all NaNs, so that their hashes are equal.
         return fixed(canonical(column), np.uint32 if kind.bit_width == 32 else np.uint64)
     if kind.bit_width == 64:
         return fixed(column, np.int64).view(np.uint64)
@@ -80,7 +80,7 @@ def _rotated(words: Any, by: int) -> Any:
 
 
 def _mixed(found: Any, word: Any) -> Any:
-    """Return the hashes ``found`` after another 32-bit word (mixing step of Murmur3)."""
+    """Return Murmur3's state ``found`` after another 32-bit word has been mixed in."""
     word = _rotated(word * _C1, 15) * _C2
     return _rotated(found ^ word, 13) * np.uint32(5) + np.uint32(0xE6546B64)
 

@@ -26,7 +26,7 @@ _NUMBERS = {"NaN": "NaN", "Infinity": "inf", "+Infinity": "inf", "-Infinity": "-
 
 
 def get_json_object(call: Call, args: list[pa.Array]) -> pa.Array:
-    """Evaluate ``get_json_object(text, path)``: NULL if not JSON, or if nothing is there."""
+    """Evaluate ``get_json_object(text, path)``: NULL if not JSON, or if the path has no value."""
     path = call.args[1]
     assert isinstance(path, Literal)
     through = steps(str(path.value))
@@ -55,7 +55,7 @@ def _value_at_path(text: str, through: tuple[str | int, ...]) -> str | None:
 
 
 def _encodable(text: str) -> str:
-    """Return ``text`` with a question mark for each unpaired surrogate, as Java encodes it."""
+    """Return ``text`` with ``?`` for each unpaired surrogate, as Java encodes it."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -117,7 +117,7 @@ def _parsed(text: str, kind: DataType) -> Any:
 
 
 def _unwrapped(value: Any, kind: DataType) -> Any:
-    """Convert a JSON value to ``kind``; a struct and an array of only it convert to each other."""
+    """Convert parsed JSON to ``kind``; a single struct also to an array, and the reverse."""
     if kind.kind is TypeKind.STRUCT and isinstance(value, list):
         value = value[0] if len(value) == 1 else None
     if kind.kind is TypeKind.ARRAY and isinstance(value, dict):
@@ -159,7 +159,7 @@ def _value(value: Any, kind: DataType) -> Any:
 
 
 def _read(value: Any, kind: DataType) -> Any:
-    """Convert a JSON value to a decimal, date, time or binary value; None if it does not fit."""
+    """Convert parsed JSON to a decimal, date, time or binary; None if it does not fit ``kind``."""
     try:
         if kind.kind is TypeKind.DECIMAL:
             return (

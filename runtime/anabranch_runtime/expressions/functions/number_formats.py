@@ -11,24 +11,24 @@ _SIGNS = "+-<"
 
 
 class _NumberText:
-    """A formatted number under construction."""
+    """A number's text under construction, for ``to_char``."""
 
     def __init__(self) -> None:
         self.text = ""
 
     def blank(self) -> None:
-        """Add a space, but before a sign at the end: signs stand next to the first digit."""
+        """Add a space to the text: before a sign at its end, as signs stand next to digits."""
         sign = self.text[-1:]
         moved = sign != "" and sign in _SIGNS
         self.text = f"{self.text[:-1]} {sign}" if moved else f"{self.text} "
 
     def after(self, sign: str) -> None:
-        """Add a sign to the number's text, before the spaces at its end."""
+        """Add a sign to the number's text, before the spaces at the text's end."""
         kept = self.text.rstrip(" ")
         self.text = kept + sign + " " * (len(self.text) - len(kept))
 
     def digits(self, group: str, given: str) -> None:
-        """Add a ``group``'s digits; for missing ones zeros if it begins with ``0``, or spaces."""
+        """Add a ``group``'s digits; missing ones are zeros if it begins with ``0``, else spaces."""
         for digit in given:
             if digit != " ":
                 self.text += digit

@@ -73,7 +73,7 @@ def _two(
 
 
 def _power(base: Doubles, exponent: Doubles) -> Doubles:
-    """Compute powers; as in Java, NaN for 1 to the power of NaN, and 1 or -1 to infinity."""
+    """Evaluate ``power``; as in Java, NaN for 1 to the power of NaN, and ±1 to infinity."""
     odd = np.isnan(exponent) | ((np.abs(base) == 1) & np.isinf(exponent))
     found: Doubles = np.where(odd, np.nan, np.power(base, exponent))
     return found
@@ -198,7 +198,7 @@ def _bits(function: Callable[..., Any]) -> Callable[[Call, list[pa.Array]], pa.A
 
 def _shifted(*, left: bool) -> Callable[[Call, list[pa.Array]], pa.Array]:
     def shift(values: Any, by: Any) -> Any:
-        # As in Java, only the low bits of the shift distance count.
+        # As in Java, only the low bits of the number of places to shift count.
         places = (by & (values.dtype.itemsize * 8 - 1)).astype(values.dtype)
         return np.left_shift(values, places) if left else np.right_shift(values, places)
 

@@ -73,7 +73,7 @@ def regexp_extract(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _picked(pattern: str, group: int) -> str:
-    """Return ``pattern`` with a name for ``group`` (0: the complete match) and no other groups."""
+    """Return ``pattern`` in which only ``group`` (0: the complete match) is captured, by name."""
     if group == 0:
         flags = "(?i)" if pattern.startswith("(?i)") else ""
         return f"{flags}(?P<it>{_picked(pattern.removeprefix(flags), -1)})"

@@ -32,7 +32,7 @@ _MOST_BYTES = (1 << 31) - 1
 
 
 def constants(call: Call) -> list[Any] | None:
-    """Return the values of all arguments but the first; None unless they are non-NULL literals."""
+    """Return the literal values of all arguments but the first; None if one is NULL or computed."""
     rest = call.args[1:]
     if all(isinstance(arg, Literal) and arg.value is not None for arg in rest):
         return [arg.value for arg in rest if isinstance(arg, Literal)]
@@ -42,10 +42,10 @@ def constants(call: Call) -> list[Any] | None:
 def kernel(
     function: Callable[..., Any], fast: Callable[..., pa.Array | None] | None = None
 ) -> Kernel:
-    """Return a kernel that applies ``function`` to each row's values; NULL if one is NULL.
+    """Return the kernel of an SQL function of texts: ``function`` of each row's arguments, or NULL.
 
     Args:
-        fast: computes a column at once if further arguments are literals; returns None if it can't.
+        fast: computes a whole column if all further arguments are literals; may return None.
     """
 
     def run(call: Call, args: list[pa.Array]) -> pa.Array:
@@ -89,7 +89,7 @@ def replaced(
     replacement: str,
     copies: int = 0,
 ) -> pa.Array:
-    """Return ``kernel(text)``, whose result Arrow does not check for an overflow.
+    """Return ``kernel(text)``, a replacement in texts, after a check that Arrow lacks: of the size.
 
     Args:
         counter: counts the matches of a text, which are not empty.
@@ -136,7 +136,7 @@ def _split_part(text: pa.Array, separator: str, place: int) -> pa.Array | None:
 
 
 def padded(text: str, length: int, pad: str, *, left: bool) -> str:
-    """Cut or pad ``text`` to ``length`` characters.
+    """Evaluate ``lpad`` or ``rpad``: cut or pad ``text`` to ``length`` characters.
 
     Raises:
         ExpressionError: more than 16 million characters.
@@ -185,12 +185,12 @@ def initcap(text: str) -> str:
 
 def _capital(word: str) -> str:
     first = word[:1]
-    # Lower-cased with its word, as the lower case of a sigma depends on its place in the word.
+    # The initial is lower-cased with its word, since a sigma's lower case depends on its place.
     return first.title() + word.lower()[len(first.lower()) :]
 
 
 def instr(text: str, part: str) -> int:
-    """Return the position of ``part`` in ``text``, from 1; 0 if it does not occur."""
+    """Evaluate ``instr(text, part)``: the position of ``part``, from 1; 0 if it does not occur."""
     return text.find(part) + 1
 
 
@@ -201,14 +201,14 @@ def _instr(text: pa.Array, part: str) -> pa.Array | None:
 
 
 def locate(part: str, text: str, start: int) -> int:
-    """Return the first position of ``part`` from ``start`` on, from 1; 0 if it does not occur."""
+    """Evaluate ``locate``: first position of ``part`` from ``start`` on, counted from 1; or 0."""
     if start < 1 or not part:
         return int(start >= 1)
     return text.find(part, start - 1) + 1
 
 
 def translate(text: str, letters: str, others: str) -> str:
-    """Replace each of ``letters`` in ``text`` by its counterpart; remove it if it has none."""
+    """Evaluate ``translate``: replace each of ``letters`` by its counterpart, or remove it."""
     table: dict[int, str | None] = {}
     for place, letter in enumerate(letters):
         table.setdefault(ord(letter), others[place] if place < len(others) else None)
@@ -216,7 +216,7 @@ def translate(text: str, letters: str, others: str) -> str:
 
 
 def substring_index(text: str, separator: str, count: int) -> str:
-    """Return ``text`` before the ``count``-th separator; if negative, after it, from the end."""
+    """Evaluate ``substring_index``: text before the ``count``-th separator; if < 0, after it."""
     if not separator or not count:
         return ""
     if count > 0:
@@ -235,12 +235,12 @@ def substring_index(text: str, separator: str, count: int) -> str:
 
 
 def char(code: int) -> str:
-    """Return the character with a code from 0 to 255; of greater codes the last byte counts."""
+    """Evaluate ``char(code)``: the character with the code; of codes over 255, the last byte."""
     return "" if code < 0 else chr(code % 256)
 
 
 def sha2(data: bytes, bits: int) -> str | None:
-    """Return the SHA-2 hash in hexadecimal; ``bits``: 224, 256 (or 0), 384, 512; others: None."""
+    """Evaluate ``sha2``: hash in hexadecimal; ``bits``: 224, 256 (or 0), 384, 512; others: NULL."""
     name = {0: "sha256", 224: "sha224", 256: "sha256", 384: "sha384", 512: "sha512"}.get(bits)
     return None if name is None else hashlib.new(name, data).hexdigest()
 
@@ -277,7 +277,7 @@ def hexadecimal(value: Any) -> str:
 
 
 def unhex(text: str) -> bytes | None:
-    """Return the bytes of hexadecimal digits; None if ``text`` has other characters."""
+    """Evaluate ``unhex``: the bytes of hexadecimal digits; NULL if there are other characters."""
     try:
         return bytes.fromhex(text if len(text) % 2 == 0 else "0" + text)
     except ValueError as error:
@@ -287,7 +287,7 @@ def unhex(text: str) -> bytes | None:
 
 
 def format_number(value: Any, digits: int) -> str:
-    """A number with commas between thousands, and ``digits`` decimal places."""
+    """Evaluate ``format_number``: commas between thousands, ``digits`` decimal places."""
     if isinstance(value, int):
         value = Decimal(value)
     if isinstance(value, Decimal):
@@ -301,14 +301,14 @@ def format_number(value: Any, digits: int) -> str:
 
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-#: Digit of each letter in soundex(); 7: the letter is passed over.
+#: Digit of each letter in soundex(); 7: the letter is skipped.
 _SOUNDS = dict(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "01230127022455012623017202", strict=True))
 _SPECIFIER = re.compile(r"%([-+ ,0]*)([1-9][0-9]*)?(?:\.([0-9]+))?([sdxf])")
 
 
 def conv(text: str, given: int, wanted: int) -> str | None:
-    """Evaluate ``conv(number, from base, to base)`` on the first digits; unsigned, or signed in a
-    negative base. None for an empty text, and for bases beyond 2 to 36.
+    """Evaluate ``conv(number, from base, to base)`` on the leading digits of a text; unsigned, or
+    signed if the base is negative. None for an empty text, and for bases outside 2 to 36.
 
     Raises:
         ExpressionError: a number of more than 64 bits.
@@ -341,7 +341,7 @@ def conv(text: str, given: int, wanted: int) -> str | None:
 
 
 def soundex(text: str) -> str:
-    """Return a word's soundex code (a letter and three digits), any other text unchanged."""
+    """Evaluate ``soundex``: a word's code (a letter and three digits); other texts unchanged."""
     first = text[:1].upper() if text[:1].isascii() else ""
     if first not in _SOUNDS:
         return text
@@ -360,8 +360,8 @@ def soundex(text: str) -> str:
 
 
 def overlay(text: str, other: str, place: int, length: int) -> str:
-    """Replace ``length`` characters of ``text`` from ``place`` on by ``other``; a negative length
-    stands for the length of ``other``.
+    """Evaluate ``overlay``: replace ``length`` characters of ``text`` from ``place`` on by
+    ``other``; a negative ``length`` means that of ``other``.
     """
     after = place + (len(other) if length < 0 else length)
     start = after - 1 if after > 0 else max(len(text) + after, 0) if after else 0
@@ -427,7 +427,7 @@ def _justified(text: str, flags: str, width: int, *, number: bool) -> str:
 
 
 def levenshtein(left: str, right: str) -> int:
-    """Least number of insertions, deletions and replacements of characters between two texts.
+    """Evaluate ``levenshtein``: least insertions, deletions, replacements between two texts.
 
     Raises:
         ExpressionError: texts whose lengths have a product above a million.
@@ -448,7 +448,7 @@ def levenshtein(left: str, right: str) -> int:
 
 
 def url_decode(text: str) -> str:
-    """Decode a URL-encoded text.
+    """Evaluate ``url_decode``: decode a URL-encoded text.
 
     Raises:
         ExpressionError: a % without two hexadecimal digits.
@@ -461,7 +461,7 @@ def url_decode(text: str) -> str:
 
 
 def url_encode(text: str) -> str:
-    """Encode a text for use in a URL (SQL's ``url_encode``)."""
+    """Evaluate ``url_encode``: encode a text for use in a URL."""
     return quote_plus(text, safe="*").replace("~", "%7E")
 
 

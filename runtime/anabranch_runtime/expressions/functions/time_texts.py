@@ -41,7 +41,7 @@ class _Fields:
         self.hour = self.time // 3_600_000_000
 
     def field(self, letter: str, width: int) -> pa.Array:
-        """Return, for each timestamp, the text of a pattern's field."""
+        """Return, for each timestamp, the text of a field of the pattern (a letter, repeated)."""
         if letter in "ML" and width > 2:
             return _named([m[:3] if width == 3 else m for m in _MONTHS], self.month)
         if letter == "E":
@@ -123,7 +123,7 @@ _SHORT = {name[:3].lower(): n for n, name in enumerate(_MONTHS)}
 
 @lru_cache(maxsize=256)
 def _expression(pattern: tuple[Part, ...]) -> str:
-    """Return the regular expression of texts that fit a pattern, with a group per field."""
+    """Return the regular expression of timestamps' texts that fit a pattern; a group per field."""
     found = "(?i)^"
     for part in pattern:
         if isinstance(part, str):
@@ -171,7 +171,7 @@ def to_timestamp(call: Call, args: list[pa.Array]) -> pa.Array:
 def _composed(
     values: dict[str, pa.Array], length: int, widths: dict[str, int]
 ) -> tuple[Ints, Bools]:
-    """Compute timestamps from the texts of their fields, and a mask of valid dates and times."""
+    """Compute timestamps from their fields' texts, and the mask of valid dates and times."""
 
     def number(
         letter: str, missing: int, read: Callable[[pa.Array], pa.Array] | None = None

@@ -1,4 +1,4 @@
-"""Values of the type ``variant``, stored as canonical JSON texts: parsed, and read as other types.
+"""Functions of the type ``variant``, whose values are stored as canonical JSON texts.
 
 A text is canonical if it is the one that Spark's ``to_json`` writes of a variant: names sorted, no
 spaces, decimals without zeros at their end, doubles as Java writes them. So equal variants have
@@ -33,7 +33,7 @@ from anabranch_runtime.expressions.casts import cast, java_text
 #: Maximum digits of an exact number, and maximum characters of any number.
 _DIGITS, _LONGEST = 38, 1000
 _SHOWN = 80
-#: Text that may follow the first JSON value, and is ignored: after a number, and after a word.
+#: Text after the first JSON value, which is ignored: after a number, and after a word.
 _AFTER_NUMBER, _AFTER_WORD = re.compile(r"[ \t\r\n]|\Z"), re.compile(r"\W|\Z")
 #: Python type of a variant's value -> its SQL type, without precision and scale.
 _KINDS = {
@@ -50,7 +50,7 @@ _Type = DataType | dict[str, "_Type"] | list["_Type"]
 
 
 class _Missing:
-    """Marks a variant's path that leads nowhere, unlike None, the value ``null``."""
+    """Marks a path without a value in a variant; None stands for the value ``null``."""
 
 
 _MISSING = _Missing()
@@ -69,7 +69,7 @@ def parse_json(_call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def parsed(text: str) -> str:
-    """Return the canonical text of the first JSON value of ``text``.
+    """Return the canonical text of the variant that is the first JSON value of ``text``.
 
     Raises:
         ExpressionError: the text has no JSON value, or a name is twice in an object.
@@ -191,7 +191,7 @@ def _at(value: Any, through: tuple[str | int, ...]) -> Any:
 
 
 def _values(values: list[Any], kind: DataType, lenient: bool) -> pa.Array:
-    """Return variants' values as a column of ``kind``; all arrays' elements are read together."""
+    """Cast variants' values to ``kind``, and the elements of all their arrays in one call."""
     here, target = kind.kind, arrow_type(kind)
     if here is TypeKind.VARIANT:
         return pa.array([None if one is _MISSING else _text(one) for one in values], target)
@@ -223,7 +223,7 @@ def _values(values: list[Any], kind: DataType, lenient: bool) -> pa.Array:
 
 
 def _unfit(value: Any, kind: DataType, lenient: bool) -> None:
-    """Raise an error for a value that is no ``kind``, unless it is ``null``, or if ``lenient``.
+    """Raise an error for a variant that is no ``kind``, unless it is ``null``, or ``lenient``.
 
     Raises:
         ExpressionError: the value can't be cast.
@@ -237,7 +237,7 @@ def _unfit(value: Any, kind: DataType, lenient: bool) -> None:
 
 
 def _simple(values: list[Any], kind: DataType, lenient: bool) -> pa.Array:
-    """Cast variants' simple values to ``kind`` by Spark's casts, all values of one type at once."""
+    """Cast variants' values that are no objects or arrays to ``kind``, all of one type at once."""
     rows: dict[DataType, list[int]] = {}
     for row, value in enumerate(values):
         if value is None:
@@ -303,7 +303,7 @@ def _type_of(value: Any) -> _Type:
 
 
 def _met(one: _Type, other: _Type) -> _Type:
-    """Return the type of values of either type: a number type, merged members, or VARIANT."""
+    """Return the type of variants of either type: a number type, merged members, or VARIANT."""
     if one == other or other == _VOID:
         return one
     if one == _VOID:

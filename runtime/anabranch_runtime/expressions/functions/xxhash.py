@@ -84,7 +84,7 @@ def _round(lane: int, word: bytes) -> int:
 
 
 def _mixed(word: int, *, scaled: bool = False) -> int:
-    """Prepare one lane or word for merging; ``scaled``: already multiplied by the second prime."""
+    """Prepare a lane or word of XXH64 for merging; ``scaled``: already times the second prime."""
     return _turned(word if scaled else word * _P2 & _ALL, 31) * _P1 & _ALL
 
 

@@ -21,7 +21,7 @@ from anabranch_runtime.columns.arrays import MICROS_PER_DAY, Ints, fixed, presen
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import ExpressionError
 
-#: Spans in microseconds within which no zone changes its offset: a minute from 1973 on, as some
+#: Spans in microseconds within which no zone changes its offset: a minute from 1973 on, since some
 #: zones changed a minute after midnight; a quarter of an hour from 2012 on.
 _MINUTE, _QUARTER = 60_000_000, 15 * 60_000_000
 _MINUTES_SINCE, _QUARTERS_SINCE = 3 * 365 * MICROS_PER_DAY, 15_340 * MICROS_PER_DAY
@@ -31,7 +31,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @lru_cache(maxsize=64)
 def _zone(name: str) -> tzinfo | int:
-    """Return the time zone of this name, or its offset in microseconds if it is fixed."""
+    """Return the time zone with this name, or its offset in microseconds if that is fixed."""
     offset = fixed_offset(name)
     return ZoneInfo(name) if offset is None else offset
 
@@ -40,7 +40,7 @@ def _offsets(moments: Ints, name: str, *, local: bool, later: bool) -> Ints:
     """Return the zone's offset from UTC, in microseconds, at each moment.
 
     Args:
-        local: moments are local times; one that occurs twice is the second if ``later``.
+        local: moments are local times; if one occurs twice, the second is meant if ``later``.
     """
     zone = _zone(name)
     if isinstance(zone, int):
@@ -52,7 +52,7 @@ def _offsets(moments: Ints, name: str, *, local: bool, later: bool) -> Ints:
     def offset(micros: int) -> int:
         moment = _EPOCH + timedelta(microseconds=micros)
         if local:
-            # Fold 0: the offset before a change, for skipped local times and for repeated ones.
+            # Fold 0: for skipped and for repeated local times, the offset before the change.
             found = moment.replace(tzinfo=zone).utcoffset()
             second = moment.replace(tzinfo=zone, fold=1).utcoffset()
             if later and found is not None and second is not None:

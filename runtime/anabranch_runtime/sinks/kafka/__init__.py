@@ -1,1 +1,1 @@
-"""Kafka topics as sinks of the runtime's own, exactly once by transactions."""
+"""Kafka topics as sinks, written by the runtime itself, exactly once by transactions."""

@@ -1,7 +1,7 @@
 """Sending of deliveries to Kafka topics in a separate thread, while the next batches run.
 
-The caller keeps a delivery's files until it is done, and has one delivery of a query underway at a
-time. So all clients of Kafka, and all knowledge of them, belong to this one thread.
+The caller keeps a delivery's files until the delivery is done, and begins at most one delivery of a
+query at a time. All clients of Kafka belong to this one thread.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from anabranch_runtime.errors import SinkUnderway
 from anabranch_runtime.sinks.delivery import Delivery, Write
 
-#: Seconds until the next look at a delivery.
+#: Seconds between two checks whether a delivery is done.
 LOOK = 0.01
 
 
@@ -32,10 +32,10 @@ class Courier:
     )
 
     def __call__(self, delivery: Delivery) -> None:
-        """Begin a delivery or check its progress; return if the sink has it.
+        """Begin a delivery, or check on it; return if the topic has it.
 
         Raises:
-            SinkUnderway: it is in progress; always raised by the call that begins it.
+            SinkUnderway: the delivery is in progress; always raised by the call that begins it.
             BaseException: the writer's error; the next call begins the delivery again.
         """
         batch, attempt = self._underway.get(delivery.query, (None, None))

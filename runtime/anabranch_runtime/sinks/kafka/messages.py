@@ -1,9 +1,9 @@
 """Messages of a delivery to a Kafka topic: keys and values, column by column.
 
-``json``: a message per row, in no order. ``upsert`` and ``debezium``: first, inserts and deletes of
-equal rows in a delivery cancel each other out, since its rows have no order. Then an upsert is the
-remaining row of a key, or a message without a value if only a delete remains. Envelopes are a key's
-remaining deletes and then its inserts, or an update if there is one of each.
+``json``: a message per row, in no order. ``upsert`` and ``debezium``: since the rows of a delivery
+have no order, inserts and deletes of equal rows first cancel each other out. Then ``upsert`` sends
+the remaining row of a key, or no value if only a delete remains; ``debezium`` a key's remaining
+deletes and then its inserts, or an update if there is one of each.
 
 A key of one column is its text in ``json`` messages; all other keys are JSON objects.
 """
@@ -25,7 +25,7 @@ from anabranch_runtime.sinks.rows import ROWS, json_rows, json_table, json_value
 #: Bytes of values that are handed to the client at once, during which Python runs no other thread.
 BYTES = 1 << 20
 _DELETE = "delete"
-#: Type checks of key columns whose text in JSON is the key, without a JSON object around it.
+#: Type checks of columns that, as the only key column, are message keys without a JSON object.
 _PLAIN = (
     *(pa.types.is_string, pa.types.is_large_string),
     *(pa.types.is_binary, pa.types.is_large_binary),
@@ -34,18 +34,18 @@ _PLAIN = (
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Some messages of a delivery.
+    """Some messages of a delivery to a Kafka topic.
 
     Attributes:
         keys: per message; None: no message has a key.
-        values: per message; null: the message deletes the row of its key.
+        values: per message; null if the message deletes the row of its key.
     """
 
     keys: pa.Array | None
     values: pa.Array
 
     def parts(self) -> Iterator[tuple[list[bytes | None] | None, list[bytes | None]]]:
-        """Yield keys and values of some :data:`BYTES`, in the form that the client takes."""
+        """Yield the messages' keys and values for the client, some :data:`BYTES` at a time."""
         count = len(self.values)
         step = max(count * BYTES // max(self.values.nbytes, BYTES), 1)
         for first in range(0, count, step):
@@ -68,7 +68,7 @@ def messages_of(table: pa.Table, options: KafkaSinkOptions) -> Iterator[Messages
     changes = table.column(CHANGE) if CHANGE in columns else None
     rows = table.drop_columns([name for name in (CHANGE, VERSION) if name in columns])
     if options.payload is KafkaPayload.DEBEZIUM:
-        # Without a key, equal rows still need the same partition, in order, so the row is the key.
+        # Without a key column, equal rows need the same partition, in order, so the row is the key.
         yield _envelopes(_net(rows, key or rows.column_names, changes))
     elif VERSION in columns:
         deleted = pc.equal(changes, _DELETE).combine_chunks()
@@ -79,7 +79,7 @@ def messages_of(table: pa.Table, options: KafkaSinkOptions) -> Iterator[Messages
 
 
 def _net(rows: pa.Table, key: Sequence[str], changes: pa.ChunkedArray | None) -> pa.Table:
-    """Return distinct rows: ``key``, ``row`` (JSON), and ``count`` (inserts minus deletes)."""
+    """Return a delivery's distinct rows: key, row (JSON), and count (inserts minus deletes)."""
     weights = pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)
     if changes is not None:
         weights = pc.if_else(pc.equal(changes, _DELETE), -1, 1)
@@ -160,7 +160,7 @@ def _repeated(rows: pa.Table) -> pa.Table:
 
 
 def _single(rows: pa.Table) -> pa.ChunkedArray:
-    """Return the keys of a delivery that occur in exactly one row."""
+    """Return the keys of a delivery that occur in one row only."""
     counts = rows.group_by("key", use_threads=False).aggregate([("row", "count")])
     return counts.filter(pc.field("row_count") == 1)["key"]
 
@@ -185,13 +185,12 @@ def _message_keys(rows: pa.RecordBatch, key: Sequence[str]) -> pa.Array | None:
     kind = column.type
     if any(check(kind) for check in _PLAIN):
         return column
-    # Of these types, only times, decimals and intervals are in quotes, and their texts contain no
-    # quotes.
+    # Of these types, only times, decimals and intervals are quoted, and contain no quotes.
     return pc.utf8_trim(json_values(column, rows.schema.field(key[0])), '"')
 
 
 def _objects(rows: pa.Table, key: Sequence[str]) -> pa.Array:
-    """Return the keys of messages as JSON objects."""
+    """Return the keys of Kafka messages as JSON objects."""
     if not key:
         return pa.repeat(pa.scalar("{}", pa.large_string()), rows.num_rows)
     return json_table(rows.select(key))

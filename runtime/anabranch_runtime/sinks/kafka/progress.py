@@ -1,5 +1,5 @@
-"""The progress topic: for each query, the last delivery that the topics of a Kafka cluster have. It
-is a compacted topic of one partition. A transaction that sends a delivery's messages also sends a
+"""The progress topic of a Kafka sink: for each query, the last delivery that its topic has. It is a
+compacted topic with one partition. A transaction that sends a delivery's messages also sends a
 record to it, so both are committed or neither. Its key is ``<namespace>/<pipeline>/<role>/<run>``
 (``role``: of the process), its value the :class:`DeliveryRecord` as JSON.
 """
@@ -38,11 +38,11 @@ _READING = {
     "enable.partition.eof": True,
     "fetch.wait.max.ms": 10,
 }
-#: Codes of errors of a topic that is new, or whose leader changes; the next request may reach one.
+#: Error codes of a topic that is new or changes its leader; a later request may succeed.
 _LEADERLESS = LEADERLESS | {
     *(KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION),
 }
-#: Seconds for answers of brokers, and between two looks for the end of a transaction.
+#: Seconds to wait for brokers' answers, and between two checks for the end of a transaction.
 PATIENCE, _LOOK = 5.0, 0.05
 #: Codes of errors of users who may not create a topic, or read its settings.
 _FORBIDDEN = (
@@ -60,17 +60,17 @@ class DeliveryRecord:
     life: str
 
     def to_json(self) -> str:
-        """Return the record as the value of a message."""
+        """Return the record as the value of a message in the progress topic."""
         return json.dumps({"batch": self.batch, "life": self.life})
 
 
 def read_progress(
     settings: Mapping[str, Any], topic: str, prefix: str
 ) -> dict[str, DeliveryRecord]:
-    """Return the record of each query's run; make the topic if it does not exist.
+    """Return the record of each query's run in the progress topic, which is created if missing.
 
-    Call it when the caller has no unfinished transaction. Open transactions of others may hide
-    later records, so it waits for their end.
+    The caller may have no unfinished transaction. Open transactions of others may hide later
+    records, so their end is awaited.
 
     Args:
         settings: settings of the client's connection.
@@ -100,7 +100,7 @@ def read_progress(
 
 
 def _ensure(admin: AdminClient, topic: str) -> None:
-    """Make the topic, or check that it keeps the last record of each key."""
+    """Create the progress topic, or check that it keeps the last record of each key."""
     made = admin.create_topics([NewTopic(topic, 1, config=_CONFIG)], request_timeout=PATIENCE)
     try:
         made[topic].result()
@@ -134,7 +134,7 @@ def _ensure(admin: AdminClient, topic: str) -> None:
 
 
 def _end(admin: AdminClient, partition: TopicPartition, level: IsolationLevel) -> int:
-    """Return the partition's end offset; a new topic has none until a broker leads it."""
+    """Return the partition's end offset, once a broker leads it: a new topic has none at first."""
     deadline = time.monotonic() + PATIENCE
     while True:
         asked = admin.list_offsets(

@@ -2,9 +2,8 @@
 
 A delivery is sent in one transaction: its messages, and a record of its batch in the progress topic
 (``progress``). A batch with a record is not sent again. A process has one producer per connection,
-for all queries. Its transactional id stays the same when the process is restarted, so the new
-process first ends an unfinished transaction of the former one, and fences it off, before it reads
-the records.
+for all queries. Its transactional id is the same after a restart. So the new process, before it
+reads the records, ends an unfinished transaction of the former process and fences that process off.
 
 After an error the producer is dropped: only a new one, with the records read again, knows whether
 the transaction was committed. If another process has added records, that process runs the pipeline
@@ -46,10 +45,10 @@ from anabranch_runtime.sources.kafka.client import AWAY, COMMON, Trouble
 DELIVERY, COMMIT, ABORT = 10.0, 20.0, 3.0
 #: Seconds after which brokers end a transaction whose producer has vanished.
 ABANDONED = 60.0
-#: Seconds without attempts after brokers have not answered: otherwise, a batch with many queries
-#: would wait for each of them.
+#: Seconds without attempts after brokers have not answered; otherwise a batch with many queries
+#: would wait for an answer for each query.
 PAUSE = 5.0
-#: Bytes of messages after which their acknowledgements are awaited.
+#: Bytes of messages after which the writer waits for their acknowledgements.
 UNSENT = 1 << 26
 #: Maximum number of producers; each has its own threads.
 MOST = 8
@@ -87,7 +86,7 @@ def default_progress(namespace: str) -> str:
 
 @dataclass(slots=True)
 class _Connected:
-    """A producer, the last delivered batch of each query's run, and topics known to exist."""
+    """A producer, with the last delivered batch of each query's run, and known topics."""
 
     producer: Producer
     batches: dict[str, int]
@@ -100,23 +99,23 @@ class KafkaWriter:
 
     Attributes:
         namespace: namespace of the pipeline.
-        role: distinguishes the processes of a pipeline that write at the same time.
+        role: name of this process among the pipeline's processes that write at the same time.
     """
 
     namespace: str
     role: str
     _links: dict[_Target, _Connected] = field(default_factory=dict)
-    #: Id of this process in its records; other records are of other processes.
+    #: Id of this process in its records; a record with another id is another process's.
     _life: str = field(default_factory=lambda: uuid.uuid4().hex)
     _found: dict[str, DeliveryRecord] = field(default_factory=dict)
     _opened: set[_Target] = field(default_factory=set)
     #: Errors that the newest producer has reported.
     _trouble: Trouble = field(default_factory=Trouble)
-    #: Connection -> its error, and the (monotonic) time until which deliveries get it at once.
+    #: Connection -> its last error, and the (monotonic) time until which deliveries fail with it.
     _failed: dict[_Target, tuple[SinkError, float]] = field(default_factory=dict)
 
     def write(self, delivery: Delivery, identity: str) -> None:
-        """Send a delivery, unless the topic has it.
+        """Send a delivery to its Kafka topic, unless the topic has it.
 
         Args:
             delivery: the delivery, with secrets in place of references to them.
@@ -141,7 +140,7 @@ class KafkaWriter:
         except BaseException as cause:
             link = None
             self._drop(target, cause)
-            # The error's frames would keep the old producer alive, beside its successor.
+            # The error's frames would keep the old producer alive beside the new one.
             clear_frames(cause.__traceback__)
             if not isinstance(cause, (KafkaException, BufferError)):
                 raise
@@ -149,7 +148,7 @@ class KafkaWriter:
         self._failed.pop(target, None)
 
     def _open(self, target: _Target) -> _Connected:
-        """Make a producer, which ends an earlier one's transaction, and read the records."""
+        """Make a producer, which ends a former one's transaction; read the progress records."""
         settings, progress, identity = dict(target[0]), *target[1:]
         while len(self._links) >= MOST:
             del self._links[next(iter(self._links))]
@@ -182,8 +181,8 @@ class KafkaWriter:
     def _transactional(self, target: _Target) -> str:
         """Return the producer's transactional id: per connection, and the same after a restart.
 
-        Runs of a query with different connections send different messages. Deliveries begun by a
-        former run are repeated through its connection, before the later runs' ones.
+        Runs of a query with different connections send different messages. Deliveries that a former
+        run has begun are repeated through its connection, before the deliveries of later runs.
         """
         settings, progress, identity = target
         shown = [pair for pair in settings if pair[0] not in (*COMMON, *_SECRET)]
@@ -226,7 +225,7 @@ class KafkaWriter:
         producer.commit_transaction(COMMIT)
 
     def _drop(self, target: _Target, cause: BaseException) -> None:
-        """Forget the producer; end its transaction if brokers answer, as it delays readers."""
+        """Drop the producer; end its transaction if brokers answer, since it blocks readers."""
         link = self._links.pop(target, None)
         if link is None or (isinstance(cause, KafkaException) and _code(cause) in _UNANSWERED):
             return
@@ -238,7 +237,7 @@ class KafkaWriter:
         self, target: _Target, cause: KafkaException | BufferError, brokers: str,
         options: KafkaSinkOptions,
     ) -> SinkError:  # fmt: skip
-        """Return the sink's error for a client's; kept while it holds for all deliveries."""
+        """Return the sink's error for a client's; keep it if it applies to all deliveries."""
         if isinstance(cause, BufferError):
             return SinkError(
                 "sink-refused",

@@ -2,8 +2,8 @@
 
 The table's log keeps the last batch of each writer (a ``txn`` action), which each commit sets, so a
 repeated batch is recognised. Two processes that commit the same batch conflict: the log accepts one
-commit per version, and a commit that another commit has overtaken fails if both are of the same
-writer. A table is therefore created by a separate commit.
+commit per version, and a commit fails if another one of the same writer precedes it. A table is
+therefore created by a separate commit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from anabranch_runtime.storage.documents import sync_filesystem
 
 
 def commit(delivery: Delivery, writer: str) -> None:
-    """Commit a batch's results, unless the table has them already.
+    """Commit a batch's results to a Delta table, unless the table has them already.
 
     Args:
         delivery: one query's results of one batch; the sink's path is resolved.
@@ -62,7 +62,7 @@ def commit(delivery: Delivery, writer: str) -> None:
             _write(lake, table, rows, sink, writer, delivery.batch)
             break
         except lake.exceptions.CommitFailedError:
-            # Another commit was first; the next attempt checks whether it was of the same batch.
+            # Another commit came first; the next attempt checks whether it was of the same batch.
             if attempt == ATTEMPTS - 1:
                 raise
     if sink.path.startswith("/"):
@@ -70,7 +70,7 @@ def commit(delivery: Delivery, writer: str) -> None:
 
 
 def _opened(lake: Any, sink: SinkSpec, schema: pa.Schema) -> Any:
-    """Open the table; create it, without rows, if there is none."""
+    """Open the Delta table; create it, without rows, if there is none."""
     try:
         table = lake.DeltaTable(sink.path)
     except lake.exceptions.TableNotFoundError:
@@ -117,7 +117,7 @@ def _write(lake: Any, table: Any, rows: pa.Table, sink: SinkSpec, writer: str, b
 
 
 def _merge(table: Any, rows: pa.Table, sink: SinkSpec, written: Mapping[str, Any]) -> None:
-    """Merge changes into the table: a view's by key, others by all columns, adding counts."""
+    """Merge changes into the Delta table: a view's by key; others by all columns, as counts."""
     names = [name for name in rows.schema.names if name != GONE]
     values = {_quoted(name): f"s.{_quoted(name)}" for name in names}
     is_view = COUNT not in names

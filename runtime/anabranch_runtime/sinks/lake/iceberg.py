@@ -4,8 +4,8 @@ Catalogs, with their addresses and secrets, are configured by the operator, for 
 property of the table, set by the commit that adds the rows, names the last batch of each writer; it
 outlives expired snapshots. A commit fails unless the snapshot from which it has read the property
 is still the newest. PyIceberg's own retries would then repeat the commit on the newest snapshot, in
-which another process may have committed the same batch. So these are off, and the property is read
-again before each retry.
+which another process may have committed the same batch. So these retries are off, and the property
+is read again before each attempt.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from anabranch_runtime.sinks.lake.rows import (
 from anabranch_runtime.sources.lake.library import catalog_of, library
 from anabranch_runtime.storage.documents import sync_filesystem
 
-#: Property of tables: number of newest snapshots that stay when older ones expire, which happens
-#: when there are twice as many. Tables without the property keep all snapshots.
+#: Table property: number of newest snapshots that stay when older ones expire, which happens once
+#: there are twice as many; its default. Tables without it keep all snapshots.
 SNAPSHOTS, KEPT = "anabranch.snapshots", 250
 #: Properties of created tables: commits list few earlier manifests, and keep little metadata.
 _PROPERTIES = {
@@ -49,7 +49,7 @@ _PROPERTIES = {
 
 
 def commit(delivery: Delivery, writer: str) -> None:
-    """Commit a batch's results, unless the table has them already.
+    """Commit a batch's results to an Iceberg table, unless the table has them already.
 
     Args:
         delivery: one query's results of one batch.
@@ -73,7 +73,7 @@ def commit(delivery: Delivery, writer: str) -> None:
             _append(table, rows, {mark: str(delivery.batch)})
             break
         except (errors.CommitFailedException, errors.TableAlreadyExistsError):
-            # Another commit was first; the next attempt checks whether it was of the same batch.
+            # Another commit came first; the next attempt checks whether it was of the same batch.
             if attempt == ATTEMPTS - 1:
                 raise
     _expire(table)
@@ -83,7 +83,7 @@ def commit(delivery: Delivery, writer: str) -> None:
 
 
 def _opened(catalog: Any, identifier: str, sink: SinkSpec, schema: pa.Schema) -> Any:
-    """Load the table; create it, without rows, if there is none."""
+    """Load the Iceberg table; create it, without rows, if there is none."""
     errors = library("pyiceberg.exceptions", "sink")
     try:
         table = catalog.load_table(identifier)
@@ -107,7 +107,7 @@ def _created(catalog: Any, identifier: str, sink: SinkSpec, schema: pa.Schema) -
 
 
 def _append(table: Any, rows: pa.Table, properties: dict[str, str]) -> None:
-    """Add rows and set properties by one commit; its retries are left to the caller.
+    """Add rows and set properties by one commit, without retries.
 
     The transaction sees the table without its history, since PyIceberg copies all metadata some
     twenty times. The catalog applies the transaction's changes to the complete table.
@@ -131,7 +131,7 @@ def _append(table: Any, rows: pa.Table, properties: dict[str, str]) -> None:
 
 
 def _widened(kind: DataType) -> DataType:
-    """Return the type with integers widened to the shortest that Iceberg has."""
+    """Return the type with its integers widened to the shortest integers that Iceberg has."""
     if kind.kind in (TypeKind.TINYINT, TypeKind.SMALLINT):
         return DataType(TypeKind.INT)
     parts = tuple((name, _widened(of)) for name, of in kind.fields)
@@ -139,7 +139,7 @@ def _widened(kind: DataType) -> DataType:
 
 
 def _expire(table: Any) -> None:
-    """Remove old snapshots from the table's metadata, which each commit writes completely."""
+    """Remove old snapshots from the Iceberg table's metadata, which each commit rewrites."""
     kept, times = table.properties.get(SNAPSHOTS), [s.timestamp_ms for s in table.snapshots()]
     if kept is None or len(times) < 2 * max(int(kept), 1):
         return

@@ -21,7 +21,7 @@ from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.rows import json_rows
 
-#: Column of :func:`changed` that marks deleted keys; no table has it.
+#: Column of :func:`changed` that marks deleted keys; no table has a column of this name.
 GONE = "anabranch_gone"
 #: Attempts at a commit while others commit to the same table.
 ATTEMPTS = 10
@@ -39,13 +39,13 @@ def rows_of(delivery: Delivery) -> pa.Table:
 
 
 def changed(rows: pa.Table) -> pa.Table:
-    """Return changes of a view, at most one per key, with a column whether its row is ``GONE``."""
+    """Return a view's changes, at most one per key; column ``GONE``: whether the key is deleted."""
     gone = pc.equal(rows[CHANGE], str(Change.DELETE))
     return rows.drop_columns([CHANGE]).append_column(GONE, gone)
 
 
 def counted(rows: pa.Table) -> pa.Table:
-    """Return distinct rows with their ``COUNT``, inserts minus deletes, where it is not 0."""
+    """Return distinct rows with ``COUNT`` (inserts minus deletes) for the table, if not 0."""
     body = rows.drop_columns([CHANGE])
     is_delete = pc.equal(rows[CHANGE], str(Change.DELETE))
     numbered = pa.table(
@@ -61,7 +61,7 @@ def counted(rows: pa.Table) -> pa.Table:
 
 
 def _texts(rows: pa.Table) -> pa.ChunkedArray:
-    """Return a text per row that is equal for equal rows, where 0.0 equals -0.0."""
+    """Return a text per row, equal for equal rows (0.0 equals -0.0), by which rows are counted."""
     for number, field in enumerate(rows.schema):
         if pa.types.is_floating(field.type):
             zero = pa.scalar(0.0, field.type)
@@ -86,7 +86,7 @@ def check_partitions(wanted: Iterable[str], found: Iterable[str]) -> None:
 
 
 def new_columns(columns: pa.Schema, known: pa.Schema) -> list[str]:
-    """Return the columns that a table lacks.
+    """Return the columns that a lake's table lacks.
 
     Raises:
         SinkError: ``table-differs``: a column has another type, or differs in the case of its name.

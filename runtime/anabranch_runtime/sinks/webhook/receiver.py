@@ -32,7 +32,7 @@ _FAILED = (OSError, HTTPException)
 
 @dataclass(slots=True)
 class Receiver:
-    """Posts requests to one address, over one connection while the receiver keeps it.
+    """Posts requests to one address, over one connection as long as the receiver keeps it.
 
     Attributes:
         url: plain address, ``http`` or ``https``.
@@ -45,7 +45,7 @@ class Receiver:
     _connection: HTTPConnection | None = field(default=None, init=False)
 
     def post(self, body: bytes, headers: dict[str, str]) -> None:
-        """Post a request.
+        """Post a request to the webhook's receiver.
 
         Raises:
             SinkPaused: the receiver does not answer, or answers with a failure.
@@ -55,7 +55,7 @@ class Receiver:
         try:
             answer = self._answer(body, headers)
         except _FAILED as cause:
-            # The receiver may have closed the kept connection; repeating a request is harmless.
+            # The receiver may have closed the connection; it is harmless to repeat a request.
             if not kept or isinstance(cause, TimeoutError):
                 raise self._unanswered(cause) from cause
             try:
@@ -67,7 +67,7 @@ class Receiver:
             raise refusal(status, self._shown, retry, time.time())
 
     def close(self) -> None:
-        """Close the connection to the receiver."""
+        """Close the connection to the webhook's receiver."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -77,7 +77,7 @@ class Receiver:
         return urlsplit(self.url).netloc
 
     def _answer(self, body: bytes, headers: dict[str, str]) -> tuple[int, str | None]:
-        """Return the status of the answer, and its ``Retry-After``."""
+        """Send a request; return the status of the answer, and its ``Retry-After``."""
         connection = self._connection or self._connect()
         self._connection = None
         # A socket's timeout only limits the time between two bytes, so a timer limits the total.
@@ -127,7 +127,7 @@ class Receiver:
         return connection
 
     def _address(self, host: str, port: int) -> str:
-        """Return the first permitted address of ``host``."""
+        """Return the first permitted address of the webhook's ``host``."""
         found = [str(i[4][0]) for i in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
         for address in found:
             if self.access.permits_address(host, port, address):
@@ -149,7 +149,7 @@ class Receiver:
 
 
 def refusal(status: int, shown: str, retry: str | None, now: float) -> SinkPaused:
-    """Return the error for the status of a receiver's answer.
+    """Return the error for the status with which a webhook's receiver answers.
 
     Args:
         retry: the answer's ``Retry-After``: seconds, or a date. ``now``: seconds since 1970.
@@ -201,6 +201,6 @@ def _expire(link: socket.socket, expired: threading.Event) -> None:
 
 
 def _is_whole(answer: HTTPResponse) -> bool:
-    """Read an answer's first :data:`_MOST` bytes; return whether these were all."""
+    """Read the first :data:`_MOST` bytes of an answer; return whether there are no more."""
     answer.read(_MOST)
     return answer.isclosed()

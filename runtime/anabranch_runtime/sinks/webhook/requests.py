@@ -24,13 +24,13 @@ from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.kafka.messages import messages_of
 from anabranch_runtime.sinks.rows import json_table
 
-#: Type of the event, as named in the body of requests.
+#: Type of the event, as named in the bodies of requests.
 TYPE = "anabranch.results"
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookRequest:
-    """A request of a delivery, numbered by ``part`` from 0; ``ident``: its idempotency key."""
+    """A request of a delivery: ``part``: its number, from 0; ``ident``: its idempotency key."""
 
     part: int
     ident: str
@@ -66,7 +66,7 @@ def _ident(delivery: Delivery, pipeline: str, part: int) -> str:
 
 
 def _texts(delivery: Delivery, options: WebhookOptions) -> Iterator[pa.Array]:
-    """Yield the rows or envelopes as JSON, in the same order in every attempt."""
+    """Yield rows or envelopes as JSON texts, in the same order in every attempt."""
     if delivery.first is None:
         table = delivery.read()
         tables = iter([table.take(pc.sort_indices(json_table(table)))])
@@ -88,7 +88,7 @@ def _row_groups(delivery: Delivery) -> Iterator[pa.Table]:
 
 
 def _cuts(texts: pa.Array, rows: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of texts, of at most ``rows`` and ``size`` bytes with commas, but at least one.
+    """Divide JSON texts into ranges of at most ``rows`` texts and ``size`` bytes with commas.
 
     >>> list(_cuts(pa.array(["aaa", "b", "c", "d"], pa.large_string()), 2, 4))
     [(0, 1), (1, 3), (3, 4)]

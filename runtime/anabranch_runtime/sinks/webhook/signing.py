@@ -22,7 +22,7 @@ _FEWEST, _MOST = 24, 64
 
 
 def keys_of(secret: str) -> list[bytes]:
-    """Return the keys in a secret; it has several, separated by spaces, while keys are rotated.
+    """Return the keys in a webhook's secret: several, separated by spaces, while keys are rotated.
 
     Raises:
         SinkError: the secret has another form.

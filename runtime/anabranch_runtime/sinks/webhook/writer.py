@@ -30,7 +30,7 @@ PATIENCE, LOOK = 0.002, 0.05
 
 @dataclass(slots=True)
 class _Posting:
-    """A delivery in progress, or whose last attempt has failed.
+    """A webhook's delivery that is in progress, or whose last attempt has failed.
 
     Attributes:
         batch: batch of the delivery. ``host``: host of the receiver.
@@ -60,14 +60,14 @@ class WebhookWriter:
     _postings: dict[str, _Posting] = field(default_factory=dict)
 
     def write(self, delivery: Delivery, identity: str) -> None:
-        """Begin or continue a delivery; return if its receiver has accepted all requests.
+        """Begin or continue a delivery to a webhook; return if all its requests are accepted.
 
         Args:
             delivery: with secrets in place of references to them; its files stay until it is done.
             identity: id of the pipeline's state.
 
         Raises:
-            SinkUnderway: the delivery goes on, or waits for a thread.
+            SinkUnderway: the delivery is still in progress, or waits for a thread.
             SinkError: the attempt failed.
         """
         options = webhook_options(dict(delivery.sink.options))
@@ -96,7 +96,7 @@ class WebhookWriter:
         posting.done.clear()
         requests = requests_of(delivery, options, pipeline, posting.accepted)
         if delivery.first is None:
-            # Requests of a version are all made now, since its file does not outlive this call.
+            # All requests of a version are made now, since its file does not outlive this call.
             requests = iter(list(requests))
         arguments = (posting, requests, options)
         name = f"webhook {delivery.query}"
@@ -126,7 +126,7 @@ def _underway(what: str) -> SinkUnderway:
 def headers_of(
     keys: Sequence[bytes], request: WebhookRequest, now: int
 ) -> Iterator[tuple[str, str]]:
-    """Yield the headers of a request that is sent at the time ``now``, in seconds since 1970."""
+    """Yield the headers of a webhook's request sent at the time ``now`` (seconds since 1970)."""
     yield "content-type", "application/json"
     yield "user-agent", "anabranch"
     yield "webhook-id", request.ident

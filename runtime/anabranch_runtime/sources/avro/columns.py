@@ -76,7 +76,7 @@ def read_columns(
 
 @dataclass(slots=True)
 class _SlotColumns:
-    """Values of slots (see ``kernel``), and the rows with a value that does not fit its column."""
+    """Values in slots (see ``kernel``) as columns, and the rows with a value that does not fit."""
 
     data: NDArray[np.uint8]
     base: Ints
@@ -87,7 +87,7 @@ class _SlotColumns:
     unfit: Bools
 
     def column(self, target: AvroTarget, rows: Ints) -> pa.Array:
-        """Return the values of a target as a column; ``rows``: row of each value."""
+        """Return the values of an Avro target as a column; ``rows``: row of each value."""
         kind = arrow_type(target.kind)
         if target.slot < 0:
             return _constant(target, len(rows))
@@ -99,7 +99,7 @@ class _SlotColumns:
             return self._leaf(target, here, present, rows)
         if target.kind.kind is TypeKind.STRUCT:
             if not target.parts:
-                # Every message has a NULL, or a value that does not fit.
+                # Every message has a NULL, or a value that does not fit the column.
                 return pa.nulls(len(rows), kind)
             return structs([self.column(part, rows) for part in target.parts], valid, kind)
         if not target.parts:
@@ -127,7 +127,7 @@ class _SlotColumns:
         return converted
 
     def _natural(self, form: str, here: slice, present: Bools) -> tuple[pa.Array, Bools | None]:
-        """Return values as an array of their own type, and a mask of values that do not fit it."""
+        """Return a slot's values as an array of their own type, and the mask of unfit values."""
         values, absent = self.values[here], ~present
         if form == "integer":
             return pa.array(values, mask=absent), None
@@ -177,7 +177,7 @@ def _uuids(column: pa.Array) -> pa.Array:
 
 
 def _constant(target: AvroTarget, count: int) -> pa.Array:
-    """Return a column of ``count`` times the default of a column that the messages lack."""
+    """Return a column that the Avro messages lack: its default, ``count`` times."""
     if target.constant is None:
         return pa.nulls(count, arrow_type(target.kind))
     program, encoded = target.constant

@@ -1,4 +1,4 @@
-"""Decoder of Avro messages: without a prefix, or with the id of their schema in a registry."""
+"""Decoder of Avro messages: plain ones, or with the id of their schema in a registry as prefix."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def from_avro(
     beside: pa.RecordBatch,
     options: Mapping[str, str],
 ) -> Iterator[Decoded]:
-    """Decode messages to rows with the columns ``columns`` and the columns of ``beside``, which has
-    a row per message; valid rows are in the order of the messages.
+    """Decode Avro messages to rows with the columns ``columns`` and the columns of ``beside``,
+    which has a row per message; valid rows are in the order of the messages.
 
     Args:
         values: messages; None: a row whose columns are NULL.
@@ -52,7 +52,7 @@ def from_avro(
 def _read(
     messages: EncodedMessages, columns: Columns, options: Mapping[str, str]
 ) -> Iterator[tuple[Ints, ReadColumns]]:
-    """Yield, by schema, the numbers of its messages and their columns."""
+    """Yield, by schema, the numbers of its Avro messages, and their columns."""
     kinds = [(name, parse_type(kind)) for name, kind in columns]
     reader = _schema(options["schema"]) if "schema" in options and "registry" in options else None
     for writer, which, skipped in _schemas(messages, options):
@@ -64,7 +64,7 @@ def _read(
 def _schemas(
     messages: EncodedMessages, options: Mapping[str, str]
 ) -> Iterator[tuple[AvroSchema, Ints, int]]:
-    """Yield each schema, the numbers of its messages, and the bytes of their prefix."""
+    """Yield each schema, the numbers of its Avro messages, and the length of their prefix."""
     if "registry" not in options:
         yield _schema(options["schema"]), np.flatnonzero(messages.present), 0
         return

@@ -1,10 +1,10 @@
 """Kernels that read the binary encoding of Avro into flat slots of values.
 
-A *program* (``program``) has a row per type in a message. A type's values are written to its
-*slot*, one after another over all messages: a number or the place of a value's bytes, and whether
-the value is present. Message by message, a kernel reads type after type and keeps the open records,
-arrays and maps on a stack. A message is bad if a value extends beyond its end or bytes are left
-over; its values are dropped.
+A *program* (``program``) has a row per type in a message. The values of a type, over all messages,
+are written one after another to its *slot*: a number or the position of the value's bytes, and
+whether the value is present. Message by message, a kernel reads type after type and keeps the open
+records, arrays and maps on a stack. A message is bad if a value extends beyond its end or bytes are
+left over; its values are dropped.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ NULL, BOOLEAN, INT, LONG, SINGLE, DOUBLE, BYTES, FIXED, ENUM = range(9)
 RECORD, ARRAY, MAP, UNION, WRONG = range(9, 14)
 #: Greatest number of records, arrays and maps that are open at once.
 _DEEP = 64
-#: Maximum number of items without bytes (NULLs, for example) of a message, in addition to its size.
+#: Maximum number of items without bytes (NULLs, say) of a message, in addition to its size.
 _EMPTY = 1024
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _long(data: Any, at: Any, end: Any) -> tuple[Any, Any]:
-    """Return the number at ``at``, and the place after it; a negative place if there is none."""
+    """Read the number at ``at``; return it and the position after it (negative: there is none)."""
     value, shift = np.uint64(0), np.uint64(0)
     while at < end and shift < 64:
         byte = np.uint64(data[at])
@@ -46,13 +46,13 @@ def read_messages(
     data: Any, begins: Any, ends: Any, program: Any, kids: Any, base: Any, values: Any, sizes: Any,
     present: Any, used: Any, bad: Any, write: bool,
 ) -> None:  # fmt: skip
-    """Read all messages into slots.
+    """Read all Avro messages into slots.
 
     Args:
         data: bytes of the messages and of the symbols of enums.
         begins, ends: start and end of each message in ``data``.
-        program, kids: the types (the first is the messages' own), and the numbers of their parts.
-        base: first place of each slot in ``values`` (numbers, places of bytes, or lengths of
+        program, kids: the types (the first: of a message), and the numbers of their parts' types.
+        base: first position of each slot in ``values`` (numbers, positions of bytes, or lengths of
             arrays), ``sizes`` (numbers of bytes) and ``present``.
         used: number of values in each slot, increased.
         bad: set to True for bad messages; messages for which it is True are not read.
@@ -66,7 +66,7 @@ def read_messages(
     single = np.empty(1, np.uint32)
     for message in range(len(begins)):
         if bad[message]:
-            # The values of a bad message were not counted, so there is no room for them.
+            # The values of a bad message were not counted, so the slots have no room for them.
             continue
         at, end = begins[message], ends[message]
         saved[:] = used
@@ -153,7 +153,7 @@ def read_messages(
                     place = base[slot] + used[slot]
                     values[place], sizes[place], present[place] = value, size, 1
                 used[slot] += 1
-            # Find the next type, in the innermost open record, array or map that has one left.
+            # Find the next type, in the innermost open record, array or map that is not finished.
             found = False
             while depth > 0 and at >= 0:
                 top = depth - 1
@@ -202,7 +202,7 @@ def read_messages(
 
 @njit(cache=True, nogil=True)
 def big_endian(data: Any, places: Any, sizes: Any, found: Any, bad: Any) -> None:
-    """Convert numbers in two's complement, highest byte first, to 16 bytes, lowest first; ``bad``:
+    """Convert decimals (two's complement, highest byte first) to 16 bytes, lowest first; ``bad`` is
     set for numbers without bytes, or that need more than 16.
     """
     for i in range(len(places)):

@@ -1,4 +1,4 @@
-"""Programs: the types of a writer's Avro schema, resolved against the columns of a stream.
+"""Decoding programs: types of a writer's Avro schema, resolved against the columns of a stream.
 
 A column is the field of its name, or of an alias that the reader's schema gives it. A field without
 a column is skipped. A column without a field has the default of the reader's schema, else NULL; the
@@ -33,7 +33,7 @@ _TEMPORAL = TIMESTAMPS | {TypeKind.DATE}
 _NUMBERS = frozenset({*INTEGRAL, TypeKind.FLOAT, TypeKind.DOUBLE, TypeKind.DECIMAL})
 _REAL = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
 _BYTES = frozenset({TypeKind.STRING, TypeKind.BINARY})
-#: Type of a leaf, with or without its logical type -> kinds of columns that can have its values.
+#: Type of a leaf (logical or plain) -> kinds of columns that can have its values.
 _FITTING: dict[str | tuple[str, str], frozenset[TypeKind]] = {
     "boolean": frozenset({TypeKind.BOOLEAN}), "int": _NUMBERS, "long": _NUMBERS, "float": _REAL,
     "double": _REAL, "string": _BYTES, "bytes": _BYTES, "fixed": frozenset({TypeKind.BINARY}),
@@ -51,7 +51,7 @@ _FITTING: dict[str | tuple[str, str], frozenset[TypeKind]] = {
 
 @dataclass(slots=True)
 class AvroTarget:
-    """Location of the values of a column, or of a part of a nested column.
+    """Slot that has the values of a column, or of a part of a nested column.
 
     Attributes:
         slot: number of its slot; -1: all rows have ``constant``.
@@ -67,7 +67,7 @@ class AvroTarget:
     constant: tuple[AvroProgram, bytes] | None = None
 
     def slots(self) -> list[int]:
-        """The slots in which a row has a value even if the target's value is NULL."""
+        """Slots in which a row has a value even where the target's value is NULL."""
         own = [self.slot] if self.slot >= 0 else []
         if self.kind.kind is TypeKind.STRUCT:
             own += [slot for part in self.parts for slot in part.slots()]
@@ -79,9 +79,9 @@ class AvroProgram:
     """A resolved schema: arguments of the kernel, and the targets of the columns.
 
     Attributes:
-        types, kids: see ``kernel``. Places of symbols in ``kids`` are relative to ``symbols``.
-        symbols: the text of all symbols of enums.
-        places: indexes of places in ``kids``.
+        types, kids: see ``kernel``. Positions of symbols in ``kids`` are relative to ``symbols``.
+        symbols: the texts of all symbols of enums, concatenated.
+        places: indexes in ``kids`` of the positions of symbols.
         slots: number of slots. ``repeats``: whether a message may have several values for one slot.
     """
 
@@ -123,7 +123,7 @@ class _SchemaCompiler:
     symbols: bytes = b""
     slots: int = 0
     repeats: bool = False
-    #: Named type -> row of this type, where its values are skipped.
+    #: Named type -> row of the program by which its values are skipped.
     _skipped: dict[str, int] = field(default_factory=dict)
 
     def program(self, targets: Sequence[AvroTarget]) -> AvroProgram:
@@ -149,7 +149,7 @@ class _SchemaCompiler:
         reader: AvroType | None,
         slot: int,
     ) -> list[AvroTarget]:
-        """Write the type of a record to ``row``, and return the targets of its columns."""
+        """Write a record's type to ``row`` of the program; return the targets of its columns."""
         hints = {f.name: f for f in reader.fields} if reader is not None else {}
         names = {f.name for f in type.fields}
         wanted = dict[str, int]()
@@ -225,15 +225,15 @@ class _SchemaCompiler:
         self.places += range(first, first + len(kids), 2)
 
     def type(self, type: AvroType, target: AvroTarget, reader: AvroType | None) -> int:
-        """Return the row of a type whose values are written to ``target``."""
+        """Return the program's row of an Avro type whose values are written to ``target``."""
         found = self.writer.resolved(type)
         row = self._new()
         if found.kind == "union":
             branches = [self.writer.resolved(part) for part in found.parts]
             if any(_is_real(branch) and _fits(branch, target.kind) for branch in branches):
                 target.source = AvroType("double")
-            # The branch for NULL is resolved last, since a NULL is written to all slots of a
-            # struct, which are known only then.
+            # The branch for NULL is resolved last: a NULL is written to all slots of a struct,
+            # which are known only after the other branches.
             order = sorted(range(len(branches)), key=lambda i: branches[i].kind == "null")
             kids = {i: self.type(found.parts[i], target, reader) for i in order}
             self._set(row, kernel.UNION, [kids[i] for i in range(len(branches))])
@@ -273,7 +273,7 @@ class _SchemaCompiler:
             self.types[row][kernel.ARGUMENT] = target.parts[0].slot
 
     def _hint(self, reader: AvroType | None, kind: DataType) -> AvroType | None:
-        """Return the type in the reader's schema that belongs to a nested type, or None."""
+        """Return the nested type of the reader's schema that corresponds to a column, or None."""
         if reader is None or self.reader is None:
             return None
         found = self.reader.resolved(reader)
@@ -287,7 +287,7 @@ def _is_real(type: AvroType) -> bool:
 
 
 def _fits(type: AvroType, kind: DataType) -> bool:
-    """Whether values of a type can be values of a column; nested types by their form."""
+    """Whether values of an Avro type can be values of a column; nested types by their form."""
     if type.kind == "record":
         return kind.kind is TypeKind.STRUCT
     if type.kind == "array":
@@ -303,7 +303,7 @@ def _fits(type: AvroType, kind: DataType) -> bool:
 
 
 def form_of(type: AvroType, kind: DataType) -> str:
-    """Return a leaf's form: how its values are converted for the column.
+    """Return how values of an Avro leaf type are converted for the column (``form``).
 
     >>> form_of(AvroType("long", logical="timestamp-millis"), DataType(TypeKind.TIMESTAMP))
     'timestamp-millis'
@@ -328,8 +328,8 @@ def form_of(type: AvroType, kind: DataType) -> str:
 
 
 def _agrees(type: AvroType, target: AvroTarget) -> bool:
-    """Whether a type's values have the same form as the target's other values. Of several nested
-    types in a union, the first one is read.
+    """Whether a type in a union has values of the same form as the types before it with this
+    target. Of several nested types, only the first one is read.
     """
     if type.kind in ("record", "array", "map"):
         return not target.parts

@@ -1,1 +1,1 @@
-"""Sources that read directories of files: log of found files, the feed, readers of file parts."""
+"""Sources that read files of directories: log of found files, feed, readers of parts of files."""

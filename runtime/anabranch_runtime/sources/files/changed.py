@@ -23,7 +23,7 @@ from anabranch_runtime.sources.files.log import FileLog, FoundFile
 
 #: Maximum share of time spent on checking known files for changes.
 SHARE = 0.02
-#: Seconds that one round of checks may take, and least seconds between two checks of a file.
+#: Seconds that one series of checks may take, and least seconds between two checks of a file.
 SLICE, PAUSE = 0.01, 1.0
 #: Seconds for which a change must be stable; seconds until it is recorded in any case.
 SETTLED, PATIENCE = 1.0, 30.0
@@ -45,7 +45,7 @@ _WARNING = PieceError(
 
 @dataclass(slots=True)
 class _FileChange:
-    """A pending change of a file: its new status, and times of its first and last sight."""
+    """A pending change of a file: its new status, and when it was first and last noticed."""
 
     stat: os.stat_result
     first: float
@@ -81,7 +81,7 @@ class ChangeWatch:
         self._upto = len(self.log.files)
 
     def look(self, number: int, position: int) -> None:
-        """Check some files; add changed files to the log if the policy is to read them again.
+        """Check some files for changes; add changed ones to the log if they are to be read again.
 
         Args:
             number, position: the offset up to which files have been planned.
@@ -129,7 +129,7 @@ class ChangeWatch:
         file, known = self.log.files[number], self._marks.get(number)
         if (stat.st_size, stat.st_mtime_ns) != (file.size, file.mtime):
             return False
-        # If no row of the file has been read, only size and mtime have to be equal.
+        # While no row of the file has been read, only its size and mtime have to be equal.
         if read and (known is None or known[0] != stat.st_ctime_ns):
             if not self.permitted(path):
                 return True
@@ -159,7 +159,7 @@ class ChangeWatch:
             )
         read = self.policy is OnChangedFile.READ and now - change.last >= SETTLED
         if unread and not read:
-            # Reading the rest of the file will fail and report the change, so it is not recorded.
+            # Reading the rest of the file will fail and report the change, so none is recorded.
             return
         stat = change.stat
         self.log.add([FoundFile(name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)])

@@ -27,7 +27,7 @@ from anabranch_runtime.sources.invalid import Decoded, convert_values, split, un
 
 
 class MissingColumn(ValueError):
-    """Error: the header of a CSV file lacks a column."""
+    """Error: a CSV file's header lacks a column of the stream."""
 
     def __init__(self, column: str, header: Sequence[str]) -> None:
         super().__init__(f"no column {column!r}")
@@ -40,7 +40,7 @@ _TEXTUAL = frozenset({TypeKind.STRING, TypeKind.BINARY})
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """Positions of records and fields in ``data`` (``csv_text.scan``); number of scanned bytes."""
+    """Positions of a CSV's records and fields in ``data``, and the number of scanned bytes."""
 
     data: bytes
     starts: NDArray[np.int32]
@@ -80,13 +80,13 @@ def scanned(data: bytes, dialect: CsvDialect, *, final: bool, most: int | None =
 
 
 def warm() -> None:
-    """Compile the scanner of CSV, or load it from the cache."""
+    """Compile the CSV scanner, or load it from the cache."""
     scanned(b"a\n", CsvDialect(), final=True)
 
 
 @dataclass(frozen=True, slots=True)
 class CsvLayout:
-    """Positions of a stream's columns in one file.
+    """Positions of a stream's columns in one CSV file.
 
     Attributes:
         columns: names and SQL types.
@@ -102,7 +102,7 @@ class CsvLayout:
     begin: int
 
     def decode(self, data: bytes, *, final: bool) -> tuple[list[Decoded], int]:
-        """Decode the complete records of ``data``; return their rows and their size in bytes."""
+        """Decode the complete CSV records in ``data``; return rows, and the number of bytes."""
         found = scanned(data, self.dialect, final=final)
         if not len(found):
             return [], found.used
@@ -145,7 +145,7 @@ class CsvLayout:
     def _texts(
         self, found: Scanned, fields: pa.Array, which: NDArray[np.int64], kind: DataType
     ) -> pa.Array:
-        """Return the values of some fields as text; vectorised form of ``CsvDialect.text``."""
+        """Return the texts of CSV fields; vectorised form of ``CsvDialect.text``."""
         dialect, marks = self.dialect, found.marks[which]
         texts = fields.take(pa.array(2 * which))
         escaped = marks == ESCAPED
@@ -176,7 +176,7 @@ def csv_layout(
     final: bool,
     optional: frozenset[str] = frozenset(),
 ) -> CsvLayout | None:
-    """Return the layout of a file that begins with ``head``; None if ``head`` is too short.
+    """Return the layout of a CSV file that begins with ``head``; None if ``head`` is too short.
 
     Args:
         optional: columns that a header may lack.
@@ -211,8 +211,8 @@ def csv_layout(
 def _spans(
     data: bytes, starts: NDArray[np.int32], stops: NDArray[np.int32], kind: pa.DataType
 ) -> pa.Array:
-    """Return a binary array over ``data``, without a copy: at even positions the disjoint,
-    ascending ranges, and at odd positions the bytes between them.
+    """Return ``data`` as a binary array, without a copy: at even positions the bytes of the
+    disjoint, ascending ranges, and at odd positions the bytes between these.
     """
     offsets = np.empty(2 * len(starts), np.int32)
     offsets[0::2], offsets[1::2] = starts, stops

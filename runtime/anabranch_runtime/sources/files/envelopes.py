@@ -2,8 +2,8 @@
 
 An envelope has the values before and after a change, and its operation. A creation (``c``) and a
 row of the first snapshot (``r``) insert, a deletion (``d``) deletes, an update (``u``) deletes the
-values before and inserts those after. The values' JSON text is passed on unchanged, with the
-operation in front, so no number is rounded.
+values before and inserts those after. The JSON text of the values is passed on unchanged after the
+operation, so no number is rounded.
 
 >>> unwrapped(b'{"op":"u","before":{"id":1,"x":2.50},"after":{"id":1,"x":3}}', "op")
 (b'{"op":"d","id":1,"x":2.50}\\n{"op":"c","id":1,"x":3}', [])
@@ -23,12 +23,12 @@ import msgspec
 _HALVES = {"c": (False, True), "r": (False, True), "u": (True, True), "d": (True, False)}
 
 
-#: Form of a stream's envelopes: the arguments ``operation`` and ``keyed`` of :func:`unwrapped`.
+#: Form of a stream's envelopes: arguments ``operation`` and ``keyed`` of :func:`unwrapped`.
 Envelope: TypeAlias = tuple[str, bool]
 
 
 class _Change(msgspec.Struct):
-    """The relevant fields of an envelope; an envelope with a schema is in ``payload``."""
+    """Relevant fields of an envelope, which are in ``payload`` if it has a schema."""
 
     op: str | None = None
     before: msgspec.Raw = msgspec.Raw()
@@ -40,7 +40,7 @@ _DECODER = msgspec.json.Decoder(_Change)
 
 
 def unwrapped(lines: bytes, operation: str, keyed: bool = False) -> tuple[bytes, list[bytes]]:
-    """Return the rows of envelopes in ``lines`` as JSON lines, and the lines without envelopes.
+    """Return the rows of Debezium envelopes in ``lines``, as JSON lines, and all other lines.
 
     Args:
         operation: name of the field of a row that is set to ``c`` (insert) or ``d`` (delete).
@@ -54,8 +54,8 @@ def unwrapped(lines: bytes, operation: str, keyed: bool = False) -> tuple[bytes,
 def unwrapped_rows(
     envelopes: Sequence[bytes], operation: str, keyed: bool = False
 ) -> tuple[list[bytes], list[int], list[int]]:
-    """Return the rows of ``envelopes`` (see :func:`unwrapped`), the number of each row's envelope,
-    and the numbers of the messages that are no envelopes.
+    """Return the rows of ``envelopes`` (see :func:`unwrapped`), for each row its envelope's number,
+    and the numbers of messages that are not envelopes.
     """
     rows, origins, bad = list[bytes](), list[int](), list[int]()
     name = json.dumps(operation).encode()
@@ -76,7 +76,7 @@ def _change(line: bytes) -> _Change:
 
 
 def _rows(change: _Change, name: bytes, *, keyed: bool) -> Iterator[bytes]:
-    """Yield the rows of a change; ValueError, before any row, if some values are missing."""
+    """Yield the rows of an envelope; ValueError, before any row, if values are missing."""
     halves = _HALVES.get(change.op or "")
     if halves is None:
         raise ValueError(f"unknown operation {change.op!r}")
@@ -89,7 +89,7 @@ def _rows(change: _Change, name: bytes, *, keyed: bool) -> Iterator[bytes]:
 
 
 def _fields(raw: msgspec.Raw) -> bytes:
-    """Return the text between the braces of a JSON object."""
+    """Return the text between the braces of a JSON object (of an envelope's row)."""
     text = bytes(raw).strip()
     if not text.startswith(b"{"):
         raise ValueError("it has no values")

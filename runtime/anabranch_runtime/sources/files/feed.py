@@ -2,15 +2,15 @@
 
 Found files are appended to a *log* beside the state, one line per file, durably before an offset
 refers to them. The offset is the number of completely read files, and the position in the next
-file: rows, or bytes of text. So a batch is a range of the log, and can be repeated whatever the
-directory contains then. Files found together are ordered by modification time and name.
+file: rows, or bytes of text. So a batch is a range of the log, and can be repeated even if the
+directory has changed. Files found together are ordered by modification time and name.
 
 A file must not change after it has appeared: write it under a name that begins with ``.`` or ``_``,
 or ends in ``.tmp`` or ``.partial``, and rename it. If a file is damaged, or changed before it was
 read, the stream stops before it or skips it (``on_bad_file``). A file that changes later gets
 another entry in the log (``changed``), which is read or skipped. A file removed before any of it
-was read is skipped. The log records the files that planning skips; through pieces with
-``Piece.gone``, batches record them too.
+was read is skipped. The log records the files that planning skips; so do batches, for which there
+are pieces with ``Piece.gone``.
 
 A link that leads out of the allowed paths is skipped.
 
@@ -50,7 +50,7 @@ from anabranch_runtime.sources.permitted import resolve
 #: A listing is complete if the directory has not changed in this many nanoseconds before it, since
 #: file systems store times with a resolution of up to two seconds.
 SETTLED = 2_100_000_000
-#: Number of files whose pauses determine the end of a load (files found together).
+#: Number of files whose pauses (times between them) determine the end of a load.
 LATELY = 1000
 #: Least seconds between two listings of a directory in which files keep appearing.
 LISTING = 0.05
@@ -71,7 +71,7 @@ class FileFeed(CommonFeed):
     #: The directory's modification time at the last listing that is known to be complete.
     _listed: int = -1
     _next_listing: float = 0.0
-    #: Monotonic times of the last listing that found files (after a restart: of the first listing),
+    #: Monotonic times of the last listing that found files (after a restart, of the first listing),
     #: and of the last listing.
     _found: float = -inf
     _looked: float = 0.0
@@ -84,11 +84,11 @@ class FileFeed(CommonFeed):
 
     @property
     def on_loss(self) -> OnLoss:
-        """The policy for a file that can't be read."""
+        """Policy of the stream for a file that can't be read."""
         return self.options.on_bad_file
 
     def look(self, offset: Any) -> None:
-        """Read the length of the file that has stopped the feed; raises if that fails again."""
+        """Measure the file that has stopped the feed; raises if it still can't be read."""
         number, _ = offset or (0, 0)
         self._length(number, begun=True)
 
@@ -108,15 +108,15 @@ class FileFeed(CommonFeed):
         return Waiting(max(round(rows), 1), max(age, 0.0))
 
     def read(self, offset: Any) -> int:
-        """Return the number of rows before ``offset``, estimated from files' sizes."""
+        """Return the number of rows before ``offset`` in files, estimated from their sizes."""
         number, position = offset or (0, 0)
         size = sum(file.size for file in self._loaded().files[:number])
         return round(size * (self._density or 0.0) + self._rows(position))
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """Return the offset after all files, if none has appeared for a while; else None."""
+        """Return the offset after all files if none has appeared for a while; otherwise None."""
         log = self._loaded()
-        # Another file as large as the last one may be being written.
+        # Another file as large as the last one may be in the process of being written.
         size = log.files[-1].size if log.files else 0
         quiet = load.quiet(longest_pause(self._times(load, len(log.files)))) + size / WRITING
         looked = time.time() - (time.monotonic() - self._looked)
@@ -125,7 +125,7 @@ class FileFeed(CommonFeed):
         return [len(log.files), 0]
 
     def is_apart(self, offset: Any, load: Load) -> bool:
-        """Whether the next file appeared so much later than earlier ones that it begins a load."""
+        """Whether the next file appeared so long after earlier ones that it begins a load."""
         files, (number, position) = self._loaded().files, offset or (0, 0)
         if position or not 0 < number < len(files):
             return False
@@ -135,13 +135,13 @@ class FileFeed(CommonFeed):
 
     def _times(self, load: Load, number: int) -> list[float]:
         """Return the times at which the last files before ``number`` appeared (seconds since 1970);
-        times before ``load`` began count as its beginning.
+        times before the beginning of ``load`` count as this beginning.
         """
         lately = self._loaded().files[max(number - LATELY, 0) : number]
         return [max(file.appeared / 1e9, load.began) for file in lately]
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
-        """Return the offset about ``rows`` rows later, possibly within a file."""
+        """Return the feed's offset about ``rows`` rows later, possibly within a file."""
         number, position = offset or (0, 0)
         log, left = self._loaded(), float(max(rows, 1))
         stop = len(log.files) if end is None else end[0]
@@ -157,7 +157,7 @@ class FileFeed(CommonFeed):
         return [number, position]
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
-        """Return ranges of rows or bytes of files as pieces; a file of unknown length is one."""
+        """Return ranges of rows or bytes of files, as pieces; a file of unknown length is one."""
         first, begin = start or (0, 0)
         last, stop = end
         log, spans = self._loaded(), []
@@ -171,7 +171,7 @@ class FileFeed(CommonFeed):
         found = []
         for number, low, high in spans:
             if high is None:
-                # If planning has found no error, the task that reads the file reports one.
+                # Without an error from planning, the task that reads the file reports one.
                 gone = log.left_out.get(number) if number != last else None
                 found.append(replace(self._piece(number, low, None), gone=gone))
                 continue
@@ -187,7 +187,7 @@ class FileFeed(CommonFeed):
         return found
 
     def _end(self, number: int) -> int | None:
-        """Return the length of a file, up to which a batch reads it; None if unknown."""
+        """Return the length of a file, up to which it is read; None if unknown."""
         log = self._loaded()
         if number in log.left_out:
             return None
@@ -282,7 +282,7 @@ class FileFeed(CommonFeed):
         self._next_listing = now + LISTING
 
     def _check_partition(self, entry: os.DirEntry[str]) -> None:
-        """Refuse subdirectories that Spark, for its own formats, would read as partitions."""
+        """Refuse subdirectories that are partitions to Spark, for formats read by Spark."""
         if self.options.spark and "=" in entry.name and entry.is_dir():
             raise SourceError(
                 "partitioned-directory",
@@ -293,7 +293,7 @@ class FileFeed(CommonFeed):
             )
 
     def _permitted(self, name: str) -> str:
-        """Resolve the path of a file of the directory, or of the directory itself.
+        """Resolve the path of a file in the directory, or of the directory itself, and check it.
 
         Raises:
             SourceError: a link leads out of the paths that may be read.
@@ -314,12 +314,12 @@ class FileFeed(CommonFeed):
         if hidden or not fnmatch.fnmatchcase(name, self.options.pattern):
             return False
         if entry.is_symlink() and not self.access.permits_path(resolve(entry.path)):
-            # No error is raised, as it would reveal whether the link's target exists.
+            # No error, as it would reveal whether the link's target exists.
             return False
         return entry.is_file()
 
     def _length(self, number: int, *, planned: bool = False, begun: bool = False) -> int:
-        """Return the length of a file in rows, or bytes of text; 0 if it is skipped.
+        """Return the length of a file: rows, or bytes of text; 0 if the file is skipped.
 
         An unreadable file may be skipped, unless it is already part of a batch (``planned``). A
         partly read file (``begun``) must not be missing.
@@ -397,7 +397,7 @@ class FileFeed(CommonFeed):
 
     @property
     def _optional(self) -> frozenset[str]:
-        """Columns that were added to the stream, which older files do not have."""
+        """Columns that were added to the stream, and which older files lack."""
         return frozenset(name for name, _ in self.record.added)
 
     @property
@@ -405,7 +405,7 @@ class FileFeed(CommonFeed):
         return self.options.type in TEXT
 
     def _cut(self, number: int, low: int, targets: list[int]) -> list[int]:
-        """Return positions of records in a text file at or after ``targets`` (``TextFile.cut``)."""
+        """Return positions of records in a text file: the first at or after each of ``targets``."""
         file = self._loaded().files[number]
         path = self.directory / file.name
         unchanged(path, file.size, file.mtime)
@@ -419,7 +419,7 @@ class FileFeed(CommonFeed):
         return units * (self._density or 1.0) if self._is_text else units
 
     def _units(self, rows: float) -> int:
-        """Estimate the length (rows, or bytes of text) of ``rows`` rows."""
+        """Estimate the length of ``rows`` rows in a file (in rows, or in bytes of text)."""
         return max(round(rows / (self._rows(1.0) or 1.0)), 1)
 
 

@@ -44,7 +44,7 @@ class FileLog:
 
     @staticmethod
     def load(path: Path) -> FileLog:
-        """Load the log at ``path``; an incomplete last line is cut off."""
+        """Load the log of found files at ``path``; an incomplete last line is cut off."""
         log = FileLog(path)
         for line in read_lines(path):
             document = json.loads(line)
@@ -63,7 +63,7 @@ class FileLog:
         self.files += files
 
     def leave_out(self, number: int, why: PieceError) -> None:
-        """Record durably that the unread part of a file will never be read."""
+        """Record in the log, durably, that the unread part of a file will never be read."""
         bad = {"bad": number, "code": why.code, "message": why.message}
         self._append([str(number) if why is GONE else json.dumps(bad)])
         self.left_out[number] = why
@@ -73,7 +73,7 @@ class FileLog:
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """Return the lines of a log, none if there is no log; an incomplete last line is cut off."""
+    """Return the lines of a log, none if it does not exist; an incomplete last line is cut off."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         return []
@@ -87,7 +87,7 @@ def read_lines(path: Path) -> list[bytes]:
 
 
 def append_lines(path: Path, lines: Sequence[str]) -> None:
-    """Append lines to a log durably."""
+    """Append lines to a log of found files, durably."""
     if not lines:
         return
     with path.open("a") as file:

@@ -1,4 +1,4 @@
-"""Reading parts of files, in tasks."""
+"""Reading of parts of files (Parquet, Arrow, text) by tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from anabranch_runtime.sources.files.trouble import BROKEN, damaged, refused, un
 from anabranch_runtime.sources.invalid import Decoded
 from anabranch_runtime.sources.permitted import resolve
 
-#: Greatest size of a row group, compressed, that stays in memory between two reads of a file.
+#: Maximum compressed bytes of a row group that stays in memory between two reads of a file.
 MOST_KEPT = 32 << 20
 #: Text formats, whose positions are byte offsets.
 TEXT = (FileType.JSON, FileType.CSV)
@@ -74,8 +74,8 @@ def parquet_rows(
     """Yield rows ``[first, last)`` of a Parquet file (its path, or the opened file); only row
     groups that contain them are read.
 
-    A file given by its path stays open if its row group has more rows: the next part of it, usually
-    of the next batch, then need not decode the rows before again.
+    A file given by its path stays open if its row group has more rows, so that the next part,
+    usually read by the next batch, need not decode the row group's earlier rows again.
     """
     key = _identity(path, names) if isinstance(path, Path) else None
     found = None if key is None else _OPEN.pop(key, None)
@@ -104,7 +104,7 @@ class _OpenParquet:
 
     Attributes:
         begins: first row of each row group, and the number of all rows.
-        batches: the rows from ``position`` on, after the rows in ``rest``.
+        batches: reader of further rows; the rows in ``rest`` precede these.
     """
 
     file: pq.ParquetFile
@@ -116,7 +116,7 @@ class _OpenParquet:
 
     @classmethod
     def opened(cls, path: Any, names: list[str], first: int) -> _OpenParquet:
-        """Open a file to read the columns ``names`` from row ``first`` on."""
+        """Open a Parquet file to read the columns ``names`` from row ``first`` on."""
         file = pq.ParquetFile(path, page_checksum_verification=True)
         try:
             sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
@@ -129,12 +129,12 @@ class _OpenParquet:
             raise
 
     def reaches(self, first: int) -> bool:
-        """Whether row ``first`` is in this row group: else opening the file again is cheaper."""
+        """Whether row ``first`` is in the current row group; if not, reopening is cheaper."""
         group = max(bisect_right(self.begins, first) - 1, 0)
         return self.begins[group] <= self.position <= first
 
     def rows(self, path: Any, first: int, last: int | None) -> Iterator[pa.RecordBatch]:
-        """Yield rows ``[first, last)``; ``path`` is named in errors."""
+        """Yield rows ``[first, last)`` of the Parquet file; ``path`` is named in errors."""
         last = self.begins[-1] if last is None else last
         while self.position < last:
             batch, self.rest = self.rest or next(self.batches, None), None
@@ -151,7 +151,7 @@ class _OpenParquet:
 
     @property
     def is_worth_keeping(self) -> bool:
-        """Whether the row group goes on, and occupies little memory."""
+        """Whether the row group has more rows, and occupies little memory."""
         if self.position >= self.begins[-1] or self.position in self.begins:
             return False
         group = self.file.metadata.row_group(bisect_right(self.begins, self.position) - 1)
@@ -161,7 +161,7 @@ class _OpenParquet:
         return bool(held <= MOST_KEPT)
 
 
-#: The file that stays open in this process; at most one.
+#: The Parquet file that stays open in this process; at most one.
 _OPEN = dict[tuple[Any, ...], _OpenParquet]()
 
 
@@ -179,7 +179,7 @@ def _arrow(path: Path, names: list[str], first: int, last: int | None) -> Iterat
         begin += batch.num_rows
         if low < high:
             part = batch.select(names).slice(low, high - low)
-            # The full check is needed: Arrow trusts offsets in a file, and a wrong one crashes it.
+            # The full check is needed: Arrow trusts the offsets in a file, and may crash otherwise.
             part.validate(full=True)
             yield part
     if last is not None and begin < last:

@@ -31,8 +31,8 @@ _COMPRESSIONS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """A text file of ``size`` bytes: CSV of a ``dialect``, or JSON lines (``dialect`` None), whose
-    rows may be in envelopes. Headers may lack the ``optional`` columns.
+    """A text file of ``size`` bytes: CSV in a ``dialect``, or JSON lines (``dialect`` None), whose
+    rows may be in envelopes. CSV headers may lack the ``optional`` columns.
     """
 
     path: Path
@@ -42,7 +42,7 @@ class TextFile:
     optional: frozenset[str] = frozenset()
 
     def density(self, columns: Columns) -> float:
-        """Estimate the records per byte, and check that the file can be read.
+        """Estimate the file's records per byte, and check that the file can be read.
 
         Raises:
             ValueError: the file is not UTF-8, or its header is malformed.
@@ -60,8 +60,8 @@ class TextFile:
         return lines / max(len(sample), 1) * (_RATIO if packed else 1)
 
     def cut(self, start: int, targets: Sequence[int]) -> list[int]:
-        """Return the first record position at or after each of ``targets``, ascending from the
-        record position ``start``. In a compressed file, which can't be divided, this is its end.
+        """Return the position of the first record at or after each of ``targets``, which ascend;
+        ``start``: a record's position before them. In a compressed file this is always the end.
         """
         if not targets or self._is_packed():
             return [self.size] * len(targets)
@@ -73,7 +73,7 @@ class TextFile:
             return list(self._records(file, start, targets))
 
     def rows(self, columns: Columns, first: int, last: int | None) -> Iterator[Decoded]:
-        """Yield the rows between two positions; if ``last`` is None, to the end.
+        """Yield the file's rows between two positions; if ``last`` is None, to the end.
 
         Raises:
             ValueError: as :meth:`density`.
@@ -123,7 +123,7 @@ class TextFile:
                     return layout
 
     def _is_lines(self, file: BinaryIO, start: int, target: int) -> bool:
-        """Whether every line from ``start`` to ``target`` is a record."""
+        """Whether every line of the file from ``start`` to ``target`` is one record."""
         if self.dialect is None or not self.dialect.multiline or not self.dialect.quote:
             return True
         quote, end = self.dialect.quote.encode(), self._line(file, max(target, start))
@@ -134,7 +134,7 @@ class TextFile:
         return True
 
     def _line(self, file: BinaryIO, target: int) -> int:
-        """Return the offset of the first line at or after ``target``."""
+        """Return the offset of the file's first line at or after ``target``."""
         at = max(target - 1, 0)
         file.seek(at)
         while target and at < self.size:

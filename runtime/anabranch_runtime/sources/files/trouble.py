@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from anabranch_runtime.errors import SourceError
 
-#: Exceptions that mean a damaged or missing file, unlike, for example, a lack of memory.
+#: Exceptions that mean a damaged or missing file; lack of memory, for example, does not.
 BROKEN = (OSError, pa.ArrowException, ValueError, KeyError, EOFError, zlib.error)
-#: End of the remedy in each error.
+#: End of the remedy in the errors.
 SKIP = "to go on without it, set the source's option on_bad_file to skip"
 
 

@@ -6,9 +6,9 @@ noticed. The files appear in the order of the versions, each atomically, and a v
 written again has the same rows. So the input between two offsets is fixed. A file has the changes
 of one batch of the query, and is read as a whole, in one batch.
 
-A row of a view replaces the row with the same identity. A row that is read has its identity in one
-hidden column (:data:`IDENTITY`), which is made of the values of the identity columns and is equal
-where these are equal, NULL included.
+A row of a view replaces the row with the same identity. The identity of a row is one hidden column
+(:data:`IDENTITY`), made from the values of the identity columns, and equal where these are equal,
+NULL included.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from anabranch_runtime.sources.loads import Load
 
 #: Pattern of the names of versions' files.
 _FILES = "version-*.parquet"
-#: Least pause between two listings, in seconds and as a multiple of a listing's duration.
+#: Least pause between two listings of the folder: seconds, and multiple of a listing's duration.
 _REST, _REST_FACTOR = 0.02, 10.0
 #: A listing is complete if the folder has not changed in this many nanoseconds before it, since
 #: file systems store times with a resolution of up to two seconds.
@@ -52,7 +52,7 @@ _PIECE_ROWS = 1 << 16
 
 @dataclass(slots=True)
 class VersionFeed(CommonFeed):
-    """Feed of a stream that is a query.
+    """Feed of a stream that is a query: reads its versions.
 
     Attributes:
         folder: the results folder of the query's run.
@@ -71,7 +71,7 @@ class VersionFeed(CommonFeed):
 
     @property
     def on_loss(self) -> OnLoss:
-        """The policy for a version that can't be read: to wait until it can."""
+        """Policy for a version of the query that can't be read: to wait until it can."""
         return OnLoss.STOP
 
     def look(self, offset: Any) -> None:
@@ -80,7 +80,7 @@ class VersionFeed(CommonFeed):
             self._size(version)
 
     def waiting(self, offset: Any) -> Waiting:
-        """Return the amount of input in versions after ``offset``."""
+        """Return the amount of input in the query's versions after ``offset``."""
         self._discover()
         unread = self._after(offset)
         if not unread:
@@ -102,7 +102,7 @@ class VersionFeed(CommonFeed):
         return Waiting(max(rows * len(unread) // len(counted), 1), max(age, 0.0))
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """Return the offset after the query's last version found."""
+        """Return the offset after the query's last known version, where the load ends."""
         return self.advance(offset, sum(self._size(v)[0] for v in self._after(offset)))
 
     def has_reached(self, offset: Any, end: Any) -> bool:
@@ -110,7 +110,7 @@ class VersionFeed(CommonFeed):
         return end is None or list(offset or (-1, 0)) >= list(end)
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
-        """Return the offset about ``rows`` rows and at least one version later."""
+        """Return the offset about ``rows`` rows, and at least one version, later."""
         left = rows
         for version in self._after(offset):
             if left <= 0 or (end is not None and version > end[0]):
@@ -148,7 +148,7 @@ class VersionFeed(CommonFeed):
         return found
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """Return the offset of the last version before the first of ``pieces``."""
+        """Return the offset of the last version of the query before the first of ``pieces``."""
         first = min(pieces, key=lambda piece: piece.number, default=None)
         return end if first is None else first.before
 
@@ -180,7 +180,7 @@ class VersionFeed(CommonFeed):
         return self._found[bisect_right(self._found, -1 if offset is None else int(offset[0])) :]
 
     def _size(self, version: int) -> tuple[int, int]:
-        """Return the number of a version's rows, and of the rows of all versions up to it."""
+        """Return the number of rows of a version, and of all versions up to it."""
         size = self._sizes.get(version)
         if size is None:
             try:
@@ -194,7 +194,7 @@ class VersionFeed(CommonFeed):
         return size
 
     def _discover(self, *, at_once: bool = False) -> None:
-        """List the folder if it has changed.
+        """List the folder of versions if it has changed.
 
         A listing may contain a file and lack another file that got its name earlier. So the folder
         is listed twice, and versions after the last version of the first listing are ignored.
@@ -238,7 +238,7 @@ def unreadable(path: Path, cause: Exception) -> SourceError:
 
 
 def read_version(piece: Piece) -> Iterator[Decoded]:
-    """Yield rows of a version.
+    """Yield rows of a query's version.
 
     Raises:
         SourceError: the file is missing or damaged.
@@ -281,7 +281,7 @@ def identities(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
 
 
 def _texts(column: pa.Array) -> pa.Array:
-    """Return values as bytes, different for different values; -0.0 counts as 0.0."""
+    """Return a column's values as bytes, different for different values; -0.0 counts as 0.0."""
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date64(kind) or pa.types.is_duration(kind):
         column = column.view(pa.int64())

@@ -1,1 +1,1 @@
-"""Spark's own sources: per source, a Spark query (ingest query) writes its rows to local files."""
+"""Sources read by Spark: for each, a Spark query (ingest query) writes the rows to local files."""

@@ -34,7 +34,7 @@ def appearances(home: Path, before: str | None, offsets: str) -> list[float]:
 
 
 def _entries(folder: Path, first: int, last: int) -> Iterator[dict[str, Any]]:
-    """Yield entries ``first`` to ``last`` of Spark's log (``.compact`` ones repeat others)."""
+    """Yield entries ``first`` to ``last`` of Spark's log; ``.compact`` files repeat others."""
     for log in folder.iterdir():
         for number in range(first, last + 1):
             path = log / str(number)
@@ -53,5 +53,5 @@ def _appeared(uri: str, modified: float) -> float:
     try:
         return Path(unquote(parts.path)).stat().st_ctime
     except OSError:
-        # The file has been moved or deleted, for example because of Spark's option ``cleanSource``.
+        # The file has been moved or deleted, for example by Spark's option ``cleanSource``.
         return modified

@@ -1,9 +1,9 @@
 """Repair of an ingest query's Spark checkpoint, to agree with the batches that it has written.
 
-The last batch on disk (landed batch) is authoritative: its document has its end offsets, and
-lengths and checksums of Spark's logs of the source at that time. Entries that Spark's checkpoint
-has lost are restored (Spark does not sync them, so a power failure can lose them). Entries after
-the last landed batch may be removed, since their input has not landed.
+The last batch on disk (landed batch) is authoritative: its document has its end offsets, and the
+lengths and checksums that Spark's logs of the source had then. Entries that Spark's checkpoint has
+lost are restored (Spark does not sync them, so a power failure can lose them). Entries after the
+last landed batch may be removed, since their input has not landed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Seen:
 
 
 def mend(home: Path, last: Landed | None, reached: int, number: int) -> None:
-    """Make the checkpoint in ``home`` agree with ``last``, the newest landed batch, before the
+    """Make Spark's checkpoint in ``home`` agree with ``last``, the newest landed batch, before the
     ingest query starts.
 
     Args:
@@ -92,7 +92,7 @@ def offset_entries(batch: int, text: str) -> dict[str, str]:
 
 
 def _look(checkpoint: Path) -> _Seen:
-    """Read the checkpoint's offset log, commit log and metadata."""
+    """Read a Spark checkpoint's offset log, commit log and metadata."""
     metadata = checkpoint / "metadata"
     return _Seen(
         _log_entries(checkpoint / "offsets"),
@@ -129,8 +129,8 @@ def source_offsets(text: str | None) -> dict[str, Any]:
 
 
 def _perform(checkpoint: Path, write: Mapping[str, str], remove: Sequence[str]) -> None:
-    """Write and delete files of a checkpoint, by name; returns once this is durable."""
-    # Checksum files of Spark's local file system would no longer match, so they are deleted.
+    """Write files of a Spark checkpoint and delete others, by name; return once durable."""
+    # Checksum files of Spark's local file system would not match any more, so they are deleted.
     for name in (*remove, *write):
         path = checkpoint / name
         path.unlink(missing_ok=True)

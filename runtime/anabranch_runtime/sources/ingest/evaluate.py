@@ -27,8 +27,8 @@ class Evaluation:
     """Evaluator of a stream's rows, which is sent to tasks.
 
     Attributes:
-        inputs: the first columns of Spark's rows, which are followed by a flag for invalid rows and
-            by the raw input (``spark_source.SparkSource``).
+        inputs: the first columns of Spark's rows; a flag for invalid rows and the raw input follow
+            (``spark_source.SparkSource``).
         names: names of the stream's columns.
         columns: each of the stream's columns as an expression over the inputs.
     """
@@ -62,7 +62,7 @@ class Evaluation:
 def _evaluated(
     expr: Expr, given: Mapping[Column, pa.Array], total: int, rows: pa.Array
 ) -> pa.Array:
-    """Evaluate ``expr`` on the rows whose ascending numbers are ``rows``; a NULL number gives NULL.
+    """Evaluate ``expr`` on rows given by ascending numbers; the result for a NULL number is NULL.
 
     Raises:
         ExpressionError, ArrowException, ValueError: the evaluation fails on a row.
@@ -88,8 +88,8 @@ def _evaluated(
 
 
 def _arrived(text: pa.Array, bad: NDArray[np.bool_], given: Mapping[Column, pa.Array]) -> pa.Array:
-    """Return the raw input of ``bad`` rows: Spark's ``text`` if there is one, else a JSON object of
-    the source's columns or of the inputs.
+    """Return the raw input of ``bad`` (invalid) rows: Spark's ``text`` if there is one, else a JSON
+    object with the source's columns, or with the inputs.
     """
     text = pc.if_else(pa.array(bad), text.cast(pa.binary()), pa.scalar(None, pa.binary()))
     rest = bad & text.is_null().to_numpy(zero_copy_only=False)

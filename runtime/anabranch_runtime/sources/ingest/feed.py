@@ -51,7 +51,7 @@ class LandedFeed(CommonFeed):
     #: Number of a landed batch -> the batch, if it has not been read completely.
     _known: dict[int, Landed] = field(default_factory=dict)
     #: Number of the newest load (part of the input after which the watermark moves), and the
-    #: longest pause between its files, in seconds.
+    #: longest pause in it between files, in seconds.
     _pauses: tuple[int, float] = (0, 0.0)
 
     @property
@@ -60,10 +60,10 @@ class LandedFeed(CommonFeed):
         return OnLoss.STOP
 
     def look(self, offset: Any) -> None:
-        """Do nothing: an unreadable landed batch fails the batch, not only the feed."""
+        """Do nothing, since an unreadable landed batch fails the whole batch, not only the feed."""
 
     def waiting(self, offset: Any) -> Waiting:
-        """Return the amount of landed input after ``offset``."""
+        """Return the amount of landed input of the feed after ``offset``."""
         number, position = offset or (0, 0)
         for old in [n for n in self._known if n < number]:
             del self._known[old]
@@ -75,7 +75,7 @@ class LandedFeed(CommonFeed):
         return Waiting(rows, max(time.time() - self._arrived(number), 0.0)) if rows else Waiting(0)
 
     def _arrived(self, number: int) -> float:
-        """Return the time at which the first unread rows arrived, in seconds since 1970."""
+        """Return the time at which the feed's first unread rows arrived, in seconds since 1970."""
         if not self._has_changes:
             return folder_of(self.home, number).stat().st_mtime
         first = next(batch for n, batch in sorted(self._known.items()) if batch.rows)
@@ -83,15 +83,15 @@ class LandedFeed(CommonFeed):
 
     @property
     def _has_changes(self) -> bool:
-        """Whether landed batches have transactions, to be read together, or a copy of a table."""
+        """Whether landed batches have transactions, read as a whole, or a copy of a table."""
         return self.record.source.format == POSTGRES
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """Return the offset after all landed batches once the source has no more input, for the
-        backlog and for every load of a source of files; else None.
+        """Return the offset after all landed batches once the source has no more input, if the load
+        is the backlog or the source consists of files; otherwise None.
 
-        Slow reading does not end a load: files are compared by the times at which they appeared,
-        and a source counts as exhausted only if a check of it found no input (``queries``).
+        Slow reading does not end a load: the times at which files appeared are compared, and a
+        source has no more input only if a check has found none (``queries``).
         """
         number = (offset or (0, 0))[0]
         landed, of_files, found = number, has_files(self.record), list[Appearance]()
@@ -113,7 +113,7 @@ class LandedFeed(CommonFeed):
         return [caught_up if caught_up > number else landed, 0]
 
     def is_apart(self, offset: Any, load: Load) -> bool:
-        """Whether the next landed batch's files appeared so late that they begin a load."""
+        """Whether files of the next landed batch appeared so late that they begin a load."""
         number, position = offset or (0, 0)
         batch = self._batch(number) if has_files(self.record) and number and not position else None
         if batch is None or (seen := batch.files_seen) is None:
@@ -131,7 +131,7 @@ class LandedFeed(CommonFeed):
         return known
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
-        """Return the offset ``rows`` rows later, possibly within a landed batch."""
+        """Return the feed's offset ``rows`` rows later, possibly within a landed batch."""
         number, position = offset or (0, 0)
         left = max(rows, 1)
         stop = inf if end is None else end[0]
@@ -177,11 +177,11 @@ class LandedFeed(CommonFeed):
         return found
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """Return ``end``: an unreadable piece fails the complete batch, so no piece is skipped."""
+        """Return ``end``: an unreadable piece fails the whole batch, so no piece is skipped."""
         return end
 
     def _piece(self, path: Path, size: int, first: int, last: int, passed: int) -> Piece:
-        """Return the piece for rows of a file; ``passed``: number of the batch's rows before it."""
+        """Return the piece for rows of a landed file; ``passed``: rows of the batch before it."""
         columns = tuple((c.name, c.type) for c in self.record.columns)
         added = added_values(self.record.to_stream()) if self.record.added else {}
         where = {"path": str(path), "size": size, "first": first, "last": last, "added": added}
@@ -247,8 +247,8 @@ def read_rows(piece: Piece) -> Iterator[Decoded]:
 
 def _decoded(batch: pa.RecordBatch, piece: Piece) -> Iterator[Decoded]:
     """Yield the rows of a landed batch with the columns of ``piece``, valid and invalid rows
-    separately; the last column has the raw input of the latter. Columns that were added after the
-    batch landed have the values for earlier rows.
+    separately; the last column has the raw input of invalid rows. Columns that were added after the
+    batch landed have the values for earlier rows (``added_columns``).
     """
     arrived = batch.column(batch.num_columns - 1)
     rows, schema = batch.select(batch.schema.names[:-1]), schema_of(piece.columns)

@@ -46,7 +46,7 @@ from anabranch_runtime.storage.durable import attach, durable
 KIND = Kind("landed-batch", "landed")
 #: Folder below the state directory with the landed batches of all sources.
 INGEST = "ingest"
-#: Schema of :func:`file_writer`'s report on its files.
+#: Schema of the report that :func:`file_writer` makes on its files.
 WRITTEN = "name string, rows bigint, bytes bigint"
 _DOCUMENT = "batch.json"
 _CAUGHT_UP = "caught-up"
@@ -74,9 +74,9 @@ class Landed:
 
     Attributes:
         batch: its number in the ingest query.
-        offsets: its end offsets, as text of Spark's offset log.
+        offsets: the batch's end offsets, as text of Spark's offset log.
         files: name, number of rows and bytes of each file.
-        logs: lengths and checksums of Spark's logs of the source after it (``recovery.logs``).
+        logs: lengths and checksums of Spark's logs of the source then (``recovery.logs``).
         files_seen: times at which its files appeared; None for a source without files.
     """
 
@@ -108,7 +108,7 @@ def folder_of(home: Path, number: int) -> Path:
 
 
 def numbers(home: Path) -> list[int]:
-    """Return the numbers of the existing landed batches, ascending."""
+    """Return the numbers of a source's existing landed batches, ascending."""
     folder = home / "landed"
     if not folder.is_dir():
         return []
@@ -138,14 +138,14 @@ def read_landed(home: Path, number: int) -> Landed | None:
 
 
 def note_caught_up(home: Path, number: int, quiet: float) -> None:
-    """Record that a check of the source found no input beyond ``number`` landed batches, ``quiet``
-    seconds after their last file had appeared.
+    """Record that a check of the source, ``quiet`` seconds after its last file had appeared, found
+    no input that is not in the first ``number`` landed batches.
     """
     write_durably(home / _CAUGHT_UP, f"{number} {quiet}")
 
 
 def read_caught_up(home: Path) -> tuple[int, float]:
-    """Return what :func:`note_caught_up` last recorded (batches, seconds), or (-1, 0.0)."""
+    """Return the last record of :func:`note_caught_up` (batches, seconds); (-1, 0.0): none."""
     try:
         number, quiet = (home / _CAUGHT_UP).read_text().split()
         return int(number), float(quiet)
@@ -154,7 +154,7 @@ def read_caught_up(home: Path) -> tuple[int, float]:
 
 
 def begin(home: Path) -> Path:
-    """Create and return an empty folder for a batch that is about to be written."""
+    """Create and return an empty folder for a landed batch that is about to be written."""
     folder = home / "landed" / f".{uuid4().hex}"
     folder.mkdir(parents=True)
     return folder
@@ -167,10 +167,10 @@ def clear_unfinished(home: Path) -> None:
 
 
 def finish(home: Path, folder: Path, number: int, landed: Landed) -> None:
-    """Make the batch in ``folder`` the landed batch ``number``; returns once it is durable."""
+    """Turn the batch in ``folder`` into the landed batch ``number``; return once it is durable."""
     known = {name for name, _, _ in landed.files}
     for stray in folder.iterdir():
-        # Spark has run some task twice: the file that was not reported is deleted.
+        # If Spark has run a task twice, one of its files was not reported and is deleted.
         if stray.name not in known:
             stray.unlink()
     write_document(folder / _DOCUMENT, KIND, asdict(landed))
@@ -181,8 +181,8 @@ def finish(home: Path, folder: Path, number: int, landed: Landed) -> None:
 
 
 def forget(home: Path, below: int) -> None:
-    """Delete the landed batches with numbers less than ``below``, but never the newest one, which
-    has the source's current offsets.
+    """Delete the landed batches with numbers less than ``below``, except the newest one, which has
+    the source's current offsets.
     """
     for number in numbers(home)[:-1]:
         if number < below:
@@ -207,7 +207,7 @@ def _delete(home: Path, number: int) -> None:
 
 
 def object_of(file: Path) -> str:
-    """Return the name of a landed file as an object of the object store."""
+    """Return the name that a landed file has as an object of the object store."""
     return f"{INGEST}/{file.parents[2].name}/{file.name}"
 
 
@@ -251,10 +251,10 @@ def file_writer(
 def write_file(
     folder: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], apart: Apart | None = None
 ) -> tuple[str, int, int] | None:
-    """Write rows durably to a new landed file; return its name, rows and bytes; None: no rows.
+    """Write rows to a new landed file, durably; return its name, rows and bytes; None: no rows.
 
     Args:
-        folder: folder of the landed batch. ``schema``: of the file (:func:`landed_schema`).
+        folder: folder of the landed batch. ``schema``: schema of the file (:func:`landed_schema`).
         apart: the host's cache and the object store to write to instead; None: neither.
     """
     path = folder / f"{uuid4().hex}.arrow"
@@ -279,5 +279,5 @@ def write_file(
 
 
 def landed_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
-    """Return the schema of landed files: the stream's columns, and invalid rows' raw input."""
+    """Return the schema of landed files: the stream's columns, and raw input of invalid rows."""
     return schema_of(columns).append(pa.field(ARRIVED, pa.binary()))

@@ -1,7 +1,7 @@
 """Rejection of rows from files outside the allowed paths, which Spark has read through a link.
 
-Spark lists directories itself and follows links in them. So every row has the name of its file, and
-the task that writes the row to disk checks the file.
+Spark itself lists directories, and follows links in them. So every row from Spark has the name of
+its file, and the task that writes the row to disk checks this file.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_runtime.sources.permitted import resolve
 
-#: The last column of rows from files: the row's file.
+#: Last column of rows from files: name of the file that the row is from.
 FILE = "#file"
 
 
 def closed(part: pa.RecordBatch, columns: int, access: AccessPolicy) -> pa.RecordBatch:
-    """Return the first ``columns`` columns; the last of them has the raw input of invalid rows.
+    """Return the first ``columns`` columns; the last one has the raw input of invalid rows.
 
     Rows from a file that may not be read become invalid rows without content.
     """
@@ -38,6 +38,6 @@ def closed(part: pa.RecordBatch, columns: int, access: AccessPolicy) -> pa.Recor
 
 
 def _may_read(file: str, access: AccessPolicy) -> bool:
-    """Whether the access policy allows ``file``; hosts of remote files have been checked before."""
+    """Whether the access policy allows ``file``; remote files' hosts have been checked before."""
     parts = urlsplit(file)
     return parts.scheme != "file" or access.permits_path(resolve(unquote(parts.path)))

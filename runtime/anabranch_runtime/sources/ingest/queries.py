@@ -6,8 +6,8 @@ to disk as *landed batches* (``landing``). The pipeline reads these as a feed. A
 only its own ingest query, which is restarted from its own checkpoint after increasing pauses, and
 affects only its own stream.
 
-In local mode all ingest jobs share one task slot, which batches leave free: each job is one task,
-and one job runs at a time (``session.with_spare_slots``). On a cluster they use the slots that
+In local mode all ingest jobs share one task slot, which batches leave free: each job has one task,
+and jobs run one at a time (``session.with_spare_slots``). On a cluster they use the slots that
 batches leave free (``spark.workers``).
 
 An ingest query waits before a batch while more than ``MOST_BYTES`` have landed but not been read.
@@ -59,18 +59,18 @@ if TYPE_CHECKING:
 
 #: Seconds after the newest file at which a source of files is checked for more files.
 LOOKS = (QUIET, *(QUIET_FIRST * 2**n for n in range(6)), LONGEST_FIRST)
-#: Seconds by which the clock of a file system may lag behind this machine's.
+#: Seconds by which a file system's clock may be behind this machine's.
 EARLY = 0.02
 SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    # Milliseconds between two checks of its source by a query that has nothing to read.
+    # Milliseconds between two checks of the source by a query that has nothing to read.
     "spark.sql.streaming.pollingDelay": "20",
 }
 
 
 @dataclass(slots=True, eq=False)
 class _Source(IngestSource):
-    """One of Spark's sources, whose ingest query is kept running.
+    """One of Spark's sources, and the thread that keeps its ingest query running.
 
     Attributes:
         query: Spark's query, while it runs.
@@ -78,7 +78,7 @@ class _Source(IngestSource):
 
     ingest: Ingest = field(kw_only=True)
     query: StreamingQuery | None = None
-    #: Last record of exhausted input: number of landed batches, and seconds since their last file.
+    #: Last record that input is exhausted: number of landed batches, seconds since the last file.
     _noted: tuple[int, float] = (-1, 0.0)
     _raised: Exception | None = None
 
@@ -89,7 +89,7 @@ class _Source(IngestSource):
         return self._source_error(reason(error))
 
     def _read(self) -> None:
-        """Run the ingest query until the thread is to end.
+        """Run the source's ingest query until the thread is to end.
 
         Raises:
             Exception: the query has failed.
@@ -120,13 +120,13 @@ class _Source(IngestSource):
             self.query = None
 
     def drain(self) -> None:
-        """Wait until all input that has arrived has landed."""
+        """Wait until all input that has arrived in the source has landed."""
         if self.query is not None:
             self.query.processAllAvailable()
 
     def _follow(self, query: StreamingQuery, ended: threading.Event) -> None:
-        """Until ``query`` has ``ended``, record when its source has no more input: in a source of
-        files, no new file for a while; in other sources, no more backlog.
+        """Until ``query`` has ``ended``, record when its source has no more input: for a source of
+        files, if none is new for a while; for other sources, once the backlog is read.
         """
         from pyspark.errors import PySparkException
 
@@ -169,11 +169,11 @@ class _Source(IngestSource):
         landing.note_caught_up(self.home, landed, quiet)
 
     def _cause(self, query: StreamingQuery) -> Exception:
-        """Return the error that ended Spark's query."""
+        """Return the error that ended Spark's ingest query."""
         return self._raised or RuntimeError(str(query.exception()))
 
     def _take_stock(self) -> None:
-        """List the landed batches on disk, and repair Spark's checkpoint to agree with them."""
+        """List the landed batches on disk, and make Spark's checkpoint agree with them."""
         self._list_landed()
         self._noted = landing.read_caught_up(self.home)
         mend(self.home, self._last, self.reached, self._next)
@@ -187,7 +187,7 @@ class _Source(IngestSource):
             if self.status.state is not SourceState.READING:
                 self._reads()
         except Exception as error:
-            # The exception is kept, since Spark passes on its text only.
+            # The exception is kept, since Spark passes on only its text.
             self._raised = error
             raise
 
@@ -230,8 +230,8 @@ class Ingest:
         home: the state directory.
         local: whether Spark runs on this machine only; then a job has one task, as slots are few.
         access: the access policy for sources.
-        apart: where tasks land rows if hosts share only an object store; None: rows land in the
-            state directory.
+        apart: where tasks write landed rows if hosts share only an object store; None: in the state
+            directory.
         slot: lock held while a job runs.
     """
 
@@ -280,8 +280,8 @@ class Ingest:
                 landing.forget_all(folder)
 
     def committed(self, state: State, choices: Journal) -> None:
-        """After the commit of ``state``, allow deletion of the landed batches that have been read,
-        except the input of batches that may be repeated by the journal ``choices``.
+        """After the commit of ``state``, allow deletion of landed batches that have been read,
+        except input of batches that, by the journal ``choices``, may be repeated.
         """
         self._offsets = state.offsets
         if not self._sources:
@@ -293,11 +293,11 @@ class Ingest:
             source.floor = floors.get(LANDED + name, 0)
 
     def statuses(self) -> dict[str, SourceStatus]:
-        """Return the status of each stream's source."""
+        """Return stream -> status of its source, for sources with an ingest query or thread."""
         return {s.record.name: s.status for s in self._sources.values()}
 
     def check(self) -> None:
-        """Raise the error of a failed source, if any."""
+        """Raise the error of a source that fails at present, if there is one."""
         for source in self._sources.values():
             if source.error is not None:
                 raise source.error
@@ -311,7 +311,7 @@ class Ingest:
                 source.drain()
 
     def close(self) -> None:
-        """End all ingest queries."""
+        """End the ingest queries of all sources."""
         for source in self._sources.values():
             source.leave()
         for source in self._sources.values():
@@ -320,17 +320,17 @@ class Ingest:
 
 
 def _newest_of(landed: landing.Landed | None) -> float:
-    """Return the time of the newest file up to a landed batch (seconds since 1970; 0: none)."""
+    """Return the time of the newest file in landed batches up to ``landed``; 0: no files."""
     return 0.0 if landed is None or landed.files_seen is None else landed.files_seen.newest
 
 
 def _looked(query: StreamingQuery) -> bool:
-    """Whether a query has checked its source at least once without failing."""
+    """Whether an ingest query has checked its source at least once without failing."""
     return query.lastProgress is not None or query.status["message"].startswith("Waiting for")
 
 
 def _has_caught_up(query: StreamingQuery) -> bool:
-    """Whether a query has read all input that its source had at the last check."""
+    """Whether an ingest query has read all input that its last check of the source found."""
     if query.status["message"].startswith("Waiting for data"):
         return True
     progress = query.lastProgress

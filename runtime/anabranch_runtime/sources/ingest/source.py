@@ -1,4 +1,4 @@
-"""Base class of sources that threads read: their rows land as files before batches read them."""
+"""Base class of sources that are read by threads: rows land as files before batches read them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from anabranch_runtime.sources.ingest import landing
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
-#: Maximum bytes, and number of batches, of one source that have landed but not been read.
+#: Maximum bytes and number of batches of one source that have landed and are unread.
 MOST_BYTES, MOST_BATCHES = 256 << 20, 10_000
 #: Seconds between two checks of a source's state.
 LOOK = 0.1
-#: Seconds between two attempts to read a failing source: the first pause, and the longest.
+#: Seconds between two attempts to read a failing source: at first, and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 
 
 @dataclass(slots=True, eq=False)
 class IngestSource:
-    """A source, and the thread that reads it, and reads it again after failures.
+    """A source, and the thread that reads it (again and again after failures) into landed batches.
 
     Attributes:
         reached: number of the landed batch that the pipeline reads next.
@@ -43,7 +43,7 @@ class IngestSource:
     error: StructuredError | None = None
     _last: landing.Landed | None = None
     _next: int = 0
-    #: Number of a landed batch that may still have to be read -> its bytes.
+    #: Number of a landed batch that is still needed -> its bytes.
     _bytes: dict[int, int] = field(default_factory=dict)
     _forgotten: int = 0
     _failures: int = 0
@@ -67,21 +67,21 @@ class IngestSource:
         self._thread.join()
 
     def drain(self) -> None:
-        """Wait until all input that has arrived has landed."""
+        """Wait until all input that has arrived in the source has landed."""
 
     def retire(self) -> None:
-        """Release the source's objects on its server, such as a slot, as the stream is deleted."""
+        """Release the source's objects on its server, such as a slot: the stream is deleted."""
 
     def _read(self) -> None:
-        """Read the source until the thread is to end.
+        """Read the source and land its rows, until the thread is to end.
 
         Raises:
-            Exception: it can't be read.
+            Exception: the source can't be read.
         """
         raise NotImplementedError
 
     def _judged(self, error: Exception) -> StructuredError | None:
-        """Return the error to report for a failure of :meth:`_read`; None ends the thread."""
+        """Return the error to report for a failure to read the source; None ends the thread."""
         return self._source_error(str(error) or repr(error))
 
     def _status(self, state: SourceState, error: str | None = None) -> SourceStatus:
@@ -134,12 +134,12 @@ class IngestSource:
         }
 
     def _is_full(self) -> bool:
-        """Whether so much input has landed and not been read that no more may land."""
+        """Whether no more input may land, because too much has landed and is unread."""
         self._bytes = {n: size for n, size in self._bytes.items() if n >= self.reached}
         return sum(self._bytes.values()) > MOST_BYTES or len(self._bytes) > MOST_BATCHES
 
     def _hold(self) -> None:
-        """Wait as long as too much input has landed and not been read.
+        """Wait as long as too much landed input is unread.
 
         Raises:
             PipelineError: the thread is to end.

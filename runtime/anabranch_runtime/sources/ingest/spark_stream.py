@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _LIMITS = {"maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger"}
 #: Default size of an ingest batch: bytes of files, or number of offsets.
 FILE_BYTES, OFFSETS = 64 << 20, 1_000_000
-#: Maximum number of characters reported of Spark's error messages.
+#: Maximum number of characters reported from Spark's error messages.
 LONGEST_REASON = 500
 #: Beginnings of Spark's error messages that are cut off.
 _WRAPPINGS = (
@@ -51,8 +51,8 @@ _WRAPPINGS = (
 def spark_rows(
     session: SparkSession, record: StreamRecord, access: AccessPolicy
 ) -> tuple[DataFrame, Evaluation]:
-    """Open the source as a streaming DataFrame; also returns the evaluator of the stream's columns.
-    For a source of files the frame's last column is each row's file (``links.FILE``).
+    """Open the source as a streaming DataFrame; return it with the evaluator of the stream's
+    columns. For a source of files the frame's last column is each row's file (``links.FILE``).
 
     Raises:
         SourceError: Spark can't read the source: unknown format, missing option or path, invalid
@@ -105,7 +105,7 @@ def source_name(record: StreamRecord) -> str:
     options = source.options
     if source.format == POSTGRES:
         # The server's address and the policy are left out, since they may change. Another table is
-        # noticed by the ids of the server's data and of the table (``postgres.position``).
+        # recognised by the ids of the server's data and of the table (``postgres.position``).
         options = {"table": options.get("table", "")}
     made_of = repr((source.format, source.path, sorted(options.items())))
     made_of += record.registration
@@ -113,7 +113,7 @@ def source_name(record: StreamRecord) -> str:
 
 
 def refused(record: StreamRecord, cause: StructuredError) -> SourceError:
-    """Return the error for ``record``'s source if the check of its registration fails."""
+    """Return the error for the source of ``record`` if it fails the check of registrations."""
     return SourceError(
         cause.code,
         cause.detail,
@@ -123,8 +123,8 @@ def refused(record: StreamRecord, cause: StructuredError) -> SourceError:
 
 
 def _path(record: StreamRecord, access: AccessPolicy) -> str | None:
-    """Return the path to pass to Spark: the registered path, since Spark identifies files by it,
-    but resolved if it has ``..``, which Spark would remove before following links.
+    """Return the path that Spark gets: the registered path, as Spark identifies files by it; with
+    ``..`` in it, the resolved path, as Spark would remove ``..`` before following links.
 
     Raises:
         AccessError: the source has a path or option that is not allowed.
@@ -145,7 +145,7 @@ def _streaming_rows(
     options = format_options(source_options(record))
     reader = session.readStream.format(record.source.format).options(**options)
     if record.source.format in WITH_CORRUPT:
-        # Records that do not fit the schema are kept, and a header has to name the columns.
+        # Records that do not fit the schema are kept, and a CSV header must name the columns.
         reader = reader.option("columnNameOfCorruptRecord", CORRUPT)
         reader = reader.option("enforceSchema", "false")
     if source.schema is not None:

@@ -1,8 +1,8 @@
-"""Ages of unread messages of Kafka topics: for how long the first unread message has waited; and
-how many rows a message has, if it may have several. While a stream keeps up, the age is the time
-since its messages were first seen here. For messages that are older than this process, it is the
-time since their timestamps: for these, the first message of each partition is fetched in the
-background. Rows are counted in first messages too.
+"""Ages of unread messages of Kafka topics: for how long the first unread message has waited; and,
+if messages may have several rows, how many. While a stream keeps up, the age is the time since its
+messages were first seen here. For messages that are older than this process, it is the time since
+their timestamps, for which the first message of each partition is fetched in the background. The
+rows of these first messages are counted, too.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from anabranch_runtime.sources.kafka.client import Options, peeking
 
-#: Seconds between two fetches of first messages, and seconds after which a fetch is given up.
+#: Seconds between two fetches of first messages, and seconds after which a fetch is abandoned.
 PEEK_EVERY, PEEK_FOR = 5.0, 4.0
-#: Assumed rows of a message while unknown, and seconds after which rows are counted again.
+#: Assumed rows per message until they are counted, and seconds after which they are recounted.
 ASSUMED, COUNT_EVERY = 1000.0, 60.0
 
 
 @dataclass(slots=True)
 class Ages:
-    """Times at which the unread messages of a stream arrived, as far as they are known."""
+    """Times at which the unread Kafka messages of a stream arrived, where they are known."""
 
-    #: Partition -> (its end, Unix time at which this end was first seen), oldest first.
+    #: Partition -> pairs of an end, and the Unix time at which it was first seen; oldest first.
     _seen: dict[str, deque[tuple[int, float]]] = field(default_factory=dict)
-    #: Partition -> its end at the first look.
+    #: Partition -> its end when it was first looked at.
     _earlier: dict[str, int] = field(default_factory=dict)
     #: Function that counts the rows of a message; None: each message is one row.
     count: Callable[[bytes], int] | None = None
@@ -36,7 +36,7 @@ class Ages:
     _counts: list[int] = field(default_factory=list)
     _counted: float = float("-inf")
     _client: Consumer | None = None
-    #: Partitions whose first message is to be fetched; partitions where its time counts.
+    #: Partitions whose first message is to be fetched; partitions whose timestamps count.
     _wanted: set[str] = field(default_factory=set)
     _timed: set[str] = field(default_factory=set)
     _began: float = float("-inf")

@@ -34,9 +34,9 @@ COMMON = {
     "socket.connection.setup.timeout.ms": 5000,
     "topic.metadata.refresh.interval.ms": 60_000,
 }
-#: Settings of the tasks' consumers. They read planned ranges, and have to fetch messages beyond a
-#: range's end again, so little is fetched ahead. A broker answers at once, as a range's messages
-#: exist: waiting for more, it would not answer for the next range.
+#: Settings of the tasks' consumers. These read planned ranges, and messages fetched beyond a
+#: range's end are fetched again later, so little is fetched ahead. A broker has to answer at once,
+#: as the messages exist: if it waited for more, it would not answer for the next range.
 _READING = {
     "group.id": "anabranch",
     "enable.auto.commit": False,
@@ -69,7 +69,7 @@ AWAY = LEADERLESS | {
 @dataclass(slots=True)
 class Trouble:
     """The last error of a client's connections, such as a refused login. The client's calls do not
-    mention it; they only fail for lack of an answer.
+    raise it; they only fail for lack of an answer.
     """
 
     _text: str = ""
@@ -86,13 +86,13 @@ class Trouble:
 
 
 def admin(options: Options) -> AdminClient:
-    """Return the process's client for looking at the topics of a source.
+    """Return the process's client that looks at the topics of a source.
 
     Raises:
         AccessError: a variable of a secret is not set.
     """
     client, _ = _admin(_settings(options))
-    # Polling reports errors that may have occurred in the meantime.
+    # Polling reports errors that may have occurred meanwhile.
     client.poll(0)
     return client
 
@@ -111,7 +111,7 @@ def consumer(options: Options, topics: Iterable[str]) -> Consumer:
 
 
 def failure(cause: KafkaException | KafkaError, options: Options, field: str) -> SourceError:
-    """Return the source's error for an error of the client."""
+    """Return the source's error for an error of the Kafka client."""
     error = cause.args[0] if isinstance(cause, KafkaException) else cause
     if error.code() in AWAY:
         return no_answer(options, field, error.str())
@@ -131,7 +131,7 @@ def failure(cause: KafkaException | KafkaError, options: Options, field: str) ->
 
 
 def no_answer(options: Options, field: str, why: str) -> SourceError:
-    """Return the error for brokers that don't answer; ``why``: reason if no error is recorded."""
+    """Return the error for Kafka brokers that don't answer; ``why``: reason if none is recorded."""
     client, trouble = _admin(_settings(options))
     client.poll(0)
     return SourceError(
@@ -155,8 +155,8 @@ def _admin(settings: tuple[tuple[str, Any], ...]) -> tuple[AdminClient, Trouble]
 
 @lru_cache(maxsize=1024)
 def _know(settings: tuple[tuple[str, Any], ...], thread: int, topic: str) -> None:
-    """Let a client look up where a topic's partitions are; by itself it does so only some tenths of
-    a second after their first assignment.
+    """Make a client look up the brokers of a topic's partitions; by itself it would do so some
+    tenths of a second after the partitions' first assignment.
     """
     _consumer(settings, thread).list_topics(topic, timeout=METADATA)
 
@@ -167,7 +167,7 @@ def _consumer(settings: tuple[tuple[str, Any], ...], thread: int) -> Consumer:
 
 
 def peeking(options: Options) -> Consumer:
-    """Return a new client that fetches as few messages as it can.
+    """Return a new Kafka client that fetches as few messages as possible.
 
     Raises:
         AccessError: a variable of a secret is not set.

@@ -1,13 +1,13 @@
 """Feed of a stream with its past in files or a Delta or Iceberg table, continued by Kafka topics.
 
 The positions in the topics at which reading begins are fixed before the first file is read. The
-past ends where it ended when reading began: with the snapshot of a table, or with the files of a
-folder, once none has appeared for a while. This end is written to a log beside the state before a
-batch goes beyond it; files that appear later are not read.
+past ends with the table's snapshot, or with the files of a folder once none has appeared for a
+while. This end is written to a log beside the state before a batch reads beyond it; files that
+appear later are not read.
 
 The offset has the position in the past, the positions in the topics, and the time at which reading
-began. A batch has rows of one of both. The past and the messages that were there when it ended are
-one load, so none of these rows is late because of others.
+began. A batch has rows of the past or of the topics, not of both. The past and the messages that
+the topics have when it ends are one load, so none of these rows is late because of others.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from anabranch_runtime.sources.files.log import append_lines, read_lines
 from anabranch_runtime.sources.kafka.feed import KafkaFeed, kafka_feed
 from anabranch_runtime.sources.loads import Load
 
-#: Keys of an offset: position in the past, positions in the topics, time of the first offset.
+#: Keys of an offset: position in the past, positions in the topics, time when reading began.
 PAST, THEN, BEGAN = "past", "then", "began"
 
 
 class Past(Feed, Protocol):
-    """A feed that can be read as the past of a stream, since it ends."""
+    """A feed that can be read as the past of a stream, because it ends."""
 
     def read(self, offset: Any) -> int:
         """Return the approximate number of rows before ``offset``."""
@@ -42,7 +42,7 @@ class Past(Feed, Protocol):
 
 @dataclass(slots=True)
 class ContinuedFeed(CommonFeed):
-    """A feed with the rows of ``past`` up to its end, followed by the messages of ``then``."""
+    """A feed with the rows of ``past``, up to its end, then the messages of ``then`` (topics)."""
 
     record: StreamRecord
     past: Past
@@ -58,7 +58,7 @@ class ContinuedFeed(CommonFeed):
         return OnLoss.STOP if OnLoss.STOP in both else OnLoss.SKIP
 
     def look(self, offset: Any) -> None:
-        """Check the source that is read at ``offset``; raises if it can't be read."""
+        """Check the source (past or topics) that ``offset`` is in; raises if it can't be read."""
         if self._is_past(offset):
             self.past.look(offset[PAST])
         else:
@@ -69,7 +69,7 @@ class ContinuedFeed(CommonFeed):
         return {PAST: self.past.begin(), THEN: self.then.begin(), BEGAN: time.time()}
 
     def waiting(self, offset: Any) -> Waiting:
-        """Return the unread rows of the past or, if that has ended, of the topics."""
+        """Return the unread rows of the past or, after its end, of the topics."""
         if self._is_past(offset):
             found = self.past.waiting(offset[PAST])
             self._ended(offset)
@@ -80,27 +80,27 @@ class ContinuedFeed(CommonFeed):
         return self.then.waiting(offset[THEN])
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """Return the end of the past with the present end of the topics; None before it ends."""
+        """Return the end of the past with the topics' present end; None before the past ends."""
         end = self._ended(offset)
         if end is None:
             return None
         return {**offset, PAST: end, THEN: self.then.load_end(offset[THEN], load)}
 
     def has_reached(self, offset: Any, end: Any) -> bool:
-        """Whether both sources have been read up to ``end``."""
+        """Whether the past and the topics have been read up to ``end``."""
         return self.past.has_reached(offset[PAST], end[PAST]) and self.then.has_reached(
             offset[THEN], end[THEN]
         )
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
-        """Return the offset about ``rows`` rows later, in one of the sources."""
+        """Return the offset about ``rows`` rows later, in the past or in the topics."""
         if self._is_past(offset):
             return {**offset, PAST: self.past.advance(offset[PAST], rows, self._end)}
         upto = None if end is None else end[THEN]
         return {**offset, THEN: self.then.advance(offset[THEN], rows, upto)}
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
-        """Return the pieces of the past and of the topics."""
+        """Return the pieces of the past and of the topics between two offsets."""
         found = list[Piece]()
         for feed, key in ((self.past, PAST), (self.then, THEN)):
             first, last = start[key] if start else None, end[key]
@@ -112,7 +112,7 @@ class ContinuedFeed(CommonFeed):
         return found
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """Return ``end`` with the sources of ``pieces`` moved back to their starts."""
+        """Return ``end``, moved back to the starts of ``pieces`` in the past and in the topics."""
         found = dict(end)
         for feed, key in ((self.past, PAST), (self.then, THEN)):
             own = [replace(p, before=p.before[1]) for p in pieces if p.before[0] == key]
@@ -127,7 +127,7 @@ class ContinuedFeed(CommonFeed):
         return self._end is None or not self.past.has_reached(offset[PAST], self._end)
 
     def _ended(self, offset: Any) -> Any:
-        """Check whether the past has ended, and return its end; None: it has not ended yet.
+        """Return the end of the past, or None if the past has not ended yet.
 
         Raises:
             SourceError: a folder without files has no past.

@@ -5,8 +5,8 @@ was read), and the topic's id. Ranges of offsets end at the last stable offset, 
 transaction is decided, so the committed messages of a range never change. Markers and messages of
 aborted transactions have offsets, too: a range has at most as many rows as offsets.
 
-A topic that is deleted and created again has another id. Offsets below the partition's first, or
-beyond its last, show that messages were lost.
+A topic that is deleted and created again has another id. If an offset is below the partition's
+first or beyond its last one, messages were lost.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from anabranch_runtime.sources.kafka.client import admin, failure, no_answer
 from anabranch_runtime.sources.kafka.reading import messages_lost, topic_replaced
 from anabranch_runtime.sources.loads import Load
 
-#: Seconds for which planning waits for brokers; the next look uses answers that come later.
+#: Seconds for which planning waits for brokers' answers; later ones serve the next look.
 LOOKING = 1.0
 #: Seconds after which a request without an answer has failed.
 REQUEST = 5.0
@@ -56,20 +56,20 @@ WHOLE = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class PartitionPosition:
-    """Read position in one partition (fields: see the module docstring)."""
+    """Read position in one partition of a Kafka topic (fields: see the module docstring)."""
 
     next: int
     base: int
     id: str
 
     def to_json(self) -> list[Any]:
-        """Return a JSON list of the constructor's arguments."""
+        """Return the position as JSON: a list of the constructor's arguments."""
         return [self.next, self.base, self.id]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLook:
-    """State of a partition: it has offsets from ``low`` to below ``high``, of the topic ``id``."""
+    """State of a partition of the topic ``id``: its offsets are from ``low`` to below ``high``."""
 
     low: int
     high: int
@@ -79,10 +79,10 @@ class PartitionLook:
 def settle(
     place: str, look: PartitionLook, position: PartitionPosition | None, on_loss: OnLoss
 ) -> PartitionPosition:
-    """Return the position in a partition from which to continue.
+    """Return the position in a Kafka partition from which reading continues.
 
     If ``position`` is None, the partition was added after reading had begun. It is read from offset
-    0, like a topic that was created again, so messages deleted before the first look count as lost.
+    0 (as if its topic were created again), so messages deleted before the first look are lost.
 
     Raises:
         SourceError: messages were lost unread (unless ``on_loss`` is to skip them), or the topic
@@ -116,10 +116,10 @@ class KafkaFeed(CommonFeed):
     _looks: dict[str, PartitionLook] = field(default_factory=dict)
     _ids: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     _low: dict[str, int] = field(default_factory=dict)
-    #: Requests in progress, and the monotonic time of the last answer about topics.
+    #: Requests to brokers in progress, and the monotonic time of the last answer about topics.
     _asked: dict[str, dict[Any, Future[Any]]] = field(default_factory=dict)
     _described: float = float("-inf")
-    #: Offset that was last committed to the consumer group, and the time of that.
+    #: Offset that was last committed to the consumer group, and when it was.
     _committed: tuple[Any, float] = (None, float("-inf"))
     _ages: Ages = field(default_factory=Ages)
 
@@ -129,7 +129,7 @@ class KafkaFeed(CommonFeed):
         return self.options.on_loss
 
     def look(self, offset: Any) -> None:
-        """Check that brokers answer and have the messages, unless lost ones may be skipped."""
+        """Check that brokers answer and, unless losses are skipped, have the unread messages."""
         self.waiting(offset)
 
     def begin(self) -> Any:
@@ -141,7 +141,7 @@ class KafkaFeed(CommonFeed):
         if isinstance(start, int):
             moment = OffsetSpec.for_timestamp(start)
             found = self._answers("start", {_partition(place): moment for place in looks})
-            # -1 means that no message is as late: the partition is read from its end.
+            # -1: no message is so late, so the partition is read from its end.
             first = {p: o if o >= 0 else looks[p].high for p, o in found.items()}
         for (topic, number), at in chosen.items():
             place = f"{topic}/{number}"
@@ -156,7 +156,7 @@ class KafkaFeed(CommonFeed):
         return {p: PartitionPosition(at, at, looks[p].id).to_json() for p, at in first.items()}
 
     def waiting(self, offset: Any) -> Waiting:
-        """Return the number of unread offsets, and for how long the first has waited."""
+        """Return the number of unread offsets of the partitions, and for how long they wait."""
         settled = self._settled(offset, self._look())
         self._commit(offset)
         unread = {p: (at.next, look.high) for p, (look, at) in settled.items()}
@@ -171,7 +171,7 @@ class KafkaFeed(CommonFeed):
         return {p: replace(at, next=look.high).to_json() for p, (look, at) in settled.items()}
 
     def has_reached(self, offset: Any, end: Any) -> bool:
-        """Whether each partition has been read up to ``end``, or has been replaced since."""
+        """Whether each partition has been read up to ``end``, or its topic was replaced since."""
         pairs = ((PartitionPosition(*offset[p]), PartitionPosition(*at)) for p, at in end.items())
         return all(a.id != b.id or a.next >= b.next for a, b in pairs)
 
@@ -196,7 +196,7 @@ class KafkaFeed(CommonFeed):
         return after
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
-        """Return pieces that are ranges of offsets of similar size."""
+        """Return pieces: ranges of partitions' offsets, of similar size."""
         found, ranges = list[Piece](), list[tuple[str, PartitionPosition, int]]()
         for place, document in end.items():
             upto = PartitionPosition(*document)
@@ -275,7 +275,7 @@ class KafkaFeed(CommonFeed):
         keyed = changes.key and all(self.options.parts.get(c) == "key" for c in changes.key)
         return "delete" if changes.null_deletes and keyed else "invalid"
 
-    # --- looks ---------------------------------------------------------------------------------
+    # --- looking at topics ------------------------------------------------------------------
 
     def _settled(
         self, offset: Any, looks: dict[str, PartitionLook]
@@ -289,7 +289,7 @@ class KafkaFeed(CommonFeed):
         return found
 
     def _look(self) -> dict[str, PartitionLook]:
-        """Look at all partitions.
+        """Look at all partitions of the topics.
 
         Raises:
             SourceError: the brokers don't answer, or a topic does not exist.
@@ -311,7 +311,7 @@ class KafkaFeed(CommonFeed):
         return self._looks
 
     def _topics(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Return, by topic, its id and the numbers of its partitions."""
+        """Return topic -> its id and the numbers of its partitions."""
         options = self.record.source.options
         if "topics" not in self._asked:
             names = TopicCollection(list(self.options.topics))
@@ -323,7 +323,7 @@ class KafkaFeed(CommonFeed):
         return found
 
     def _answers(self, what: str, specs: dict[TopicPartition, OffsetSpec]) -> dict[str, int]:
-        """Return an offset of each partition; messages of undecided transactions do not count."""
+        """Return an offset of each partition; messages of undecided transactions are left out."""
         if what not in self._asked:
             self._asked[what] = admin(self.record.source.options).list_offsets(
                 specs, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST
@@ -331,7 +331,7 @@ class KafkaFeed(CommonFeed):
         return {f"{p.topic}/{p.partition}": at.offset for p, at in self._awaited(what).items()}
 
     def _awaited(self, what: str) -> dict[Any, Any]:
-        """Return the results of requests; if they take too long, the next call returns them."""
+        """Return the results of requests to brokers; late results are returned by the next call."""
         asked, options = self._asked[what], self.record.source.options
         _, late = wait(asked.values(), LOOKING)
         if late:
@@ -346,7 +346,7 @@ class KafkaFeed(CommonFeed):
         return found
 
     def _commit(self, offset: Any) -> None:
-        """Commit the read offsets to the consumer group, for monitoring; failures don't matter."""
+        """Commit the read offsets to the consumer group, for monitoring; failures are ignored."""
         known, when = self._committed
         now = time.monotonic()
         if not self.group or not offset or offset == known or now - when < COMMIT_EVERY:
@@ -375,7 +375,7 @@ def kafka_feed(record: StreamRecord, namespace: str) -> KafkaFeed:
     """
     options = kafka_options(record.source.options)
     group = options.group if options.group is not None else f"{namespace}.{record.name}"
-    # The feed's id omits the brokers, which may move: topics have ids.
+    # The feed's id does not depend on the brokers, which may move, since topics have ids.
     count = stream_rows if options.payload is MessagePayload.ARROW else None
     id = feed_id(record, (KAFKA, options.topics))
     return KafkaFeed(record, options, group, id, _ages=Ages(count=count))

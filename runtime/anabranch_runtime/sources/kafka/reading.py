@@ -50,11 +50,11 @@ from anabranch_runtime.sources.protobuf.decode import from_protobuf
 #: Number of messages and of bytes that are decoded together, and number of messages while their
 #: size is unknown.
 MESSAGES, BYTES, FIRST = 20_000, 1 << 24, 256
-#: Number of messages taken in one call while their partition is unknown.
+#: Number of messages that one call takes while their partition is not known.
 FEW = 64
-#: Seconds that a call waits for messages, and without messages until reading fails.
+#: Seconds for which a call waits for messages; seconds without messages after which it fails.
 POLL, PATIENCE = 0.005, 5.0
-#: Payload with schemas -> its decoder.
+#: Payload whose messages have schemas -> its decoder.
 _DECODERS = {MessagePayload.AVRO: from_avro, MessagePayload.PROTOBUF: from_protobuf}
 _NOTHING = f"no message for {PATIENCE:.0f} s"
 #: Names of added columns with offsets and pieces; no column of a stream has such a name.
@@ -63,7 +63,7 @@ _OFFSET, _PIECE = "#offset", "#piece"
 
 @dataclass(slots=True)
 class _Range:
-    """A planned range of offsets: piece, next offset to read, number of deleted offsets."""
+    """A planned range of a partition's offsets: piece, next offset, number of deleted offsets."""
 
     piece: Piece
     at: int
@@ -82,7 +82,7 @@ class _Range:
 
 @dataclass(slots=True)
 class _Group:
-    """Pieces decoded together; their messages, each one's piece, and the size in bytes."""
+    """Pieces that are decoded together: their messages, each one's piece, and the size in bytes."""
 
     pieces: list[Piece] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
@@ -90,8 +90,8 @@ class _Group:
     size: int = 0
 
     def taken(self, errors: dict[int, SourceError]) -> Iterator[tuple[Piece, Decoded]]:
-        """Decode and forget the messages; yield their rows, with the first piece. If they can't be
-        decoded for now, all pieces get an error in ``errors``.
+        """Decode the collected messages, and drop them; yield their rows, with the first piece. If
+        they can't be decoded for now, all pieces get an error in ``errors``.
         """
         messages, numbers = self.messages, self.numbers
         self.messages, self.numbers, self.size = [], [], 0
@@ -125,7 +125,7 @@ def read_topics(
 
 
 def read_offsets(piece: Piece) -> Iterator[Decoded]:
-    """Yield the rows of a range of offsets.
+    """Yield the rows of a range of a Kafka partition's offsets.
 
     Raises:
         EntriesLost: the first messages of the range were deleted; all others have been yielded.
@@ -141,7 +141,7 @@ def read_offsets(piece: Piece) -> Iterator[Decoded]:
 def _read(
     pieces: Sequence[Piece], failed: Callable[[Piece, SourceError], None]
 ) -> Iterator[tuple[Piece, Decoded]]:
-    """Yield the rows of ranges that one client reads at a time."""
+    """Yield the rows of pieces, in rounds with at most one range of each partition."""
     groups: dict[object, _Group] = defaultdict(_Group)
     place = dict[int, tuple[_Group, int]]()
     rounds = list[list[_Range]]()
@@ -150,7 +150,7 @@ def _read(
         group = groups[piece.feed if piece.where["alone"] else piece.number]
         place[piece.number] = group, len(group.pieces)
         group.pieces.append(piece)
-        # A client can read a partition only at one position at a time.
+        # A client can read a partition only from one position at a time.
         if turn[piece.source] == len(rounds):
             rounds.append([])
         rounds[turn[piece.source]].append(_Range(piece, piece.where["first"]))
@@ -192,7 +192,7 @@ def messages_lost(place: str, count: int) -> EntriesLost:
 
 
 def topic_replaced(place: str) -> SourceError:
-    """Return the error for a topic that was deleted and created again."""
+    """Return the error for a Kafka topic that was deleted and created again."""
     return SourceError(
         "topic-replaced",
         "the topic was deleted and created again",
@@ -218,7 +218,7 @@ def _messages(
         most, now, deadline = FIRST, ranges[0], time.monotonic() + PATIENCE
         while waiting:
             lefts = [one.left for one in waiting.values()]
-            # At most the rest of the present range is taken: messages arrive by partition.
+            # At most the rest of the range is taken, as messages arrive partition by partition.
             wanted = now.left if now.left > 0 else max(min(lefts), FEW)
             given = reader.consume(min(wanted, sum(lefts), most), POLL)
             if given:
@@ -255,7 +255,7 @@ def _messages(
 def _within(
     one: _Range, given: list[Message], reader: Consumer, errors: dict[int, SourceError]
 ) -> list[Message]:
-    """Return the messages among ``given`` that are in a partition's range; advance the range."""
+    """Return the messages in ``given`` that are in a partition's range; advance the range."""
     last = one.piece.where["last"]
     found = [message for message in given if message.error() is None]
     if len(found) < len(given):
@@ -290,7 +290,7 @@ def _within(
 
 
 def _judged(notes: Sequence[Message]) -> tuple[int, KafkaError | None]:
-    """Return the end offset in the client's ``notes`` (-1: none) and the last fatal error."""
+    """Return the end offset in the client's ``notes`` (-1: none), and the last fatal error."""
     reached, error = -1, None
     for note in notes:
         problem = note.error()
@@ -302,7 +302,7 @@ def _judged(notes: Sequence[Message]) -> tuple[int, KafkaError | None]:
 
 
 def _lowest(piece: Piece) -> int:
-    """Return the first offset of a piece's partition that still exists."""
+    """Return the first existing offset of a piece's partition."""
     where = piece.where
     partition = TopicPartition(where["topic"], where["partition"])
     found = admin(where["options"]).list_offsets(
@@ -312,7 +312,7 @@ def _lowest(piece: Piece) -> int:
 
 
 def _describe(pieces: Sequence[Piece]) -> dict[str, Future[Any]]:
-    """Request the descriptions of the pieces' topics."""
+    """Request from the brokers descriptions of the pieces' topics."""
     names = TopicCollection(sorted({piece.where["topic"] for piece in pieces}))
     found: dict[str, Future[Any]] = admin(pieces[0].where["options"]).describe_topics(
         names, request_timeout=PATIENCE
@@ -321,8 +321,8 @@ def _describe(pieces: Sequence[Piece]) -> dict[str, Future[Any]]:
 
 
 def _replaced(description: Future[Any], piece: Piece) -> SourceError | None:
-    """Return an error unless the ``description``, requested after a piece's messages were read, has
-    the id of the planned topic; ids of topics are never used again.
+    """Return an error if ``description``, which was requested after a piece's messages had been
+    read, lacks the id of the planned topic; ids of topics are never used again.
     """
     try:
         found = str(description.result().topic_id)
@@ -334,7 +334,7 @@ def _replaced(description: Future[Any], piece: Piece) -> SourceError | None:
 def _rows(
     messages: list[Message], numbers: NDArray[np.int64], pieces: Sequence[Piece]
 ) -> Iterator[Decoded]:
-    """Yield the rows of messages; some columns have parts of the messages, such as the key.
+    """Decode Kafka messages to rows; some columns have parts of the message, such as its key.
     ``numbers``: the index of each message's piece.
     """
     piece = pieces[0]
@@ -374,7 +374,7 @@ def _rows(
 def _beside(
     messages: Sequence[Message], numbers: NDArray[np.int64], pieces: Sequence[Piece]
 ) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
-    """Return the wanted parts of messages as columns, and a mask of messages with unfit keys."""
+    """Return the needed parts of messages as columns, and the mask of messages with unfit keys."""
     piece = pieces[0]
     kinds = {name: parse_type(kind) for name, kind in piece.columns}
     found = {
@@ -421,7 +421,7 @@ def _headers(messages: Sequence[Message], kind: DataType) -> pa.Array:
 
 
 def _arranged(decoded: Decoded, pieces: Sequence[Piece]) -> Decoded:
-    """Return decoded rows with the declared columns in order; invalid rows with their offsets."""
+    """Return decoded rows with the declared columns in order; with offsets for invalid rows."""
     rows, invalid = decoded
     names = [name for name, _ in pieces[0].columns]
     if invalid is None:

@@ -1,12 +1,12 @@
 """Versions of a Delta table: the files of its snapshot, then the files of each later commit.
 
 The snapshot is read by ``deltalake``. Commits are files of the table's log with an ascending
-number, which appear at once and never change; each has the files that it added and removed, as JSON
+number, which appear at once and never change; each lists files that it added and removed, as JSON
 lines (Delta's transaction log protocol). A commit that only rearranges rows marks its files so.
 
 With a change data feed, the rows that a commit changed are in separate files. Without it, all rows
-of removed files count as deleted, and all rows of added files as inserted; most are the same rows,
-and cancel.
+of removed files count as deleted, and all rows of added files as inserted; most of them are the
+same rows, and cancel each other out.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from anabranch_runtime.sources.lake.log import RowsOf, TableFile, TableVersion
 from anabranch_runtime.sources.lake.table import LakeTable
 from anabranch_runtime.sources.lake.trouble import lost, unreadable
 
-#: Folder of a table with its commits.
+#: Folder of a Delta table that has its commits.
 _LOG = "_delta_log"
-#: Reader features that do not concern the reading of data files, but at most of checkpoints.
+#: Reader features without effect on the reading of data files (only, at most, of checkpoints).
 _FEATURES = frozenset({"timestampntz", "vacuumprotocolcheck", "v2checkpoint"})
 #: Version of the protocol from which on tables name the features that readers need.
 _NAMED = 3
@@ -71,7 +71,7 @@ class _Info(msgspec.Struct, rename="camel"):
 
 
 class _Action(msgspec.Struct, rename="camel"):
-    """A line of a commit; only the actions that readers need are decoded."""
+    """A line of a Delta commit; only actions that readers need are decoded."""
 
     add: _File | None = None
     remove: _File | None = None
@@ -112,16 +112,16 @@ class DeltaTable(LakeTable):
         return Path(self.title)
 
     def place(self, path: str) -> str:
-        """Return the full path of one of the table's files."""
+        """Return the full path of one of the Delta table's files."""
         return f"{self.title}/{path}"
 
     def look(self) -> None:
-        """Check that the table's log is there; raise an error if it can't be read."""
+        """Check that the Delta table's log exists; raise an error if it can't be read."""
         with os.scandir(self.folder / _LOG):
             pass
 
     def first(self) -> TableVersion:
-        """Return the version from which reading begins, with its files.
+        """Return the version of the Delta table from which reading begins, with its files.
 
         Raises:
             SourceError: there is no such table, or it can't be read.
@@ -157,7 +157,7 @@ class DeltaTable(LakeTable):
         return TableVersion(number, time.time(), self._mark(number) or 0, files)
 
     def after(self, last: TableVersion) -> Iterator[TableVersion]:
-        """Yield the versions after ``last`` that have been committed.
+        """Yield the Delta table's committed versions after ``last``.
 
         Raises:
             SourceError: a commit can't be followed; commits before it have been yielded.
@@ -177,7 +177,7 @@ class DeltaTable(LakeTable):
             yield self._commit(version, content)
 
     def _has_newer(self, last: TableVersion) -> bool:
-        """Whether a commit has appeared after ``last``; raises if some have been deleted."""
+        """Whether a commit has appeared after ``last``; raises if some after it were deleted."""
         log = self.folder / _LOG
         try:
             changed = log.stat().st_mtime_ns
@@ -249,7 +249,7 @@ class DeltaTable(LakeTable):
         return self._known(action.path, action.size, stats.num_records, values, of)
 
     def _snapshot(self, added: pa.Table) -> tuple[TableFile, ...]:
-        """Return the files of a snapshot in the order in which they were written."""
+        """Return the files of a Delta snapshot in the order in which they were written."""
         wanted = ("path", "size_bytes", "num_records", "modification_time")
         rows = added.select([n for n in wanted if n in added.column_names]).to_pylist()
         values: list[dict[str, str | None]] = [{} for _ in rows]
@@ -272,7 +272,7 @@ class DeltaTable(LakeTable):
         values: dict[str, str | None],
         of: RowsOf = RowsOf.INSERTED,
     ) -> TableFile:
-        """Return a file; its size and rows are measured if the table's log lacks them."""
+        """Return a file of the table; its size and rows are measured if the log lacks them."""
         path = self._relative(path)
         if size is not None and rows is not None:
             return TableFile(path, size, rows, of, values)
@@ -293,7 +293,7 @@ class DeltaTable(LakeTable):
 
     def _check_protocol(self, version: int, features: Sequence[str]) -> None:
         other = [name for name in features if name.lower() not in _FEATURES]
-        # Deletion vectors are refused in files that have one, column mapping by its mode.
+        # Deletion vectors are refused file by file, column mapping by its mode.
         other = [name for name in other if name not in ("deletionVectors", "columnMapping")]
         if version > _NAMED or other:
             raise self._unsupported(", ".join(other) or f"reader version {version}")
@@ -310,7 +310,7 @@ class DeltaTable(LakeTable):
         self.check_columns(names)
 
     def _mark(self, number: int) -> int | None:
-        """Return the checksum of a commit; None if the log no longer has it."""
+        """Return the checksum of a Delta commit; None if the table's log no longer has it."""
         try:
             return zlib.crc32(self._log(number).read_bytes())
         except FileNotFoundError:

@@ -2,12 +2,12 @@
 
 The versions of the table are appended to a log beside the state (``log``): first the snapshot with
 all its files, then the files of each commit. The offset is the number of completely read files of
-the log, and of rows of the next file. So a batch is a range of the log, and can be repeated
-whatever the table has then; a file that was removed meanwhile can't be read (``on_loss``).
+the log, and of rows of the next file. So a batch is a range of the log, and can be repeated after
+changes of the table; only a file that was removed meanwhile can't be read (``on_loss``).
 
 The snapshot is the stream's first load, and may be of any size. It is read at the pace of batches,
-and reading may be interrupted anywhere. If rows of the stream can delete, a later commit with a
-moderate number of rows is read in one batch, so that results belong to one version.
+and reading may be interrupted anywhere. If rows of the stream can delete, a later commit is read in
+one batch unless it is large, so that results correspond to one version of the table.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class Versions(Protocol):
 
     @property
     def folder(self) -> Path | None:
-        """Folder of all files; None: files may be elsewhere."""
+        """Folder that has all files of the table; None: files may be elsewhere."""
 
     @property
     def catalog(self) -> str:
-        """The catalog whose settings are used to open the files; empty: none."""
+        """Catalog whose settings are used to open the table's files; empty: none."""
 
     @property
     def rest(self) -> float:
-        """Least seconds between two searches for new versions."""
+        """Least seconds between two searches for new versions of the table."""
 
     def place(self, path: str) -> str:
         """Return the full path of one of the table's files."""
@@ -65,7 +65,7 @@ class Versions(Protocol):
         """Return the version at which reading begins; its files are the snapshot."""
 
     def after(self, last: TableVersion) -> Iterator[TableVersion]:
-        """Yield the versions after ``last``, each with the files of its changes.
+        """Yield the versions after ``last``, each with the files that its commit changed.
 
         Raises:
             SourceError: the table can't be read or followed; earlier versions have been yielded.
@@ -87,18 +87,18 @@ class TableFeed(CommonFeed):
     log_path: Path
     access: AccessPolicy
     _log: TableLog | None = None
-    #: Monotonic time of the next search for versions.
+    #: Monotonic time of the next search for versions of the table.
     _next: float = 0.0
     #: The error of the last search, if any.
     _error: SourceError | None = None
 
     @property
     def on_loss(self) -> OnLoss:
-        """The policy for a file that was removed before it was read."""
+        """Policy for a file of the table that was removed before it was read."""
         return self.options.on_loss
 
     def look(self, offset: Any) -> None:
-        """Check the table and the file at ``offset``; raise an error if they can't be read."""
+        """Check the table, and the file at ``offset``; raise an error if one can't be read."""
         log, (number, _) = self._loaded(), offset or (0, 0)
         if number < len(log.files):
             file = log.files[number]
@@ -123,19 +123,19 @@ class TableFeed(CommonFeed):
         return Waiting(rows, max(time.time() - version.committed, 0.0), snapshot)
 
     def read(self, offset: Any) -> int:
-        """Return the number of the table's rows before ``offset``."""
+        """Return the number of rows of the table before ``offset``."""
         number, position = offset or (0, 0)
         return self._loaded().passed[number] + int(position)
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """Return the end of the load: of the snapshot being read, then of all versions found."""
+        """Return the end of the load: of the snapshot, at first; later of all versions found."""
         log, (number, _) = self._loaded(), offset or (0, 0)
         if not log.versions:
             return None
         return [log.ends[0] if number < log.ends[0] else len(log.files), 0]
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
-        """Return the offset about ``rows`` rows later, possibly within a file."""
+        """Return the feed's offset about ``rows`` rows later, possibly within a file."""
         log, (number, position) = self._loaded(), offset or (0, 0)
         stop, left = len(log.files) if end is None else end[0], max(rows, 1)
         while number < stop and left > 0:
@@ -151,8 +151,8 @@ class TableFeed(CommonFeed):
         return [number, position]
 
     def _whole(self, number: int) -> int:
-        """Return the number of the file after the commit that begins with file ``number``, if the
-        commit is to be read in one batch; else 0.
+        """Return the number of the first file after the commit that begins with file ``number``, if
+        this commit is to be read in one batch; else 0.
         """
         log = self._loaded()
         version = bisect_right(log.ends, number)
@@ -162,7 +162,7 @@ class TableFeed(CommonFeed):
         return end if together and small and number == begin else 0
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
-        """Return ranges of rows of the table's files as pieces."""
+        """Return pieces: ranges of rows of the table's data files."""
         (first, begin), (last, stop), log = start or (0, 0), end, self._loaded()
         spans = []
         for number in range(first, min(last + 1, len(log.files))):
@@ -222,7 +222,7 @@ class TableFeed(CommonFeed):
         return self._log
 
     def _discover(self) -> SourceError | None:
-        """Add new versions to the log; return the error, if any, that prevents finding more."""
+        """Add new versions of the table to the log; return the error that ends this, if any."""
         log, began = self._loaded(), time.monotonic()
         if began < self._next:
             return self._error
@@ -258,7 +258,7 @@ class TableFeed(CommonFeed):
 
 
 def table_feed(record: StreamRecord, state: str, access: AccessPolicy) -> TableFeed:
-    """Create the feed of a stream over a Delta or Iceberg table.
+    """Create the feed of a stream from a Delta or Iceberg table.
 
     Raises:
         StreamError: an option or its value is unknown.

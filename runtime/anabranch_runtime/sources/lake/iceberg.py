@@ -1,9 +1,9 @@
 """Versions of an Iceberg table: the files of a snapshot, then the files of each later one.
 
-Catalog and metadata are read by ``pyiceberg``, in the driver. Snapshots name their parents. A
-snapshot that appends has its files in the manifests that it added. For any other snapshot, its live
-files are compared with its parent's: all rows of files that are gone count as deleted, all rows of
-new files as inserted, and rows at the positions in new delete files as deleted. A snapshot that
+Catalog and metadata are read by ``pyiceberg``, in the driver. Snapshots name their parents. The
+files of a snapshot that appends are in the manifests that it added. The live files of any other
+snapshot are compared with its parent's: all rows of files that are gone count as deleted, all rows
+of new files as inserted, and rows at the positions in new delete files as deleted. A snapshot that
 only rearranges rows is marked as such.
 """
 
@@ -23,7 +23,7 @@ from anabranch_runtime.sources.lake.log import RowsOf, TableFile, TableVersion
 from anabranch_runtime.sources.lake.table import LakeTable
 from anabranch_runtime.sources.lake.trouble import unreadable
 
-#: Number of the version before the first snapshot.
+#: Number of the version before a table's first snapshot.
 _EMPTY = -1
 #: Maximum number of snapshots that one search finds.
 _AT_ONCE = 100
@@ -35,12 +35,12 @@ class IcebergTable(LakeTable):
 
     @property
     def catalog(self) -> str:
-        """Name of the catalog that has the table."""
+        """Name of the catalog that has the Iceberg table."""
         return self.title.partition(".")[0]
 
     @property
     def rest(self) -> float:
-        """Least seconds between two searches in the catalog."""
+        """Least seconds between two searches for snapshots in the catalog."""
         return 0.5
 
     def look(self) -> None:
@@ -53,7 +53,7 @@ class IcebergTable(LakeTable):
             self._opened()
 
     def first(self) -> TableVersion:
-        """Return the snapshot from which reading begins, with its files.
+        """Return the Iceberg snapshot from which reading begins, with its files.
 
         Raises:
             SourceError: there is no such table, or it can't be read.
@@ -97,7 +97,7 @@ class IcebergTable(LakeTable):
             yield TableVersion(parent, when, last.mark, tuple(files), fields, number)
 
     def _opened(self) -> Any:
-        """Load the table from its catalog.
+        """Load the Iceberg table from its catalog.
 
         Raises:
             SourceError: the catalog or the table does not exist.
@@ -121,10 +121,10 @@ class IcebergTable(LakeTable):
             raise unreadable(self.title, cause) from cause
 
     def _since(self, table: Any, last: TableVersion) -> list[Any]:
-        """Return the snapshots after ``last`` up to the current one, oldest first.
+        """Return the Iceberg snapshots after ``last`` up to the current one, oldest first.
 
-        If a snapshot's parent expires, PyIceberg no longer knows it; numbers of commits then show
-        whether it was ``last``.
+        PyIceberg no longer knows a snapshot's parent that has expired; then the numbers of commits
+        show whether the parent was ``last``.
         """
         found, snapshot = list[Any](), table.current_snapshot()
         number = None if last.number == _EMPTY else last.number
@@ -144,7 +144,7 @@ class IcebergTable(LakeTable):
         return found[::-1]
 
     def _changes(self, table: Any, snapshot: Any, parent: int) -> list[TableFile]:
-        """Return the files with the rows that ``snapshot`` deleted, then inserted."""
+        """Return files with the rows that a snapshot deleted, then files with inserted rows."""
         kinds = library("pyiceberg.table.snapshots").Operation
         kind = None if snapshot.summary is None else snapshot.summary.operation
         if kind == kinds.REPLACE:
@@ -163,7 +163,7 @@ class IcebergTable(LakeTable):
         before = [] if earlier is None else earlier.manifests(table.io)
         after = snapshot.manifests(table.io)
         if not any(one.content.name == "DELETES" for one in (*before, *after)):
-            # The files of a manifest that both snapshots have are files of both.
+            # Files of a manifest that both snapshots have belong to both.
             both = {*before} & {*after}
             before, after = ([m for m in found if m not in both] for found in (before, after))
         known = self._live(table, earlier, before)

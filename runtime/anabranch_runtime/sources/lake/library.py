@@ -43,7 +43,7 @@ def catalog_of(name: str, side: Side = "source") -> Any:
 
 @lru_cache(maxsize=16)
 def files_of(name: str, location: str) -> Any:
-    """Return access to the files at ``location`` by the settings of the catalog ``name``."""
+    """Return access to the table files at ``location`` by the settings of the catalog ``name``."""
     return library("pyiceberg.io").load_file_io(_catalog_settings(name, "source"), location)
 
 

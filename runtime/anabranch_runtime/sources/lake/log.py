@@ -2,7 +2,7 @@
 
 The first version is the snapshot: the files that had the table's rows at one moment. Each further
 version has the files whose rows a commit inserted or deleted, in the order in which they are read.
-So the input of a batch does not depend on what the table's own log still has.
+So the input of a batch can be determined even if the table's own log no longer has the version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anabranch_runtime.sources.files.log import append_lines, read_lines
 
 
 class RowsOf(StrEnum):
-    """The meaning of a file's rows: all are inserted, all are deleted, or each row tells which."""
+    """The meaning of a file's rows: all are inserted, all are deleted, or a column states which."""
 
     INSERTED = "i"
     DELETED = "d"
@@ -33,7 +33,7 @@ class TableFile:
         path: path relative to the table's folder; without a folder, as the table names it.
         size: bytes of the file. ``rows``: rows in it, deleted rows included.
         values: partition column -> its value as text, None for NULL.
-        hidden: files with the positions of rows that were deleted before, which are not read.
+        hidden: files with the positions of rows that are not read, since they were deleted before.
         only: files with the positions of the only rows to read; empty: all rows are read.
     """
 
@@ -53,9 +53,9 @@ class TableVersion:
     Attributes:
         number: version number by the table's format.
         committed: time of its commit, seconds since 1970.
-        mark: value that differs between versions of the same number of different tables.
-        fields: column -> its id, if files may have it under another name.
-        sequence: number of its commit, if ``number`` is not the commit's number; 0: not known.
+        mark: value by which versions of different tables with the same number differ.
+        fields: column -> its id, if files may have the column under another name.
+        sequence: number of the version's commit, if ``number`` is not it; 0: not known.
     """
 
     number: int
@@ -73,7 +73,7 @@ class TableVersion:
 
 @dataclass(slots=True)
 class TableLog:
-    """The versions of one table that have been found.
+    """Log of the versions of one table that have been found.
 
     Attributes:
         versions: found versions. ``ends``: for each version, the number of files up to it.
@@ -101,7 +101,7 @@ class TableLog:
         return log
 
     def add(self, versions: Sequence[TableVersion]) -> None:
-        """Append versions of the table durably."""
+        """Append versions of the table to the log, durably."""
         append_lines(
             self.path,
             [

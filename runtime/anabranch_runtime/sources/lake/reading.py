@@ -1,4 +1,4 @@
-"""Reading parts of the data files of a table, in tasks."""
+"""Reading of parts of the data files of a Delta or Iceberg table, by tasks."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from anabranch_runtime.sources.lake.log import RowsOf
 from anabranch_runtime.sources.lake.trouble import SKIP, check_size, local, lost, opened, refused
 from anabranch_runtime.sources.permitted import resolve
 
-#: Column of a file of changes with the kind of each row's change; operations of a stream.
+#: Column with the kind of each row's change in files of changes; operations of a stream.
 _KIND = "_change_type"
-#: Key of a column's metadata for its id in Iceberg's schema.
+#: Metadata key of a Parquet column for its id in Iceberg's schema.
 _ID = b"PARQUET:field_id"
 _OPERATIONS = {"insert": "+i", "update_preimage": "-u", "update_postimage": "+u", "delete": "-d"}
 #: Kind of change (the values before an update) that a stream of upserts leaves out.
@@ -32,8 +32,8 @@ _OLD = "update_preimage"
 
 
 def read_table_file(piece: Piece) -> Iterator[Decoded]:
-    """Yield the rows of a part of a data file, with their operation if the stream has one. Columns
-    that the file lacks were added to the table later, and are NULL.
+    """Yield the rows of a part of a table's data file, with their operation if the stream has any.
+    Columns that the file lacks were added to the table later, and are NULL.
 
     Raises:
         SourceError: the file was removed, or can't be read.
@@ -84,7 +84,7 @@ def _file_rows(piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         first, last = first + int(places[0]), first + int(places[-1]) + 1
         kept = kept[places[0] :]
     known = {there: name for name, there in names.items()}
-    # One column is read if none is wanted, since otherwise the number of rows would be lost.
+    # One column is read even if none is needed, since otherwise the number of rows would be lost.
     source = opened(path, where["catalog"])
     for batch in parquet_rows(source, asked or kinds.names[:1], first, last):
         rows = _without_views(batch)
@@ -97,7 +97,7 @@ def _file_rows(piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _names(kinds: pa.Schema, fields: dict[str, int]) -> dict[str, str]:
-    """Return the name that each column has in a file: by its id, if the file has ids."""
+    """Return the name that each column has in a data file: by its id, if the file has ids."""
     numbers = {
         int(field.metadata[_ID]): field.name
         for field in kinds
@@ -109,7 +109,7 @@ def _names(kinds: pa.Schema, fields: dict[str, int]) -> dict[str, str]:
 
 
 def _kept(where: dict[str, Any]) -> NDArray[np.bool_]:
-    """Return the mask of rows to read in a part of a file, by the positions that were deleted."""
+    """Return the mask of rows to read in a part of a data file, by the deleted positions."""
     kept = np.full(where["last"] - where["first"], not where["only"])
     for paths, value in ((where["only"], True), (where["hidden"], False)):
         for path in paths:
@@ -132,8 +132,8 @@ def _without_views(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _constants(piece: Piece, names: Collection[str]) -> dict[str, pa.Scalar]:
-    """Return the columns that have one value in all rows of a file: the operation, and partition
-    columns that are not in the file.
+    """Return the columns with the same value in all rows of a data file: the operation, and
+    partition columns that the file lacks.
     """
     where, found = piece.where, dict[str, Any]()
     for name, kind in piece.columns:
@@ -148,7 +148,7 @@ def _constants(piece: Piece, names: Collection[str]) -> dict[str, pa.Scalar]:
 def _completed(
     rows: pa.RecordBatch, schema: pa.Schema, constants: dict[str, pa.Scalar], operation: str | None
 ) -> pa.RecordBatch:
-    """Return ``rows`` with all columns of ``schema``: constants, or else NULL if missing."""
+    """Return ``rows`` with all columns of ``schema``; missing ones are constants, or else NULL."""
     arrays = []
     for field in schema:
         if field.name in constants:

@@ -1,4 +1,4 @@
-"""Delta or Iceberg table, as a stream reads it: columns that it needs, permitted changes."""
+"""Delta or Iceberg table, as a stream reads it: needed columns, permitted changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch_runtime.errors import SourceError
 
 @dataclass(slots=True)
 class LakeTable:
-    """A table of a lake.
+    """A Delta or Iceberg table, as the source of a stream.
 
     Attributes:
         title: its path or name, for messages.
@@ -29,17 +29,17 @@ class LakeTable:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of all its files, to be permitted; None: the catalog names the files."""
+        """Folder of all files of the table, to be permitted; None: the catalog names the files."""
         return None
 
     @property
     def catalog(self) -> str:
-        """The catalog whose settings are used to open its files; empty: none is needed."""
+        """Catalog whose settings are used to open the table's files; empty: none is needed."""
         return ""
 
     @property
     def rest(self) -> float:
-        """Least seconds between two searches for new versions."""
+        """Least seconds between two searches for new versions of the table."""
         return 0.05
 
     def place(self, path: str) -> str:
@@ -47,7 +47,7 @@ class LakeTable:
         return path
 
     def check_columns(self, names: Collection[str]) -> None:
-        """Check that a table with the columns ``names`` has all columns of the stream.
+        """Check that a table with the columns ``names`` has all columns that the stream needs.
 
         Raises:
             SourceError: a column is missing, or the table has the stream's column of operations.
@@ -73,7 +73,7 @@ class LakeTable:
         """Refuse a commit that removes rows from a stream whose rows only insert.
 
         Raises:
-            SourceError: the stream's options do not pass over such commits.
+            SourceError: the stream's options do not allow such commits to be skipped.
         """
         if not rewrites and self.options.on_delete is OnLoss.SKIP:
             return
@@ -99,7 +99,7 @@ class LakeTable:
         )
 
     def replaced(self, number: int) -> SourceError:
-        """Return the error for a version that belongs to another table than was read before."""
+        """Return the error for a version of another table than the one that was read before."""
         return self.bad(
             "table-replaced",
             f"{self.title} has another version {number} than before: it was replaced or restored",

@@ -1,4 +1,4 @@
-"""Opening of tables' data files, here or in object stores, and the errors in reading them."""
+"""Opening of tables' data files, local ones and in object stores, and errors in reading them."""
 
 from __future__ import annotations
 
@@ -69,17 +69,17 @@ def check_size(path: str, size: int, catalog: str) -> None:
 
 
 def opened(path: str, catalog: str) -> Any:
-    """Open a data file for ``pyarrow.parquet``, elsewhere by the settings of ``catalog``.
+    """Open a data file for ``pyarrow.parquet``; if it is not local, by the settings of ``catalog``.
 
     Raises:
-        OSError: it does not exist, or can't be read.
+        OSError: the file does not exist, or can't be read.
     """
     here = local(path)
     return here if here is not None else files_of(catalog, path).new_input(path).open()
 
 
 def local(path: str) -> Path | None:
-    """Return a path of this machine; None for an address elsewhere.
+    """Return a data file's path on this machine; None for an address elsewhere.
 
     >>> local("file:///a b/c%20d"), local("/x"), local("s3://x/y")
     (PosixPath('/a b/c%20d'), PosixPath('/x'), None)

@@ -3,15 +3,15 @@
 Design. A batch takes ``fixed + rows / rate`` seconds. Both parameters are fitted to the last
 batches by least squares, with more weight on later batches. The next batch gets as many rows as
 take ``target - fixed`` seconds, and at least as many as take ``MARGIN * fixed`` seconds. Without
-this minimum, batches whose fixed cost is near or above the target would do little but fixed work,
+this minimum, if the fixed cost is near or above the target, batches would do little but fixed work,
 and the backlog and the latency would grow without bound. With it, throughput is at least about half
-of the throughput of unlimited batches, and a batch takes about ``max(target, (1 + MARGIN) fixed)``.
+of that of unlimited batches, and a batch takes about ``max(target, (1 + MARGIN) fixed)``.
 
 The estimated fixed cost is at most ``CAP`` of the *mean* time of the last batches. The time of the
 fastest batch would be a bad bound: after one lucky batch, fixed cost would be attributed to the
 rows (``(mean - fixed) / rows``), the limit would shrink, each row would seem even more expensive,
-and so on down to ``LEAST_ROWS``. Bounded by the mean, the limit recovers: in tiny batches nearly
-all time is fixed cost, the fit shows it, and the limit grows.
+and so on down to ``LEAST_ROWS``. With the bound by the mean, the limit recovers: nearly all time of
+tiny batches is fixed cost, so the fit shows it, and the limit grows.
 
 Memory use is fitted in the same way, as the fullest task's fraction of its memory share.
 
@@ -25,7 +25,7 @@ Small batches reveal the fixed cost but not the rate. A batch with less than hal
 raises the limit. If the fixed cost determines the limit, such a batch lowers it only if it took
 longer than a full batch should.
 
-Pure. A repeated batch is unaffected: its input is in the journal.
+All functions are pure. A repeated batch is unaffected, since its input is in the journal.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ FIRST_ROWS = 20_000
 LEAST_ROWS, MOST_ROWS = 100, 1 << 26
 #: Greatest factor of growth or shrinkage of the limit from one batch to the next.
 STEP = 2.0
-#: Number of batches in the fit, and the weight of each relative to the next.
+#: Number of batches in the fit, and the weight of each relative to the next one.
 MEMORY, FADING = 12, 0.85
 #: Every ``PROBE``-th batch is smaller: ``PROBE_PART`` of the limit.
 PROBE, PROBE_PART = 6, 0.7
 #: Relative variation of alternate batches if the fixed cost determines the limit.
 SWING = 0.3
-#: Minimum time for rows as a multiple of the fixed cost. Above 1, because underestimating the fixed
-#: cost loses more throughput than overestimating it by as much gains.
+#: Minimum time for rows as a multiple of the fixed cost. It is above 1, since underestimating the
+#: fixed cost loses more throughput than an equal overestimate gains.
 MARGIN = 1.15
 #: Maximum of the fixed cost, as a share of the mean time of batches.
 CAP = 0.7
-#: Least share of a batch's rows for streams that read a snapshot.
+#: Least fraction of a batch's rows for streams that read a snapshot.
 SNAPSHOTS = 0.25
-#: Relative standard deviation of batch sizes from which on a fit replaces the estimate.
+#: Relative standard deviation of batch sizes from which on the estimate is that of the fit.
 TELLING = 0.3
 
 
@@ -83,7 +83,7 @@ class BackPressure:
 def observe(
     pressure: BackPressure, rows: int, seconds: float, target: float | None, full: float = 0.0
 ) -> BackPressure:
-    """Return the pressure after a batch.
+    """Return the back-pressure (the next batch's row limit) after a batch.
 
     Args:
         pressure: the pressure before the batch.
@@ -108,11 +108,11 @@ def observe(
         fullness = (*fullness, (rows, full))[-MEMORY:]
         held, per_row, base = fit(fullness, base)
         room = max(1.0 - held, 0.0) / per_row
-    # Whether the fixed cost is so high that it determines the limit.
+    # Whether the fixed cost determines the limit, because it is high.
     dear = target is not None and fixed > target / 2
     low, high = pressure.full / STEP, pressure.full * STEP
     if rows < pressure.limit / 2:
-        # So small a batch gives no information about batches as large as the limit.
+        # So small a batch does not show how long batches as large as the limit take.
         meant = (1 + MARGIN) * (pressure.fixed or 0.0)
         if full > 1.0 or (target is not None and seconds > max(target, meant)):
             high = max(rows, low)
@@ -183,13 +183,13 @@ def shares(
     snapshots: Collection[str] = (),
     pace: int | None = None,
 ) -> dict[str, int]:
-    """Return the number of rows of each feed in the next batch.
+    """Return feed -> its number of rows in the next batch.
 
     Feeds share ``limit`` (None: no limit) in proportion to their waiting rows, so that their
-    backlogs shrink alike. Feeds that read ``snapshots`` share the rows that the others leave, but
-    at least :data:`SNAPSHOTS` of the limit, so that a snapshot delays no other stream, and together
-    at most ``pace`` rows (None: any number). Each feed with waiting rows gets at least one row; if
-    ``pace`` is 0, snapshots get none.
+    backlogs shrink alike. So that snapshots delay no other stream, feeds that read ``snapshots``
+    share only the rows that the others leave, but at least :data:`SNAPSHOTS` of the limit; together
+    they get at most ``pace`` rows (None: any number). Each feed with waiting rows gets at least one
+    row; if ``pace`` is 0, snapshots get none.
 
     >>> shares(100, {"a": 300, "b": 100, "c": 0})
     {'a': 75, 'b': 25}

@@ -16,8 +16,8 @@ from anabranch_runtime.state.unread import FeedState
 
 @dataclass(slots=True)
 class RateLimiter:
-    """Limits batches to ``target`` seconds (None: no target) and, if ``frugal``, to their share of
-    memory. Without both there is no row limit.
+    """Limits the rows of batches: so that they take ``target`` seconds (None: any time) and, if
+    ``frugal``, fit into their share of memory.
     """
 
     control: Control
@@ -26,7 +26,7 @@ class RateLimiter:
     input: InputControl = field(default_factory=InputControl)
     #: Seconds of the last batch from its planning to its commit.
     seconds: float = 0.0
-    #: Progress of the input when the last batch was committed.
+    #: Stream -> progress of its input when the last batch was committed.
     standing: dict[str, StreamIntake] = field(default_factory=dict)
     #: Stream of the last batch -> age in seconds of its oldest row at the commit.
     ages: dict[str, float] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class RateLimiter:
     _done: float = field(default_factory=time.time)
 
     def open(self) -> None:
-        """Continue with the limit of an earlier run, if any; called before the first batch."""
+        """Continue with the row limit of an earlier run, if any; called before the first batch."""
         if self._holds:
             known = self.control.limit()
             if known is not None:
@@ -46,7 +46,7 @@ class RateLimiter:
 
     @property
     def limit(self) -> int | None:
-        """Maximum number of rows of the next batch; None if there is no limit."""
+        """Maximum number of input rows of the next batch; None if there is no limit."""
         return self._pressure.limit if self._holds else None
 
     @property
@@ -59,8 +59,8 @@ class RateLimiter:
         Args:
             seconds: duration of the batch in the driver.
             full: the fullest task's fraction of its memory share; 0: no limit.
-            allowed: seconds that a batch may take under a promised latency; raises the target, as
-                longer batches spend a smaller share of their time on the fixed cost.
+            allowed: seconds that a batch may take by the promised latency (None: none); raises the
+                target, as longer batches spend a smaller part of their time on fixed cost.
         """
         now, planned, streams = time.time(), self.input.planned, self.input.streams
         self.ages = {}

@@ -3,18 +3,19 @@
 Design. A row of a live stream waits for the end of the running batch, then for the end of its own.
 So a batch with many rows of a snapshot should take ``SLOWDOWN`` times as long as a batch with few.
 Both times are measured: while a snapshot is read, every ``PROBE``-th batch has few rows of it. Few
-rather than none, because such a batch includes the fixed cost of opening files. Attributed to the
-rows, this cost would make each row the dearer the fewer are read, and fewer and fewer would be
-read. A line fitted to all batches (``back_pressure``) is no substitute: live batches of some dozen
-rows do not reveal the fixed cost, as their sizes follow from their durations.
+rather than none, so that its time includes the fixed cost of opening files. If this cost were
+attributed to the rows, each row would seem dearer the fewer are read, and ever fewer would be read.
+A line fitted to all batches (``back_pressure``) would not do: live batches of some dozen rows do
+not reveal the fixed cost, since their sizes follow from their durations.
 
-The fixed time is the median of the last batches with few rows. The seconds per row are the median
-over the last batches with many, weighted by their rows, of the time beyond it, so a single batch
-that merges or other programs delay has no effect. The first batches of a snapshot have few rows, as
-their cost is unknown; then the limit grows by at most ``GROWTH`` from batch to batch.
+The fixed time is the median of the last batches with few rows. The seconds per row are the time
+beyond it per row: the median over the last batches with many rows, weighted by their rows, so that
+a single batch delayed by merges or other programs has no effect. The first batches of a snapshot
+have few rows, as their cost is unknown; then the limit grows by at most ``GROWTH`` from batch to
+batch.
 
 ``1 - 1 / SLOWDOWN`` of the time of batches with many rows is spent on these rows. The limit on all
-rows of a batch (``back_pressure``) holds as well. Pure.
+rows of a batch (``back_pressure``) holds as well. All functions are pure.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from statistics import median_low
 
-#: Time of a batch with many rows of a snapshot, as a multiple of the time of one with few.
+#: Time of a batch with many rows of a snapshot, as a multiple of the time of one with few rows.
 SLOWDOWN = 2.0
 #: Every ``PROBE``-th batch has few rows of a snapshot: ``FEW`` of the others' number.
 PROBE, FEW = 6, 1 / 64
@@ -30,9 +31,9 @@ PROBE, FEW = 6, 1 / 64
 FIRST_ROWS, LEAST_ROWS = 1_000, 100
 #: Number of first batches that are not measured: a query is activated, and libraries are loaded.
 FIRST = 3
-#: Greatest factor of growth from one batch to the next, and of shrinkage.
+#: Greatest factor by which the limit grows from one batch to the next, and shrinks.
 GROWTH, SHRINKAGE = 4.0, 2.0
-#: Number of remembered batches with few rows, and with many.
+#: Number of remembered batches with few snapshot rows, and with many.
 FEWS, MANIES = 5, 6
 
 
@@ -41,7 +42,7 @@ class SnapshotPace:
     """Limit on the rows of snapshots, with the measurements of the last batches.
 
     Attributes:
-        rows: maximum number of rows of snapshots in a batch with many.
+        rows: maximum number of rows of snapshots in a batch with many of them.
         few: seconds of the last batches with few or no rows of snapshots, oldest first.
         many: (rows of snapshots, seconds) of the last batches with many, oldest first.
         since: number of batches with many rows since the last one with few.
@@ -71,7 +72,7 @@ def observed(pace: SnapshotPace, rows: int, seconds: float) -> SnapshotPace:
         few, pause = (*pace.few, seconds)[-FEWS:], 0 if rows else pace.pause + 1
         if pause < FEWS:
             return replace(pace, few=few, since=0, pause=pause)
-        # The next rows belong to another snapshot.
+        # The next rows are another snapshot's.
         return SnapshotPace(few=few, pause=pause)
     many = (*pace.many, (rows, seconds))[-MANIES:]
     fixed = median_low(pace.few)
@@ -83,7 +84,7 @@ def observed(pace: SnapshotPace, rows: int, seconds: float) -> SnapshotPace:
 
 
 def _median(many: tuple[tuple[int, float], ...], fixed: float) -> float:
-    """Return the median of the seconds per row beyond ``fixed``, weighted by the batches' rows."""
+    """Return the median of seconds per snapshot row beyond ``fixed``, weighted by batches' rows."""
     left = sum(rows for rows, _ in many) / 2
     found = sorted(((seconds - fixed) / rows, rows) for rows, seconds in many)
     for per_row, rows in found:

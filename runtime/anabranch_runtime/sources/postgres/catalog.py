@@ -16,15 +16,15 @@ from anabranch_runtime.sources.postgres.client import lsn
 
 
 def columns_there(names: Collection[str], record: StreamRecord) -> list[tuple[str, DataType]]:
-    """Return name and type of the columns that a stream reads from a table with columns ``names``,
-    which may lack columns added to the stream.
+    """Return name and type of the columns that a stream reads from a PostgreSQL table with columns
+    ``names``; the table may lack columns that were added to the stream.
     """
     added = {name for name, _ in record.added}
     return [(n, kind) for n, kind in record.tuple_columns if n in names or n not in added]
 
 
 def check_layout(columns: Mapping[str, tuple[str, int]], record: StreamRecord, place: str) -> None:
-    """Check the columns of a table after it was altered.
+    """Check the columns of a PostgreSQL table after it was altered.
 
     Raises:
         SourceError: ``table-altered``: the table's changes no longer have the stream's columns.
@@ -41,7 +41,7 @@ def check_layout(columns: Mapping[str, tuple[str, int]], record: StreamRecord, p
 
 
 def _remedy(name: str, columns: Mapping[str, tuple[str, int]], record: StreamRecord) -> str:
-    """Return how a stream can be made to fit its table again after ``name`` was changed."""
+    """Return how to make a stream fit its PostgreSQL table again after ``name`` was changed."""
     if name not in columns:
         return (
             f"run: anabranch stream drop-column {record.name} {name}, once no query reads it; or"
@@ -56,11 +56,11 @@ def _remedy(name: str, columns: Mapping[str, tuple[str, int]], record: StreamRec
 def ensure_publication(
     cursor: Any, options: PostgresOptions, name: str, columns: Collection[str]
 ) -> None:
-    """Create the publication if there is none, and check that it has all changes of the table,
-    with ``columns``.
+    """Create the PostgreSQL publication if there is none, and check that it publishes all changes
+    of the table, with ``columns``.
 
     Raises:
-        SourceError: the publication does not have them.
+        SourceError: the publication lacks some of these.
         psycopg2.Error: the publication can't be created.
     """
     place = f"{options.schema}.{options.table}"
@@ -97,7 +97,7 @@ class Slot:
     """A replication slot.
 
     Attributes:
-        confirmed: position in the server's log from which on it keeps changes for the slot.
+        confirmed: position from which on the server keeps its log for the slot.
         is_lost: whether the server has removed a part of the log that the slot needs.
     """
 
@@ -106,7 +106,7 @@ class Slot:
 
 
 def read_slot(cursor: Any, name: str) -> Slot | None:
-    """Return a replication slot of the database; None: there is none.
+    """Return the PostgreSQL replication slot ``name``; None: there is none.
 
     Raises:
         SourceError: the slot is not for changes of this database's tables.

@@ -1,10 +1,10 @@
-"""Decoder of changes in the protocol ``pgoutput``: messages to columns, without a loop in Python.
+"""Decoder of PostgreSQL's changes (protocol ``pgoutput``) to columns, without a loop in Python.
 
-A message of a change has tuples: the new row, and of the old row its identity or all columns. A
-column of a tuple is NULL, text, or *unchanged*: a large value that an update has left as it was,
-which is then taken from the old row. :func:`_parse` notes the place of each value in the messages;
-:func:`_gathered` copies the values of a column together; then columns of text are converted as in
-other sources (``sources.invalid``).
+A message about a change has tuples: the new row, and the old row (its identity, or all columns). A
+column of a tuple is NULL, text, or *unchanged*: a large value that an update has not changed, which
+is then taken from the old row. :func:`_parse` records the position of each value in the messages;
+:func:`_gathered` copies the values of a column into one buffer; then columns of text are converted
+as in other sources (``sources.invalid``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from anabranch_runtime.expressions.added_columns import added_values
 from anabranch_runtime.sources.decode import from_text
 from anabranch_runtime.sources.invalid import ARRIVED, convert_values, raw_text
 
-#: Lengths that stand for values without text.
+#: Lengths in messages that stand for values without text.
 _NULL, _UNCHANGED = -1, -2
 #: Outcomes of :func:`_parse` other than success: an old row is incomplete, a value is missing.
 _NO_OLD, _NO_VALUE = 1, 2
@@ -37,7 +37,7 @@ INSERT, DELETE = "i", "d"
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """The layout of a table's rows in changes.
+    """The layout of a PostgreSQL table's rows in messages about changes.
 
     Attributes:
         oid: id of the table.
@@ -71,14 +71,14 @@ def relation(message: bytes) -> RowLayout:
 
 
 def truncated(message: bytes) -> list[int]:
-    """Return the ids of the tables that a TRUNCATE message empties."""
+    """Return the ids of the PostgreSQL tables that a TRUNCATE message empties."""
     count = int.from_bytes(message[1:5], "big")
     return [int.from_bytes(message[6 + 4 * i : 10 + 4 * i], "big") for i in range(count)]
 
 
 def rows_of(messages: Sequence[bytes], layout: RowLayout, record: StreamRecord) -> pa.RecordBatch:
-    """Return the rows that changes of one table insert and delete, in their order, with operation
-    and raw input of invalid rows (``invalid.ARRIVED``).
+    """Decode changes of one PostgreSQL table to the rows that they insert and delete, in order,
+    with operation and raw input of invalid rows (``invalid.ARRIVED``).
 
     Raises:
         SourceError: an update or delete lacks values that the stream needs.
@@ -114,8 +114,8 @@ def rows_of(messages: Sequence[bytes], layout: RowLayout, record: StreamRecord) 
 def typed_rows(
     texts: Mapping[str, pa.Array], is_insert: NDArray[np.bool_], record: StreamRecord
 ) -> pa.RecordBatch:
-    """Return rows as they land: the stream's columns, converted from text, and the raw input of
-    rows with a value that does not fit. An added column that the table lacks has its default.
+    """Return rows of a PostgreSQL table as they land: the stream's columns, converted from text,
+    and raw input of rows with unfit values. Added columns that the table lacks have their default.
     """
     arrays, bad = list[pa.Array](), np.zeros(len(is_insert), np.bool_)
     assert record.changes is not None
@@ -172,7 +172,7 @@ def _number(buffer: Any, at: int, size: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _tuple(buffer: Any, at: int, places: Any, lengths: Any) -> int:
-    """Record the values of the tuple at ``at``; return the place after it."""
+    """Record positions and lengths of the values of the tuple at ``at``; return the tuple's end."""
     count = _number(buffer, at, 2)
     at += 2
     for i in range(count):
@@ -196,7 +196,7 @@ def _same(buffer: Any, a: int, b: int, size: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def _parse(buffer: Any, starts: Any, key: Any, needed: Any) -> Any:
-    """Find the rows of replicated changes.
+    """Find the rows in PostgreSQL's messages about changes.
 
     Args:
         buffer: the messages (insert, update or delete), one after the other.
@@ -232,7 +232,7 @@ def _parse(buffer: Any, starts: Any, key: Any, needed: Any) -> Any:
             inserts[rows] = False
             rows += 1
             continue
-        # The new row is recorded one position later, so that the old row can precede it.
+        # The new row is recorded one position later, so that the old row precedes it.
         _tuple(buffer, place + 1, at[rows + 1], length[rows + 1])
         moved = has_old and not keyed
         for i in range(width):
@@ -240,7 +240,7 @@ def _parse(buffer: Any, starts: Any, key: Any, needed: Any) -> Any:
                 if has_old and old_length[i] != _UNCHANGED:
                     at[rows + 1, i], length[rows + 1, i] = old_at[i], old_length[i]
                     if old_length[i] == _NULL and needed[i]:
-                        # An old row that is only an identity has NULL in place of TOAST values.
+                        # An old row that is only an identity has NULL for (large) TOAST values.
                         fault, where = _NO_VALUE, i
                 elif needed[i]:
                     fault, where = _NO_VALUE, i
@@ -264,7 +264,7 @@ def _parse(buffer: Any, starts: Any, key: Any, needed: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _gathered(buffer: Any, at: Any, length: Any) -> Any:
-    """Copy the values of changes into one buffer; return their offsets and their bytes."""
+    """Copy the values of a column of changes into one buffer; return their offsets and bytes."""
     offsets = np.zeros(len(at) + 1, np.int32)
     for i in range(len(at)):
         offsets[i + 1] = offsets[i] + max(length[i], 0)

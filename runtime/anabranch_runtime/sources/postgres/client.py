@@ -55,7 +55,7 @@ def connect(options: Mapping[str, str], *, replication: bool = False) -> Any:
 
 @contextmanager
 def connected(options: Mapping[str, str]) -> Iterator[Any]:
-    """Yield a cursor of a connection that commits every statement, and close it afterwards."""
+    """Yield a cursor of a PostgreSQL connection that commits each statement; close it later."""
     connection = connect(options)
     try:
         yield connection.cursor()
@@ -64,9 +64,9 @@ def connected(options: Mapping[str, str]) -> Iterator[Any]:
 
 
 def failure(cause: psycopg2.Error, field: str) -> SourceError:
-    """Return the source's error for an error of the client."""
+    """Return the source's error for an error of the PostgreSQL client."""
     text = " ".join(str(cause).split()) or repr(cause)
-    # The message of libpq if the connection was closed while it waited for messages.
+    # Whether it is libpq's message about a connection that was closed while waiting for messages.
     is_closed = "no message from the libpq" in text
     text = "the connection was closed" if is_closed else text
     if cause.pgcode in _KNOWN:
@@ -83,7 +83,7 @@ def failure(cause: psycopg2.Error, field: str) -> SourceError:
 
 
 def lsn(text: str) -> int:
-    """Return a position in the log as a number.
+    """Parse PostgreSQL's text of a position in its log; return the position as a number.
 
     >>> lsn("1/A0")
     4294967456
@@ -93,7 +93,7 @@ def lsn(text: str) -> int:
 
 
 def lsn_text(position: int) -> str:
-    """Return PostgreSQL's text of a position in the log.
+    """Return PostgreSQL's text of a position in its log.
 
     >>> lsn_text(4294967456)
     '1/A0'

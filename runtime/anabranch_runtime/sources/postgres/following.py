@@ -3,11 +3,11 @@
 The first landed batch is a copy of the table, in the snapshot at which the replication slot begins;
 the others have whole transactions, in the order of their commits, or parts of large ones. A landed
 batch has the position in the server's log at which it ends (:class:`~.position.Position`), and the
-slot is advanced only after that is durable: so after any failure the server sends again exactly
-the changes after it, and batches of the pipeline are repeated without the server.
+slot is advanced only after this position is durable. So after any failure the server sends exactly
+the changes after the position again, and batches of the pipeline are repeated without the server.
 
-Changes are lost with the slot, or if somebody else advances it: then its position is beyond the
-last durable one.
+Changes are lost if the slot is lost, or if others advance it: then its position is beyond the last
+durable one.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ MOST_CHANGES, MOST_SIZE = 50_000, 32 << 20
 #: Seconds between two landed batches with few changes: each batch costs some writes to disk.
 LAND_EVERY = 0.05
 #: Seconds between two requests for the server's position, and between two durable records of a
-#: position without changes of the table.
+#: position since which the table has not changed.
 REPORT_EVERY, NOTE_EVERY = 2, 5.0
-#: Seconds between reports of the client's library, which are thereby switched off.
+#: Seconds between reports by the client's library: in effect, it makes none.
 NEVER = 1e6
 #: Seconds to wait for the end of the process that reads a slot.
 ENDING = 5.0
-#: Bytes of a table's copy that are converted together; each row must fit in them.
+#: Bytes of a table's copy that are converted together; no row may have more.
 BLOCK = 1 << 25
 #: Microseconds from 1970 to 2000, the epoch of PostgreSQL's times.
 _EPOCH = 946_684_800_000_000
@@ -93,12 +93,12 @@ _BEGIN, _COMMIT, _RELATION = ord("B"), ord("C"), ord("R")
 
 @dataclass(slots=True)
 class _Received:
-    """Changes that have been received and have not landed: messages, by the table's layout."""
+    """Received changes that have not landed: messages, grouped by the table's layout."""
 
     parts: list[tuple[RowLayout, list[bytes]]] = field(default_factory=list)
     count: int = 0
     size: int = 0
-    #: Time of the first commit, microseconds since 1970.
+    #: Time of the first commit among the changes, microseconds since 1970.
     committed: int = 0
 
     def add(self, layout: RowLayout, message: bytes) -> None:
@@ -109,7 +109,7 @@ class _Received:
         self.size += len(message)
 
     def move(self, to: _Received) -> None:
-        """Move all received changes to the end of ``to``."""
+        """Move all received changes of the table to the end of ``to``."""
         for layout, messages in self.parts:
             for message in messages:
                 to.add(layout, message)
@@ -119,13 +119,13 @@ class _Received:
 
 @dataclass(slots=True, eq=False)
 class TableSource(IngestSource):
-    """A PostgreSQL table as a source, and the thread that follows it."""
+    """A PostgreSQL table as a source, and the thread that follows its changes."""
 
     access: AccessPolicy = field(kw_only=True)
     apart: landing.Apart | None = field(kw_only=True, default=None)
     #: Position up to which all changes have been received and have landed.
     _landed_upto: int = 0
-    #: The registration whose columns land; :attr:`record` may have other columns, which land next.
+    #: Registration whose columns land now; :attr:`record` may have other columns, which land next.
     _landing: StreamRecord = field(init=False)
 
     @property
@@ -135,7 +135,7 @@ class TableSource(IngestSource):
 
     @property
     def _own(self) -> str:
-        """Name for slot and publication, which no other registration has."""
+        """Name for slot and publication that no other registration of a stream has."""
         name = re.sub(r"[^a-z0-9_]", "_", self.record.name.lower())[:30]
         made_of = repr((self.record.name, self.record.registration))
         return f"anabranch_{name}_{hashlib.sha256(made_of.encode()).hexdigest()[:8]}"
@@ -154,7 +154,7 @@ class TableSource(IngestSource):
 
     @property
     def is_current(self) -> bool:
-        """Whether the landing columns are the columns of the present registration."""
+        """Whether the columns that land now are the present registration's columns."""
         if self._landing is not self.record:
             if _columns(self._landing) != _columns(self.record):
                 return False
@@ -162,7 +162,7 @@ class TableSource(IngestSource):
         return True
 
     def _note_columns(self, names: Iterable[str]) -> None:
-        """Report the table's columns, added since its copy, that the stream lacks."""
+        """Report columns that the table has got since its copy and that the stream lacks."""
         path, record = self.home / "columns", self._landing
         if not path.exists():
             write_durably(path, json.dumps([*names]))
@@ -215,14 +215,14 @@ class TableSource(IngestSource):
             if self._last is None or lost:
                 begun = Position(0, system, table.oid, lost=lost)
                 self._begin(cursor, replication, options, slot, publication, table, begun)
-                # A connection that has exported a snapshot can't be used for anything else.
+                # A connection that exports a snapshot can't be used for anything else.
                 replication.close()
                 replication = self._replication(cursor)
             with closing(replication), closing(replication.cursor()) as stream:
                 _Following(self, cursor, replication, stream, table, slot, publication).run()
 
     def _table(self, cursor: Any, options: PostgresOptions) -> DatabaseTable:
-        """Read the table's description, and check the stream against it."""
+        """Read the description of the PostgreSQL table, and check the stream against it."""
         record, changes = self._landing, self._landing.changes
         assert changes is not None
         try:
@@ -255,7 +255,7 @@ class TableSource(IngestSource):
             ) from cause
 
     def _loss(self, cursor: Any, slot: str, system: str, table: DatabaseTable) -> str:
-        """Return why the table's changes were lost; empty if none were."""
+        """Return why changes of the table were lost; empty if none were lost."""
         assert self._last is not None
         at = Position.of(self._last)
         found = read_slot(cursor, slot)
@@ -280,7 +280,7 @@ class TableSource(IngestSource):
 
     @property
     def confirmed(self) -> int:
-        """Position up to which all changes have landed, or are known to concern other tables."""
+        """Position up to which no change is missing: all have landed, or concern other tables."""
         assert self._last is not None
         at = Position.of(self._last).lsn
         with suppress(OSError, ValueError):
@@ -297,7 +297,7 @@ class TableSource(IngestSource):
         table: DatabaseTable,
         begun: Position,
     ) -> None:
-        """Create the slot, and land a copy of the table as of its beginning.
+        """Create the slot, and land a copy of the table as of the slot's beginning.
 
         After a loss, rows without a key are not copied again, as they would exist twice.
         """
@@ -334,7 +334,7 @@ class TableSource(IngestSource):
     def _copy(
         self, snapshot: str, options: PostgresOptions, names: list[str]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the table's columns ``names`` in a snapshot, in their landed form."""
+        """Yield the rows of a snapshot of the table, with columns ``names``, as they land."""
         asked = (
             f"COPY (SELECT {', '.join(map(quoted, names))}"
             f" FROM {quoted(options.schema)}.{quoted(options.table)})"
@@ -391,7 +391,7 @@ class TableSource(IngestSource):
         self._finish(folder, landing.Landed(self._next, at.text, files, {}))
 
     def drain(self) -> None:
-        """Wait until all changes that were committed before this call have landed."""
+        """Wait until all changes of the table that were committed before this call have landed."""
         with connected(self.record.source.options) as cursor:
             cursor.execute("SELECT pg_logical_emit_message(false, 'anabranch', '')::text")
             wanted = lsn(cursor.fetchone()[0])
@@ -426,7 +426,7 @@ class TableSource(IngestSource):
             )
 
     def _drop_slot(self, cursor: Any, slot: str) -> None:
-        """Drop a slot; its reader in the server may outlive the connection for a while."""
+        """Drop a slot; the server may keep it in use for a while after the connection has ended."""
         deadline = time.monotonic() + ENDING
         while True:
             try:
@@ -466,8 +466,8 @@ class _Following:
         self._at, self._confirmed = Position.of(source._last), source.confirmed
         self._whole, self._open = _Received(), _Received()
         self._layout: RowLayout | None = None
-        #: Id of the transaction that is being received (0: none), number of its changes that have
-        #: been received, and number of its changes that have landed already.
+        #: Id of the transaction that is being received (0: none), number of its received changes,
+        #: and number of its changes that had landed before.
         self._xid, self._seen, self._skipped = 0, 0, 0
         self._end, self._time = self._confirmed, 0
         self._landed = self._noted = self._looked = time.monotonic()
@@ -481,7 +481,7 @@ class _Following:
         )
 
     def run(self) -> None:
-        """Land changes until the source is to leave, or the stream has other columns.
+        """Land changes of the table until the source shall end, or the stream has other columns.
 
         Raises:
             SourceError: a change can't be followed.
@@ -502,7 +502,7 @@ class _Following:
                 self._receive()
 
     def _receive(self) -> None:
-        """Receive the messages that have arrived, and land their changes."""
+        """Receive the messages that PostgreSQL has sent, and land their changes."""
         try:
             while (message := self._stream.read_message()) is not None:
                 self._take(message.payload)
@@ -513,7 +513,7 @@ class _Following:
             else:
                 self._wait()
         except SourceError:
-            # The transactions before the change that can't be followed land all the same.
+            # Transactions before the change that can't be followed have to land nevertheless.
             self._land()
             raise
         if self._open.count >= MOST_CHANGES or self._open.size >= MOST_SIZE:
@@ -528,7 +528,7 @@ class _Following:
             self._land()
 
     def _wait(self) -> None:
-        """Wait for messages. If all have landed, the server's position counts as reached."""
+        """Wait for messages. If all changes have landed, the server's position is reached."""
         pause = LOOK if not self._whole.count else LAND_EVERY
         if not (self._whole.count or self._xid):
             self._end = max(self._end, self._stream.wal_end)
@@ -583,7 +583,7 @@ class _Following:
             )
 
     def _described(self, layout: RowLayout) -> None:
-        """Take a new layout into account, which the table's next changes have."""
+        """Take into account a new layout, that of the table's next changes."""
         source = self._source
         if layout.oid != self._table.oid:
             if ".".join(layout.name) == source._place:
@@ -603,7 +603,7 @@ class _Following:
         self._layout = layout
 
     def _land(self, xid: int = 0, done: int = 0) -> None:
-        """Land complete transactions, and of the transaction ``xid``, if any, ``done`` changes."""
+        """Land complete transactions, and ``done`` changes of the transaction ``xid``, if any."""
         whole, source = self._whole, self._source
         if not whole.count:
             return

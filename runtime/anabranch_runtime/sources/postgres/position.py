@@ -10,15 +10,15 @@ from anabranch_runtime.sources.ingest.landing import Landed
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The end of a landed batch in the server's log.
+    """The end of a landed batch in the PostgreSQL server's log.
 
     Attributes:
         lsn: end of the last transaction that has landed completely.
         system: id of the server's data. ``table``: id of the table.
-        xid, done: the transaction after it, and how many of its changes have landed; 0: none.
+        xid, done: the transaction after ``lsn``, and how many of its changes have landed; 0: none.
         committed: time of the batch's first commit (of a copy: its start), microseconds since 1970.
         copied: whether the batch is a copy of the table.
-        lost: why changes before it are missing; empty: none are.
+        lost: why changes before the position are missing; empty: none are.
     """
 
     lsn: int
@@ -37,5 +37,5 @@ class Position:
 
     @property
     def text(self) -> str:
-        """The offsets of a landed batch (:class:`Landed`)."""
+        """The position as text: the offsets of a landed batch (:class:`Landed`)."""
         return json.dumps(asdict(self))

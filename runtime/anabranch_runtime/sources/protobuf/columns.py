@@ -83,8 +83,8 @@ def read_columns(
 
 @dataclass(slots=True)
 class _ReadSlots:
-    """Values per slot (see ``kernel``), and the rows with a value that does not fit. The last slot
-    is a dummy, for values that are not read.
+    """Values of Protobuf messages per slot (see ``kernel``), and the rows with a value that does
+    not fit. The last slot is a dummy, for values that are not read.
     """
 
     data: NDArray[np.uint8]
@@ -97,16 +97,16 @@ class _ReadSlots:
     unfit: Bools
 
     def here(self, slot: int) -> slice:
-        """Return the range of a slot's decoded values."""
+        """Return the range in which a slot's decoded values are."""
         return slice(self.base[slot], self.base[slot] + self.used[self.of[slot]])
 
     def column(self, target: ProtoTarget, rows: Ints, alive: Bools | None) -> pa.Array:
-        """Return a target's values as a column.
+        """Return the values of a target (column, or part of one) as an Arrow array.
 
         Args:
             target: target of a column, or of a part of it.
             rows: message of each value.
-            alive: values whose parents are present; None: all.
+            alive: mask of values in messages that are present; None: all.
         """
         kind = arrow_type(target.kind)
         if not target.form:
@@ -129,7 +129,7 @@ class _ReadSlots:
             return self._time(target, rows, present)
         convert = to_type(kind)
         if target.form == "text":
-            # An absent text counts as empty.
+            # A text that is absent counts as empty.
             filled = self.sizes[self.here(target.slot)] > 0
             present = filled if present is None else present & filled
             convert = from_utf8(target.kind)
@@ -139,7 +139,7 @@ class _ReadSlots:
         return found
 
     def _natural(self, target: ProtoTarget, present: Bools | None) -> pa.Array:
-        """Return a leaf's values as an array of their own type."""
+        """Return the values of a Protobuf leaf field as an array of their own type."""
         here = self.here(target.slot)
         values, absent = self.values[here], None if present is None else ~present
         if target.form == "integer":
@@ -174,7 +174,7 @@ class _ReadSlots:
             kept = _last_of(places, keys)
         if kept is None:
             return maps(limits, keys, self.column(target.parts[1], owners, None), alive)
-        # Values of map entries that later entries replace need not fit the column.
+        # Entries of a map that later entries replace need not fit the column.
         counted = np.full_like(owners, len(self.unfit) - 1)
         counted[kept] = owners[kept]
         values = self.column(target.parts[1], counted, None)
@@ -199,7 +199,7 @@ class _ReadSlots:
 
 
 def _names(enum: ProtoEnum, values: Ints, absent: Bools | None) -> pa.Array:
-    """Return the names of an enum's numbers; numbers without a name become their digits."""
+    """Return the names of a Protobuf enum's numbers; a number without name becomes its digits."""
     names = {number: name for name, number in reversed(enum.values)}
     known = np.array(sorted(names), np.int64)
     places = np.minimum(np.searchsorted(known, values), len(known) - 1)
@@ -213,7 +213,7 @@ def _names(enum: ProtoEnum, values: Ints, absent: Bools | None) -> pa.Array:
 
 
 def _last_of(places: Ints, keys: Any) -> Ints | None:
-    """Return the numbers of the last entries with their key, in each map; None: all entries are."""
+    """Return the positions of each map's last entries per key; None: no key occurs twice."""
     encoded = pc.dictionary_encode(keys)
     number = encoded.indices.to_numpy(zero_copy_only=False) + places * len(encoded.dictionary)
     _, first = np.unique(number[::-1], return_index=True)

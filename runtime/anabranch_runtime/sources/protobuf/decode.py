@@ -1,6 +1,6 @@
-"""Decoder of Protobuf messages: without a prefix, or with the id of their schema in a registry.
-After the id come the indexes of the message's type: their number and each index, in the zigzag
-encoding; the number 0 is short for the first type.
+"""Decoder of Protobuf messages: plain ones, or with the id of their schema in a registry first.
+After the id come the indexes of the message's type: how many, then each index, zigzag-encoded; the
+number 0 alone stands for the first type.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def from_protobuf(
     beside: pa.RecordBatch,
     options: Mapping[str, str],
 ) -> Iterator[Decoded]:
-    """Decode messages to rows with the columns ``columns`` and the columns of ``beside``, which has
-    a row per message; valid rows are in the order of the messages.
+    """Decode Protobuf messages to rows with the columns ``columns`` and the columns of ``beside``,
+    which has a row per message; valid rows are in the order of the messages.
 
     Args:
         values: messages; None: a row whose columns are NULL.
@@ -55,7 +55,7 @@ def from_protobuf(
 def _read(
     messages: EncodedMessages, columns: Columns, options: Mapping[str, str]
 ) -> Iterator[tuple[Ints, ReadColumns]]:
-    """Yield, by type, the numbers of its messages and their columns."""
+    """Yield, by message type, the numbers of its messages, and their columns."""
     kinds = [(name, parse_type(kind)) for name, kind in columns]
     for schema, message, which, begins in _types(messages, options):
         program = program_of(schema, message, kinds)
@@ -76,7 +76,7 @@ def _read(
 def _types(
     messages: EncodedMessages, options: Mapping[str, str]
 ) -> Iterator[tuple[ProtoSchema, ProtoMessage, Ints, Ints]]:
-    """Yield each type, with the numbers of its messages and the places where they begin."""
+    """Yield each message type, with its messages' numbers and the positions where they begin."""
     if "registry" not in options:
         schema = _schema(options["schema"])
         which = np.flatnonzero(messages.present)

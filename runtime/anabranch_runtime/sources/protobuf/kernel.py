@@ -1,12 +1,12 @@
 """Kernels that read the wire format of Protobuf into flat slots of values.
 
 A *program* (``program``) has a row per field. A value is written to its *slot*: a column of numbers
-or places of bytes. Slots with equal numbers of values form a *domain*: all fields that occur once
-per Kafka message are in one, the elements of each repeated field in another. A row of a domain is
-added when its message or element begins, with defaults; later values of a field replace earlier
-ones, and parts of a message are merged. The kernel keeps the open messages on a stack, up to the
-depth at which Google's parsers stop. A message is bad if its bytes are malformed, or a value has
-another type than its column.
+or of positions of bytes. Slots with equal numbers of values form a *domain*: one for all fields
+that occur once per Kafka message, another for the elements of each repeated field. When a message
+or an element begins, a row with defaults is added to its domain; later values of a field replace
+earlier ones, and parts of a message are merged. The kernel keeps the open messages on a stack, up
+to the depth at which Google's parsers stop. A message is bad if its bytes are malformed, or a value
+has another type than its column.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from numba import njit
 
 #: Columns of a field's row. ``SLOT``: slot of its value, or of a message's presence, in ``DOMAIN``;
 #: ``LIST``: slot of the number of elements, in the domain ``PARENT``, -1 if it is not repeated;
-#: ``KNOWN``: first place in ``numbers`` of a closed enum's numbers, ``KNOWN_COUNT``: how many, -1
-#: if all numbers are values. ``MERGES``: whether it is one message with a ``oneof`` in it.
+#: ``KNOWN``: first position in ``numbers`` of a closed enum's numbers, ``KNOWN_COUNT``: how many,
+#: -1 if all numbers are values. ``MERGES``: whether it is one message with a ``oneof`` in it.
 NUMBER, KIND, WIRE, SLOT, DOMAIN, LIST, PARENT, NODE, ONEOF, CHECKED, KNOWN, KNOWN_COUNT = range(12)
 MERGES, FIELD_WIDTH = 12, 13
 #: Columns of a message's row: first field and number of fields, number of ``oneof`` groups, whether
-#: it is a map's entry, whether it must be surveyed before it is read.
+#: it is a map's entry, whether its fields must be surveyed before they are read.
 FIRST, COUNT, ONEOFS, ENTRY, SURVEYED = range(5)
 #: Outcome of a message: it is good, malformed, or to be rewritten (``merging``).
 GOOD, BAD, MERGED = range(3)
@@ -33,14 +33,14 @@ INT32, INT64, UINT32, SINT32, SINT64, BOOL, ENUM, FIXED32, SFIXED32, SINGLE, FIX
 BYTES, MESSAGE, GROUP, SKIPPED, WRONG = range(11, 16)
 #: Greatest number of messages and groups that are open at once.
 DEEP = 100
-#: Maximum number of values in one message's repeated fields: more than any reasonable message has,
-#: and not too many for the memory.
+#: Maximum number of values in one message's repeated fields: more than reasonable messages have,
+#: and few enough for the memory.
 MOST_VALUES = 1 << 24
 
 
 @njit(cache=True, nogil=True)
 def number_at(data: Any, at: Any, end: Any) -> tuple[Any, Any]:
-    """Return the number at ``at``, and the place after it; a negative place if there is none."""
+    """Read the number at ``at``; return it and the position after it (negative: there is none)."""
     if at < end and data[at] < 128:
         return np.uint64(data[at]), at + 1
     value, shift = np.uint64(0), np.uint64(0)
@@ -57,7 +57,7 @@ def number_at(data: Any, at: Any, end: Any) -> tuple[Any, Any]:
 
 @njit(cache=True, nogil=True)
 def _short(data: Any, at: Any, end: Any) -> tuple[Any, Any]:
-    """Return a number of at most five bytes and 32 bits, as :func:`number_at`."""
+    """Read a number of at most five bytes and 32 bits, as :func:`number_at`."""
     if at < end and data[at] < 128:
         return np.int64(data[at]), at + 1
     value, shift = np.int64(0), 0
@@ -73,7 +73,7 @@ def _short(data: Any, at: Any, end: Any) -> tuple[Any, Any]:
 
 @njit(cache=True, nogil=True)
 def skip(data: Any, at: Any, end: Any, number: Any, wire: Any, depth: Any, open: Any) -> Any:
-    """Return the place after the value of an unknown field; -1 if the value is malformed."""
+    """Return the position after the value of an unknown field; -1 if the value is malformed."""
     low = depth
     while True:
         if wire == 0:
@@ -105,7 +105,7 @@ def skip(data: Any, at: Any, end: Any, number: Any, wire: Any, depth: Any, open:
 
 @njit(cache=True, nogil=True)
 def is_text(data: Any, at: Any, end: Any) -> Any:
-    """Whether the bytes from ``at`` to ``end`` are UTF-8."""
+    """Whether the bytes of a value, from ``at`` to ``end``, are UTF-8."""
     while at < end:
         byte = data[at]
         if byte < 128:
@@ -135,7 +135,7 @@ def is_text(data: Any, at: Any, end: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _found(fields: Any, first: Any, count: Any, number: Any, near: Any) -> Any:
-    """Return the row of the field with this number, which often follows ``near``; -1: none."""
+    """Return the program's row of the field with this number, often after ``near``; -1: none."""
     last = first + count
     if near + 1 < last and fields[near + 1, NUMBER] == number:
         return near + 1
@@ -153,7 +153,7 @@ def _found(fields: Any, first: Any, count: Any, number: Any, near: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def is_of(fields: Any, row: Any, wire: Any) -> Any:
-    """Whether a value of this wire type can be a value of the field, alone or packed."""
+    """Whether a value of this wire type can be a value of the field, as it is or packed."""
     wanted = fields[row, WIRE]
     if wanted == wire:
         return True
@@ -174,11 +174,11 @@ def _survey(
     data: Any, at: Any, end: Any, fields: Any, numbers: Any, first: Any, count: Any, entry: Any,
     depth: Any, open: Any, last: Any, since: Any, seen: Any, turn: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Look at the fields of a message before they are read.
+    """Survey the fields of a Protobuf message before they are read.
 
     Args:
-        last, since: per ``oneof``, its field that is set, and the place from which on only this
-            field is set. Both are written.
+        last, since: per ``oneof``, its field that is set in the end, and the position from which on
+            only this field is set. Both are written.
         seen, turn: per field, the last call of this function that found it; number of this call.
 
     Returns:
@@ -223,15 +223,15 @@ def read_messages(
     defaults: Any, shown: Any, base: Any, values: Any, sizes: Any, present: Any, used: Any,
     weights: Any, bad: Any, write: bool,
 ) -> None:  # fmt: skip
-    """Read all messages into slots.
+    """Read all Protobuf messages into slots.
 
     Args:
         data: bytes of the messages and of the defaults.
         begins, ends: start and end of each message in ``data``.
-        nodes, fields: the messages (the first is the Kafka messages' own) and their fields.
+        nodes, fields: the message types (the first: of a Kafka message), and their fields.
         numbers: numbers of closed enums.
         of, defaults, shown: per slot, its domain, and its value and presence in a new row.
-        base: first place of each slot in ``values`` (numbers, places of bytes or numbers of
+        base: first position of each slot in ``values`` (numbers, positions of bytes or numbers of
             elements), ``sizes`` (of bytes) and ``present``, which begin with the defaults.
         used: number of rows in each domain, increased. ``weights``: number of slots of each domain.
         bad: set to ``BAD`` or ``MERGED``; messages for which it is set are not read.
@@ -286,7 +286,7 @@ def read_messages(
             row = _found(fields, nodes[node, FIRST], nodes[node, COUNT], number, near[depth])
             if row < 0 or not is_of(fields, row, wire):
                 if row >= 0 and wire == 2 and fields[row, WIRE] == 3 and fields[row, LIST] >= 0:
-                    # In this form, Google's parser refuses repeated groups, and skips other groups.
+                    # Google's parser refuses repeated groups in this form, and skips other groups.
                     at = -1
                     break
                 at = skip(data, at, stop, number, wire, depth, open)
@@ -431,7 +431,7 @@ def read_messages(
             bad[message] = BAD if at != end else MERGED
             used[:] = saved
             if write:
-                # Only messages without repeated fields are written without having been counted.
+                # Messages without repeated fields were not counted before they are written.
                 for slot in range(len(base) - 1):
                     if of[slot] == 0:
                         place = base[slot] + used[0]
@@ -442,11 +442,11 @@ def read_messages(
 
 @njit(cache=True, nogil=True)
 def index_sizes(data: Any, begins: Any, ends: Any, sizes: Any) -> None:
-    """Write the number of bytes of the path of indexes that begins each message, or -1."""
+    """Write the number of bytes of the path of type indexes that begins each message, or -1."""
     for i in range(len(begins)):
         count, at = _short(data, begins[i], ends[i])
         if at >= 0:
-            # Numbers are in the zigzag encoding, and no path is longer than the nesting of names.
+            # Numbers are zigzag-encoded; a path is at most as long as the nesting of types.
             count = count >> 1 if count % 2 == 0 else DEEP + 1
             if count > DEEP:
                 at = -1

@@ -1,6 +1,6 @@
-"""Rewriting of messages whose parts have to be merged, so that each nested message occurs once.
+"""Rewriting of Protobuf messages with parts to be merged: each nested message then occurs once.
 Protobuf merges the occurrences of a message field. If that message has a ``oneof``, a later part
-undoes an earlier one, so the kernel can't write values as it reads them. Such messages arise only
+may undo an earlier one, so the kernel can't write values as it reads them. Such messages arise only
 if encodings are concatenated; being rare, they are rewritten one by one.
 """
 
@@ -21,7 +21,7 @@ def merged(program: ProtoProgram, message: bytes, node: int = 0) -> bytes:
     Args:
         program: the program of the columns.
         message: a well-formed message.
-        node: the message's row.
+        node: the row of the message's type in the program.
     """
     first, count = program.nodes[node, [kernel.FIRST, kernel.COUNT]].tolist()
     rows = {int(program.fields[row, kernel.NUMBER]): row for row in range(first, first + count)}
@@ -74,7 +74,7 @@ def _wrapped(program: ProtoProgram, row: int, content: bytes) -> bytes:
 
 
 def _parts(message: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
-    """Yield, for each field, number and wire type, its bytes, and the content of a message."""
+    """Yield, per field of a message, its number and wire type, its bytes, and its content."""
     data, at = np.frombuffer(message, np.uint8), 0
     open = np.empty(kernel.DEEP + 1, np.int64)
     while at < len(data):

@@ -1,4 +1,4 @@
-"""Programs: a Protobuf message's fields, resolved against the columns of a stream.
+"""Decoding programs: a Protobuf message's fields, resolved against the columns of a stream.
 
 A column is the field of its name; the same holds for the fields of structs. A field without a
 column is skipped, a column without a field is NULL. :data:`_FITTING` has the types that fit a
@@ -53,13 +53,13 @@ _FITTING: dict[str, frozenset[TypeKind]] = {
     "string": _BYTES | TEXTUAL, "bytes": _BYTES, "enum": frozenset({TypeKind.STRING, *INTEGRAL}),
 }  # fmt: skip
 _INTERVAL = whole_interval(TypeKind.INTERVAL)
-#: Fields of the messages for times, and their types as columns.
+#: Fields of Protobuf's messages for times, and their types as columns.
 _TIME = (("seconds", DataType(TypeKind.BIGINT)), ("nanos", DataType(TypeKind.INT)))
 
 
 @dataclass(slots=True)
 class ProtoTarget:
-    """Location of the values of a column, or of a part of a nested column.
+    """Slot with the values of a column, or of a part of a nested column, and their conversion.
 
     Attributes:
         kind: type of the column.
@@ -84,9 +84,9 @@ class ProtoProgram:
     """A resolved message type: arguments of the kernel, and the targets of the columns.
 
     Attributes:
-        nodes, fields: rows of messages and fields. ``numbers``: of closed enums.
+        nodes, fields: rows of messages and of fields. ``numbers``: numbers of closed enums.
         of: domain of each slot. ``weights``: number of slots of each domain.
-        defaults: value and size of a new row of each slot; places of bytes are relative to
+        defaults: per slot, value and size in a new row; positions of bytes are relative to
             ``content``. ``shown``: whether it is present. ``texts``: whether it has bytes.
     """
 
@@ -113,7 +113,7 @@ def program_of(
 
 @dataclass(slots=True)
 class _Slot:
-    """A slot: its domain, and the value, size, presence and form of a new row."""
+    """A slot of Protobuf values: domain; value, size, presence and form in a new row."""
 
     domain: int
     value: int = 0
@@ -148,7 +148,7 @@ class _MessageCompiler:
         )
 
     def domain(self) -> int:
-        """Add a domain (of slots with as many values), and return its number."""
+        """Add a domain (of slots with equally many values) to the program; return its number."""
         self.domains += 1
         return self.domains - 1
 
@@ -186,7 +186,7 @@ class _MessageCompiler:
         return node, targets
 
     def row(self, one: ProtoField, kind: int, group: int) -> list[int]:
-        """Return the kernel's row of a Protobuf field, without a slot."""
+        """Return the kernel's row for a Protobuf field, without a slot."""
         row = [-1] * kernel.FIELD_WIDTH
         row[kernel.NUMBER], row[kernel.KIND], row[kernel.ONEOF] = one.number, kind, group
         row[kernel.WIRE], row[kernel.CHECKED] = (
@@ -258,7 +258,7 @@ class _MessageCompiler:
         return ProtoTarget(kind, form, slot, parts=parts)
 
     def _default(self, slot: _Slot, one: ProtoField) -> None:
-        """Set the value that a slot has if the field is absent."""
+        """Set the slot's value for messages in which the field is absent."""
         value: Any = default_of(one, self.schema.enums.get(one.type))
         if value is None:
             return
@@ -275,7 +275,7 @@ class _MessageCompiler:
 
 
 def _form(one: ProtoField, kind: DataType) -> str:
-    """Return a leaf's form: how its values are converted for the column."""
+    """Return how the values of a Protobuf field are converted for the column (``form``)."""
     if one.kind == "enum":
         return "enum" if kind.kind is TypeKind.STRING else "integer"
     if one.kind in INTEGERS:

@@ -1,4 +1,4 @@
-"""The planned source of all recorded streams: batches have a fixed number of rows of each.
+"""The planned source of all recorded streams: a batch has a fixed number of rows of each stream.
 
 Tasks map their parts of the recordings into memory. Each task gets an equal share of every
 stream's rows in the batch, so all tasks start with equal work. The offset is the number of rows
@@ -42,7 +42,7 @@ class Recorded:
 
     @property
     def waking(self) -> frozenset[str]:
-        """The key that limits the number of batches."""
+        """The Redis key that limits the number of batches (gate)."""
         return frozenset((Keys(self._namespace).gate,))
 
     def feeds_of(self, offset: dict[str, int]) -> Mapping[str, Feed]:
@@ -50,7 +50,7 @@ class Recorded:
         return {}
 
     def plan(self, start: dict[str, int]) -> dict[str, int]:
-        """Return the offset one batch later, if rows are left and the gate allows the batch."""
+        """Return the offset one batch later, if rows are left and ``Keys.gate`` permits it."""
         opened = gate(self._url, self._namespace)
         if opened is not None and self._batches(start) >= opened:
             return start
@@ -65,13 +65,13 @@ class Recorded:
         return end
 
     def _batches(self, offset: dict[str, int]) -> int:
-        """Return the greatest number of batches that has been read of some stream."""
+        """Return the number of batches that the furthest recording has been read."""
         read = (-(-offset.get(r.key, 0) // r.rows_per_batch) for r in self._recordings)
         return max(read, default=0)
 
     def shares(self, start: dict[str, int], end: dict[str, int]) -> list[list[Piece]]:
-        """Give each task an equal share of every stream's rows. The task that gets a surplus row
-        differs between streams; otherwise one task would get the single rows of all streams.
+        """Give each task an equal share of every stream's rows. Which task gets a surplus row
+        differs from stream to stream; otherwise one task would get the single rows of all streams.
         """
         found: list[list[Piece]] = [[] for _ in range(self._tasks)]
         for number, recording in enumerate(self._recordings):

@@ -37,8 +37,8 @@ def _key(path: str, registration: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A converted recording: ``path`` of the Arrow file, number of rows, rows per batch, and path
-    of the Parquet file (``source``).
+    """A converted recording: ``path`` of the Arrow file, number of rows, rows per batch, and
+    ``source``, the path of the Parquet file.
     """
 
     stream: str
@@ -59,7 +59,7 @@ class Recording:
         return -(-self.rows // self.rows_per_batch)
 
     def slice_of(self, batch: int) -> tuple[int, int]:
-        """Return the first row of ``batch`` and the row after its last row."""
+        """Return the first row of ``batch`` in the recording, and the row after its last one."""
         first = min(batch * self.rows_per_batch, self.rows)
         return first, min(first + self.rows_per_batch, self.rows)
 
@@ -92,7 +92,7 @@ def convert(record: StreamRecord, directory: Path) -> Recording:
 
 
 def check_recording(record: StreamRecord) -> tuple[Path, int]:
-    """Check a stream's Parquet file; returns its path and rows per batch.
+    """Check a recorded stream's Parquet file; return its path, and the rows per batch.
 
     Raises:
         PipelineError: as :func:`convert`, except for values that can't be converted.
@@ -133,7 +133,7 @@ def check_recording(record: StreamRecord) -> tuple[Path, int]:
 
 
 def _seal(target: Path) -> Path:
-    """Return the path of the file that has the checksum of a converted recording."""
+    """Return the path of the file that contains a converted recording's checksum."""
     return target.with_suffix(".json")
 
 
@@ -147,7 +147,7 @@ def _stamp(target: Path) -> tuple[int, int]:
 
 @lru_cache(maxsize=1024)
 def _is_whole(target: str, size: int, changed: int) -> bool:
-    """Whether the converted recording matches its checksum; cached by size and time of change."""
+    """Whether a converted recording matches its checksum; cached by its size and time of change."""
     path = Path(target)
     if not size or not _seal(path).exists():
         return False
@@ -158,7 +158,7 @@ def _is_whole(target: str, size: int, changed: int) -> bool:
 
 
 def _sum(path: Path) -> list[int]:
-    """Return length and CRC-32 of a converted recording."""
+    """Return the length and CRC-32 of a converted recording."""
     length = crc = 0
     with path.open("rb") as file:
         while block := file.read(1 << 20):

@@ -1,1 +1,1 @@
-"""Messages with schemas: fetching of the schemas, and the division of messages by them."""
+"""Messages with schemas: fetching schemas from a registry, and dividing messages by schema."""

@@ -1,5 +1,5 @@
-"""Decoding of messages of several schemas, schema by schema, and restoring of their order. A
-message with an id in a registry begins with a 0 byte and the id in four bytes, highest first.
+"""Decoding of messages with several schemas, schema by schema, into rows in the messages' order. A
+message with the id of its schema in a registry begins with a 0 byte and the id (big-endian).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ReadColumns = tuple[list[pa.Array], Bools, Bools]
 
 @dataclass(frozen=True, slots=True)
 class EncodedMessages:
-    """Messages as bytes: ``data``, with each one's begin and end; NULLs are not ``present``."""
+    """Messages as bytes: ``data``, with the begin and end of each; NULLs are not ``present``."""
 
     given: pa.Array
     data: NDArray[np.uint8]
@@ -34,7 +34,7 @@ class EncodedMessages:
 
     @classmethod
     def of(cls, values: Sequence[bytes | None]) -> EncodedMessages:
-        """Put the messages one after the other into one array."""
+        """Concatenate messages to one array of bytes."""
         given = pa.array(values, pa.binary())
         limits = np.frombuffer(given.buffers()[1], np.int32)[: len(given) + 1].astype(np.int64)
         data = np.frombuffer(given.buffers()[2] or b"", np.uint8)
@@ -42,7 +42,7 @@ class EncodedMessages:
         return cls(given, data, limits[:-1], limits[1:], present)
 
     def identified(self) -> tuple[Ints, Ints]:
-        """Return the numbers of the messages that begin with an id, and their ids."""
+        """Return the numbers of the messages that begin with a schema's id, and these ids."""
         named = np.flatnonzero(self.present & (self.ends - self.begins >= PREFIX))
         named = named[self.data[self.begins[named]] == 0]
         digits = self.data[self.begins[named][:, None] + np.arange(1, PREFIX)].astype(np.int64)

@@ -1,7 +1,7 @@
 """Schemas of a schema registry, by the ids in messages.
 
-An id's schema never changes, so a process fetches it once an hour at most. While a registry does
-not answer, its streams wait: no message is judged without its schema.
+An id's schema never changes, so a process fetches it at most once an hour. While a registry does
+not answer, streams that use it wait: no message is judged invalid without its schema.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from anabranch_contract.connectors.schemas.registered import Get
 from anabranch_contract.connectors.secrets import resolved
 from anabranch_runtime.errors import SourceError
 
-#: Seconds to wait for an answer; seconds for which a schema, and a missing one, are cached.
+#: Seconds to wait for an answer; seconds for which a schema, and its absence, are cached.
 PATIENCE, KNOWN, UNKNOWN = 5.0, 3600.0, 10.0
 #: Maximum bytes of an answer, and maximum number of cached schemas.
 _MOST_BYTES, _MOST = 4 << 20, 10_000
 #: Registry's error codes for a schema, subject or version that it does not have.
 _ABSENT = frozenset({40401, 40402, 40403})
 _T = TypeVar("_T")
-#: Parser of an answer; its second argument requests others. None: not of the parser's form.
+#: Parser of a registry's answer; its second argument fetches further answers. None: other form.
 Parse = Callable[[Mapping[str, Any], Get], Any]
-#: (parser, address, id) -> time until which it is cached, and the schema (None: there is none).
+#: (parser, address, id) -> time until which it is cached, and the schema (None: it is missing).
 _known: dict[tuple[Parse, str, int], tuple[float, Any]] = {}
 
 
@@ -38,7 +38,7 @@ class _NoRedirect(HTTPRedirectHandler):
     """Handler that follows no redirection, since only the registry's own host is permitted."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Return None, which makes the redirection an error."""
+        """Return None, which turns a registry's redirection into an error."""
 
 
 _OPENER = build_opener(ProxyHandler({}), _NoRedirect)
@@ -77,7 +77,7 @@ def _schema(options: Mapping[str, str], number: int, parse: Parse) -> Any:
 
 
 def _get(options: Mapping[str, str], path: str) -> dict[str, Any] | None:
-    """Return the registry's answer; None: it does not have the schema."""
+    """Return the registry's answer; None if it does not have the schema."""
     options = resolved("source", KAFKA, options, os.environ)
     address = options["registry"].rstrip("/")
     request = Request(f"{address}/{path}", headers={"Accept": "application/json"})

@@ -1,4 +1,4 @@
-"""Arrow columns of the values that kernels have found in messages."""
+"""Arrow columns from the values that decoding kernels have found in messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch_runtime.columns.arrays import Bools, Ints
 
 
 def bytes_column(data: NDArray[np.uint8], places: Ints, sizes: Ints, present: Bools) -> pa.Array:
-    """Return the binary values at ``places``; absent values have the size 0."""
+    """Return the binary values of messages at ``places``; absent values have the size 0."""
     limits = np.zeros(len(places) + 1, np.int32)
     found = np.empty(int(sizes.sum()), np.uint8)
     _gather(data, places, sizes, limits, found)
@@ -22,13 +22,13 @@ def bytes_column(data: NDArray[np.uint8], places: Ints, sizes: Ints, present: Bo
 
 
 def bitmap(present: Bools) -> pa.Buffer:
-    """Return Arrow's validity bits for the mask of present values."""
+    """Return the mask of present values as validity bits of an Arrow column."""
     return pa.py_buffer(np.packbits(present, bitorder="little"))
 
 
 @njit(cache=True, nogil=True)
 def _gather(data: Any, places: Any, sizes: Any, limits: Any, found: Any) -> None:
-    """Copy the bytes at ``places`` to ``found``, and write the offsets of the copies."""
+    """Copy the bytes at ``places`` to ``found``; write the offsets of the copies (``limits``)."""
     end = 0
     for i in range(len(places)):
         for k in range(sizes[i]):

@@ -1,8 +1,8 @@
 """Results of an ASOF join (:class:`.Nearest`) from left rows and right rows.
 
 The rows of each side are kept in the order of their times, by key. A new or deleted right row can
-only change results of left rows between its time and the next right row's, so the cost of a batch
-depends only on its rows and on the results that they change.
+change only the results of left rows between its time and that of the next right row. So the cost of
+a batch depends only on its rows, and on the results that these change.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Timed(NamedTuple):
 
 
 class _TimedSide:
-    """Rows of one side in the order of their times, by slot of their key."""
+    """Rows of one side of an ASOF join, in the order of their times, by slot of their key."""
 
     def __init__(self, columns: Columns, keys: Sequence[str], time: str, pool: Texts) -> None:
         self.columns, self.kinds = columns, dict(columns)
@@ -55,7 +55,7 @@ class _TimedSide:
         self.place = {name: n for n, (name, _) in enumerate(columns, 1)}
 
     def words(self, rows: Inputs) -> Ints:
-        """Return the 64-bit words of ``rows``, as they are kept."""
+        """Return the 64-bit words as which ``rows`` are kept."""
         return self.layout.encode([rows.column(n) for n in (self.time, *self.kinds)])
 
     def column(self, name: str, words: Ints, there: Bools | None = None) -> pa.Array:
@@ -76,7 +76,7 @@ class AsOfJoin:
         assert rule is not None
         self._rule: Nearest = rule
         self._backward = rule.side in (NearestSide.GE, NearestSide.GT)
-        #: Whether a right row with the left row's time counts as a row before it.
+        #: Whether the nearest right row may have the same time as the left row.
         self._inclusive = rule.side in (NearestSide.GE, NearestSide.LT)
         self._start()
 
@@ -95,7 +95,7 @@ class AsOfJoin:
         self._most_texts = _FEW_TEXTS
 
     def apply(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Add weighted rows, and return the changes of the results.
+        """Add weighted rows to both sides, and return the changes of the results.
 
         Args:
             tables: left rows and right rows, with the columns of :func:`.columns_of` and
@@ -144,15 +144,15 @@ class AsOfJoin:
         slots[known] = found + 1
         for one in (self._left, self._right):
             one.rows.make_room(self._keys.room + 1)
-        # A side without rows in a round has no weights either.
+        # A side that has no rows in a round has no weights either.
         weights = integers_of(batch.column(WEIGHT)) if len(rows) else np.empty(0, np.int64)
         return _Timed(slots, side.words(rows), weights)
 
     def _concerned(self, right: _Timed) -> _Timed:
-        """Return left rows whose nearest right row may change, with their net weights."""
+        """Return the left rows whose nearest right row may change, with their net weights."""
         kept = np.flatnonzero(right.slots >= 0)
         slots, times = right.slots[kept], right.words[kept, 0]
-        # Left rows beyond the next new right row are nearer to that right row.
+        # Left rows beyond the next new right row are nearer to that one.
         order = np.lexsort((times, slots))
         slots, times = slots[order], times[order]
         first = np.ones(len(order), np.bool_)
@@ -179,11 +179,11 @@ class AsOfJoin:
         )
 
     def _before(self, slots: Ints, ranks: Ints) -> Ints:
-        """Return the tree node of the right row before each of ``ranks``; -1: none."""
+        """Return the tree node of the right row before each of ``ranks``, -1 if there is none."""
         return np.where(ranks > 0, self._right.rows.at(slots, np.maximum(ranks - 1, 0)), NONE)
 
     def _nearest(self, slots: Ints, words: Ints) -> Ints:
-        """Return, per left row, 1 and its nearest right row's words; 0 first if it has none."""
+        """Return per left row 1 and its nearest right row's words; 0 first if there is none."""
         rows = self._right.rows
         ranks = rows.ranks(slots, words[:, 0], inclusive=self._inclusive)
         nodes = self._before(slots, ranks) if self._backward else rows.at(slots, ranks)
@@ -192,7 +192,7 @@ class AsOfJoin:
     def _combined(
         self, left: Ints, right: Ints, times: Ints
     ) -> tuple[Callable[[Column], pa.Array], Ints]:
-        """Return a reader of joined rows' columns, and the change of each row's number."""
+        """Return a reader of joined rows' columns, and by how much each row's number changes."""
         there, right = right[:, 0] > 0, right[:, 1:]
 
         def read(column: Column) -> pa.Array:
@@ -216,7 +216,7 @@ class AsOfJoin:
     # --- snapshots -------------------------------------------------------------------------------
 
     def dump(self) -> list[pa.RecordBatch]:
-        """Return the state for a snapshot: left rows and right rows with their net weights."""
+        """Return the state for a checkpoint: left and right rows with their net weights."""
         slots = np.append(self._keys.all() + 1, _UNMATCHED)
         found = []
         for side in (self._left, self._right):
@@ -229,7 +229,7 @@ class AsOfJoin:
 
     @classmethod
     def load(cls, outer: OuterJoin, dumped: Sequence[pa.RecordBatch]) -> AsOfJoin:
-        """Restore the ASOF join from a dump."""
+        """Restore the ASOF join's left and right rows from a dump."""
         made = cls(outer)
         made._restore(dumped)
         return made
@@ -242,5 +242,5 @@ class AsOfJoin:
 
     @property
     def bytes(self) -> int:
-        """Return the approximate bytes of the join in memory."""
+        """Approximate bytes in memory of the join's left and right rows."""
         return sum(one.bytes for one in (self.pool, self._keys, self._left.rows, self._right.rows))

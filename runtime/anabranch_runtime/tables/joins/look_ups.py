@@ -1,13 +1,13 @@
 """Results of a chain of look-ups (``contract.queries.outer_joins``) from *left rows* and *pairs*.
 
-Left rows equal in all columns have the same partners. So ``n`` equal left rows with ``m`` equal
-partners each give ``n * m`` equal pairs, also where deletes count -1. The state has the net numbers
-of equal left rows, and of equal pairs of each look-up; a pair belongs to a left row, or in a chain
-to a pair of the earlier look-up (``LookUp.parent``). A left row or partner with a net number of
-zero or less is absent.
+Left rows equal in all columns have the same partners. So ``n`` equal left rows and ``m`` equal
+partners make ``n * m`` equal pairs, even where deletes count as -1. The state has the net numbers
+of equal left rows, and of equal pairs of each look-up; a pair belongs to a left row or, in a chain,
+to a pair of an earlier look-up (``LookUp.parent``). A left row or partner with a net number of zero
+or less is absent.
 
-A round changes some left rows and pairs. The combinations of the left rows that these belong to,
-before and after the round, give the changes of the results.
+A round changes some left rows and pairs. The changes of the results follow from the combinations,
+before and after the round, of the left rows to which these belong.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def columns_of(outer: OuterJoin) -> list[Columns]:
 
 
 def results(outer: OuterJoin, tables: Sequence[pa.Table]) -> pa.Table:
-    """Compute the results of one batch that contains all partners of its left rows.
+    """Compute the results of an outer join in one batch, which has all partners of its left rows.
 
     Args:
         tables: left rows, then the pairs of each look-up, with the columns of :func:`columns_of`.
@@ -80,7 +80,7 @@ class _NetRows:
         self.slots = Slots(self.layout.width)
         self.net = np.zeros(self.slots.room, np.int64)
         self.pairs: list[_NetRows] = []
-        #: First pair by owner; by pair, the next and the previous pair of the same owner.
+        #: First pair of each owner; next and previous pair with the same owner.
         self._heads: Ints = np.empty(0, np.int64)
         self._following, self._before = np.empty((2, self.slots.room), np.int64)
         if parent is not None:
@@ -100,7 +100,7 @@ class _NetRows:
         return slots
 
     def entered(self, words: Ints) -> Ints:
-        """Return the slot of each encoded row; a new row is added with the net number 0."""
+        """Return the slots of encoded rows; a new row is added with the net number 0."""
         slots, fresh = self.slots.find(words)
         room = self.slots.room
         if len(self.net) < room:
@@ -118,7 +118,7 @@ class _NetRows:
         return slots
 
     def of(self, owners: Ints) -> tuple[Ints, Ints]:
-        """Return the pairs of ``owners`` (-1: no owner), and for each the position of its owner."""
+        """Return the pairs of ``owners`` (-1: none), and for each pair its owner's position."""
         known = np.where(owners < len(self._heads), owners, _NONE)
         count = kernels.count_linked(known, self._heads, self._following)
         places, found = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -126,7 +126,7 @@ class _NetRows:
         return found, places
 
     def drop_absent(self, touched: Ints) -> None:
-        """Remove the rows among ``touched`` with the net number 0 and without pairs."""
+        """Remove rows among ``touched`` that have the net number 0 and no pairs."""
         gone, _ = self.slots.distinct(touched)
         gone = gone[self.net[gone] == 0]
         for pairs in self.pairs:
@@ -139,14 +139,14 @@ class _NetRows:
         self.slots.drop(gone)
 
     def column(self, name: str, slots: Ints) -> pa.Array:
-        """Return the column ``name`` of rows; NULL for the slot -1."""
+        """Return the column ``name`` of the rows in ``slots``; NULL for the slot -1."""
         place = self._own + [n for n, _ in self.columns].index(name)
         words = self.slots.words[np.maximum(slots, 0)]
         words[slots == _NONE, self.layout.end(place)] = _NONE
         return self.layout.column(words, place)
 
     def dump(self, numbers: Ints) -> tuple[pa.RecordBatch, Ints]:
-        """Return the rows, and their numbers by slot. ``numbers``: the parent's, if any."""
+        """Return a dump of rows, and their numbers by slot. ``numbers``: the parent's, if any."""
         slots = self.slots.all()
         words = self.slots.words[slots]
         if self.parent is not None:
@@ -158,7 +158,7 @@ class _NetRows:
         return pa.RecordBatch.from_arrays(columns, names=names), numbered
 
     def load(self, dumped: pa.RecordBatch, owners: Ints) -> Ints:
-        """Enter a dump's rows; return row number -> slot. ``owners``: the parent's result."""
+        """Enter a dump's rows; return row number -> slot. ``owners``: this result of the parent."""
         *columns, net = dumped.columns
         if self.parent is not None:
             columns[0] = pa.array(owners[integers_of(columns[0])])
@@ -179,12 +179,12 @@ class LookUps:
     def __init__(self, outer: OuterJoin) -> None:
         self.outer = outer
         self._columns = columns_of(outer)[: 1 + len(outer.look_ups)]
-        #: Column -> number of its table: 0 for left rows, then one per look-up.
+        #: Column -> its table's number: 0 for left rows, then one per look-up.
         self._places = {name: 0 for name, _ in outer.left}
         for number, look_up in enumerate(outer.look_ups, 1):
             self._places |= {name: number for name, _ in look_up.columns}
         first = outer.look_ups[0]
-        #: Right rows of a full join, as left rows; those without a match are results.
+        #: Right rows of a full join, treated as left rows: those without a match are results.
         self._right: LookUps | None = None
         if first.kind is JoinKind.FULL:
             anti = LookUp(JoinKind.ANTI, first.partner, ())
@@ -199,7 +199,7 @@ class LookUps:
         self._most_texts = _FEW_TEXTS
 
     def apply(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Add weighted rows of each table, and return the results (changes, if ``kept``).
+        """Add weighted left rows and pairs; return the results (as changes, if rows are ``kept``).
 
         Args:
             tables: left rows, then the pairs of each look-up, with the columns of
@@ -239,7 +239,7 @@ class LookUps:
         return made
 
     def check(self) -> None:
-        """Check that every pair has its left row, as in a batch without earlier rows."""
+        """Check that the left row of each pair is in the same batch, if none are kept."""
         for own in self._tables[1:]:
             assert own.parent is not None
             slots = own.slots.all()
@@ -248,8 +248,8 @@ class LookUps:
             assert fits.all(), "pairs without their rows"
 
     def _combined(self, roots: Ints) -> Combinations:
-        """Return the joined rows of those left rows ``roots`` that have a positive net number: the
-        slot in each table (-1: none), and the number of equal rows.
+        """Return the combinations of the left rows ``roots`` that have a positive net number: the
+        slot in each table (-1: none), and the number of equal combinations.
         """
         left = self._tables[0]
         times = left.net[roots]
@@ -283,7 +283,7 @@ class LookUps:
         def read(column: Column) -> pa.Array:
             number = self._places.get(column.name)
             if number is None:
-                # A column of left rows, NULL in a right row without a match.
+                # A column of left rows, which is NULL in a right row without a match.
                 return pa.nulls(len(slots), arrow_type(column.type))
             found = self._tables[number].column(column.name, slots[:, number])
             return found.cast(arrow_type(column.type))
@@ -293,7 +293,7 @@ class LookUps:
     # --- snapshots -------------------------------------------------------------------------------
 
     def dump(self) -> list[pa.RecordBatch]:
-        """Return the state: left rows, look-ups' pairs, then right rows and their pairs."""
+        """Return the state for a checkpoint: left rows, pairs, right rows and their pairs."""
         return [*self._dumped(), *(() if self._right is None else self._right.dump())]
 
     def _dumped(self) -> list[pa.RecordBatch]:
@@ -307,7 +307,7 @@ class LookUps:
 
     @classmethod
     def load(cls, outer: OuterJoin, dumped: Sequence[pa.RecordBatch]) -> LookUps:
-        """Restore the look-ups from a dump."""
+        """Restore left rows and pairs of the look-ups from a dump."""
         made = cls(outer)
         own = len(made._tables)
         made._restore(dumped[:own])
@@ -325,6 +325,6 @@ class LookUps:
 
     @property
     def bytes(self) -> int:
-        """Return the approximate bytes of the look-ups in memory."""
+        """Approximate bytes in memory of the left rows and pairs."""
         right = 0 if self._right is None else self._right.bytes
         return right + self.pool.bytes + sum(own.bytes for own in self._tables)

@@ -5,13 +5,13 @@ A left row is *decided* (whether it has a match) once the watermark of the right
 its *deadline*, the latest event time of a match. Left rows and pairs with equal left columns form a
 group, which is kept until its *end*, the deadline, and then has its results, once.
 
-The deadline may have passed before a left row is complete. Then its batch finds all its pairs and
-decides it at once, since the right input may never send again. If such a row is computed by a later
-catch-up (after load shedding), its pairs may be found by another batch. Then the group ends at the
-floor (``sinks.outer_rows``), which is equal for the row and its pairs.
+The deadline may have passed before a left row is complete. Then the row's batch finds all its pairs
+and decides it at once, since the right input may never have another row. If a later catch-up
+computes such a row (after load shedding), another batch may find its pairs. Then the group ends at
+the floor (``sinks.outer_rows``), which is equal for the row and its pairs.
 
 Left rows of different batches are in different groups, since load shedding may have withheld the
-pairs of one batch and not of the other (``views.undecided``).
+pairs of only one of them (``views.undecided``).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from anabranch_runtime.tables.ordered import Ordered
 from anabranch_runtime.tables.slots import Slots
 from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout, grown, integers_of
 
-#: Least and greatest event time, in microseconds since 1970: 126,752 years before and after it.
+#: Least and greatest event time in microseconds since 1970: 126,752 years from then.
 FIRST, LAST = -4 * 10**18, 4 * 10**18
 _BIGINT = DataType(TypeKind.BIGINT)
 _NUMBER = TupleField(_BIGINT, nullable=False)
 _NEVER = int(np.iinfo(np.int64).max)
-#: Columns of a group's state: numbers of left rows and of pairs.
+#: Columns of a group's state: number of left rows, number of pairs.
 _LEFT, _PAIRS = 0, 1
 
 
@@ -50,11 +50,11 @@ class Withheld(Protocol):
     def among(
         self, rows: int, column: Callable[[str], pa.Array], came: Ints, deadlines: Ints
     ) -> Bools:
-        """Return the mask of undecided rows; ``came``: batch in which a row became complete."""
+        """Return the mask of undecided left rows; ``came``: batch of a row's completion."""
         ...
 
     def chances(self, rows: int, came: Ints, deadlines: Ints) -> Floats:
-        """Return, per row, the probability that it is not undecided."""
+        """Return, per left row, the probability that it is not undecided."""
         ...
 
 
@@ -66,7 +66,7 @@ class DecidedResults(NamedTuple):
 
 
 class _Groups(NamedTuple):
-    """Groups of left rows: left columns, batch of the last member's arrival, and their counts."""
+    """Groups of left rows: left columns, batch in which the last member arrived, counts."""
 
     columns: list[pa.Array]
     batches: Ints
@@ -74,7 +74,7 @@ class _Groups(NamedTuple):
 
 
 class DecidedRows:
-    """The undecided left rows of an outer join, and their pairs.
+    """The left rows of an outer join that are not decided yet, and their pairs.
 
     Args:
         outer: the join.
@@ -109,8 +109,8 @@ class DecidedRows:
         batch: int,
         withheld: Withheld | None = None,
     ) -> DecidedResults:
-        """Add left rows and pairs, and return the results: pairs (of a left join) and the left rows
-        decided by the clock.
+        """Add left rows and pairs; return the results: pairs (of a left join), and left rows that
+        are decided by the clock.
 
         Args:
             left, pairs: rows with the columns of ``sinks.outer_rows``.
@@ -163,7 +163,7 @@ class DecidedRows:
     # --- groups ----------------------------------------------------------------------------------
 
     def _deadlines(self, rows: Inputs) -> tuple[Ints, Bools]:
-        """Return, per row, the latest event time of a match, and the mask of rows that have one."""
+        """Return, per left row, the latest event time of a match, and the mask of rows with one."""
         found = np.full(len(rows), _NEVER)
         some = np.zeros(len(rows), np.bool_)
         for name, bound in self.outer.times:
@@ -179,12 +179,12 @@ class DecidedRows:
         return self._keys.encode([*columns, rows.column(BATCH), pa.array(ends)])
 
     def _note(self, slots: Ints, weight: int) -> None:
-        """Enter groups into the index by end (``weight`` 1), or remove them from it (-1)."""
+        """Add groups to the index by end (``weight`` 1), or remove them from it (-1)."""
         tuples = np.column_stack([self._slots.words[slots, -1], slots])
         self._by_end.add(np.zeros(len(slots), np.int64), tuples, np.full(len(slots), weight))
 
     def _over(self, clock: int | None) -> Ints:
-        """Return the groups that end before ``clock``; at ``clock``, a match may still arrive."""
+        """Return the groups that end before ``clock``; at ``clock`` itself, a match may arrive."""
         if clock is None:
             return np.empty(0, np.int64)
         zero = np.zeros(1, np.int64)
@@ -193,11 +193,11 @@ class DecidedRows:
         return slots
 
     def _joined(self, over: Ints, late: Ints, which: Ints) -> _Groups:
-        """Return the ended groups ``over`` and groups of the rows ``late``, which are decided at
-        once; ``which``: :data:`_LEFT` or :data:`_PAIRS` per row.
+        """Return the ended groups ``over``, and groups of the rows ``late``, which are decided at
+        once; ``which``: :data:`_LEFT` or :data:`_PAIRS` for each row.
         """
         own = Slots(self._keys.width)
-        # Rows decided at once are grouped by left columns and batch, whatever their ends.
+        # Rows that are decided at once are grouped by left columns and batch, whatever their ends.
         late = late.copy()
         late[:, -1] = 0
         slots, _ = own.find(late)
@@ -264,7 +264,7 @@ class DecidedRows:
     # --- snapshots -------------------------------------------------------------------------------
 
     def dump(self) -> list[pa.RecordBatch]:
-        """Return the state for a snapshot: the groups of undecided left rows."""
+        """Return the state for a checkpoint: the groups of left rows that are not decided."""
         slots = self._slots.all()
         columns = self._keys.decode(self._slots.words[slots])
         columns += [pa.array(self._state[slots, n]) for n in (_LEFT, _PAIRS)]
@@ -277,7 +277,7 @@ class DecidedRows:
         columns: Sequence[tuple[str, DataType]],
         dumped: Sequence[pa.RecordBatch],
     ) -> DecidedRows:
-        """Restore the undecided left rows and pairs from a dump."""
+        """Restore left rows that are not decided, and their pairs, from a dump."""
         made = cls(outer, columns)
         made._restore(dumped)
         return made

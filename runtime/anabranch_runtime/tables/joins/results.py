@@ -19,14 +19,14 @@ from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout
 
 
 class Combinations(NamedTuple):
-    """Combinations of left and right rows (slots or words), and the number of equal ones."""
+    """Combinations of left and right rows (slots or words), and how many equal ones there are."""
 
     rows: Ints
     times: Ints
 
 
 def results_of(outer: OuterJoin, read: Callable[[Column], pa.Array], times: Ints) -> pa.Table:
-    """Return the output rows of combinations; without a deadline, with change kinds or weights.
+    """Return the output rows of an outer join's combinations; without a deadline, as changes.
 
     Args:
         read: column of left or right rows -> its values, by combination.
@@ -59,7 +59,7 @@ def results_of(outer: OuterJoin, read: Callable[[Column], pa.Array], times: Ints
 
 
 def net(rows: Ints, times: Ints) -> Combinations:
-    """Return the distinct ``rows`` and the sums of their ``times``, except sums of 0."""
+    """Return distinct ``rows`` of an outer join with the sums of their ``times`` that are not 0."""
     own = Slots(rows.shape[1])
     slots, fresh = own.find(rows)
     sums = np.zeros(own.room, np.int64)

@@ -1,4 +1,4 @@
-"""Sorted rows of partitions, and the limits of their frames as numbers of rows."""
+"""Sorted rows of partitions, and their window frames as ranges of row numbers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from anabranch_runtime.tables.windows import kernels
 
 @dataclass(frozen=True, slots=True)
 class SortedRows:
-    """Rows by partition, in order.
+    """Rows of a view with window functions, sorted within their partitions.
 
     Attributes:
         starts, ends: first row of each row's partition, and the row after the partition's last row.
-        first_peers, end_peers: the same of the row's peers, the rows equal in all sort keys.
-        keys: words of the first sort key without its word for NULL, which ascend.
+        first_peers, end_peers: the same for the row's peers (rows with equal sort keys).
+        keys: ascending words of the first sort key, without its word that marks NULL.
         known: whether that key is not NULL.
     """
 
@@ -31,7 +31,7 @@ class SortedRows:
 
     @classmethod
     def of(cls, partitions: Ints, sorts: Ints) -> SortedRows:
-        """Make them from the rows' ascending ``partitions`` and the words of their sort keys."""
+        """Make sorted rows from the rows' ascending ``partitions``, and the words of sort keys."""
         count = len(partitions)
         first = np.ones(count, np.bool_)
         first[1:] = partitions[1:] != partitions[:-1]
@@ -43,14 +43,14 @@ class SortedRows:
         return cls(*_runs(first), *_runs(other), keys, known)
 
     def frames(self, frame: Frame) -> tuple[Ints, Ints]:
-        """Return the pieces of each row's frame, in order: the first row of each piece, and the row
-        after its last row, as matrices with a line per piece; in an empty piece both are equal.
+        """Return the pieces of each row's window frame, in order: the first row of each piece, and
+        the row after its last one, as matrices with a line per piece (both equal: an empty piece).
         """
         first, end = self._whole(frame)
         if frame.excluded is Excluded.NOTHING:
             return first[None], end[None]
         here = np.arange(len(first))
-        # First excluded row before or at the current row, and end of the excluded rows.
+        # First excluded row at or before the current row, and end of the excluded rows.
         out, back = (here, here + 1)
         if frame.excluded is not Excluded.ROW:
             out, back = self.first_peers, self.end_peers
@@ -91,7 +91,7 @@ class SortedRows:
             return open_
         if limit == 0:
             return peers
-        # Rows with NULL are at one end of the partition; their frame is their peers.
+        # Rows with NULL are at one end of the partition; the frame of such a row is its peers.
         changes = np.ones(len(peers), np.bool_)
         changes[1:] = (self.starts[1:] != self.starts[:-1]) | (self.known[1:] != self.known[:-1])
         starts, ends = _runs(changes)
@@ -101,7 +101,7 @@ class SortedRows:
 
 
 def _runs(first: Bools) -> tuple[Ints, Ints]:
-    """Return the limits of the run that each row is in; ``first`` marks the first rows of runs."""
+    """Return the limits of the run in which each row is; ``first`` marks first rows of runs."""
     at = np.flatnonzero(first)
     lengths = np.diff(at, append=len(first))
     return np.repeat(at, lengths), np.repeat(at + lengths, lengths)

@@ -1,7 +1,7 @@
 """Compiled parts of window functions: one pass over sorted rows.
 
-Frames consist of pieces, half-open intervals of row numbers that never move back from row to row,
-and never reach into another partition. So each row enters and leaves a piece once. Limits of pieces
+A window frame consists of pieces: half-open intervals of row numbers within a partition, whose
+limits never move back from row to row. So each row enters and leaves a piece once. Limits of pieces
 are matrices with a line per piece.
 """
 # Compiled code has Numba's types: callers are checked, bodies are not.
@@ -35,15 +35,15 @@ _LEAST, _GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 @njit(cache=True, nogil=True)
 def limits(starts: Ints, ends: Ints, keys: Ints, distance: int, beyond: bool, out: Ints) -> None:
-    """Find, per row, the first row of its segment whose key is at least (with ``beyond``: greater
-    than) the row's key plus ``distance``; the segment's end if there is none.
+    """Find, per row, the first row of its segment whose key is at least (if ``beyond``: greater
+    than) the row's key plus ``distance``; if there is none, the segment's end.
 
     Args:
         starts, ends: limits of each row's segment, in which ``keys`` ascend.
     """
     at = 0
     for i in range(len(keys)):
-        # If the limit is beyond the range of 64 bits, every key is less, or every key is greater.
+        # If the limit is beyond 64 bits, every key is less than it, or every key is greater.
         over = distance > 0 and keys[i] > _GREATEST - distance
         under = distance < 0 and keys[i] < _LEAST - distance
         wanted = keys[i] if over or under else keys[i] + distance
@@ -58,7 +58,7 @@ def limits(starts: Ints, ends: Ints, keys: Ints, distance: int, beyond: bool, ou
 
 @njit(cache=True, nogil=True)
 def sums(lows: U64, highs: Ints, valid: Bools, starts: Ints, ends: Ints, out: U64) -> None:
-    """Write the sums of 128-bit integers over frames to ``out``, :data:`SUM_WORDS` words a row."""
+    """Write sums of 128-bit integers over window frames to ``out``, :data:`SUM_WORDS` per row."""
     state = np.zeros((1, SUM_WORDS), np.uint64)
     pieces, count = starts.shape
     first, last = np.zeros(pieces, np.int64), np.zeros(pieces, np.int64)
@@ -77,8 +77,8 @@ def sums(lows: U64, highs: Ints, valid: Bools, starts: Ints, ends: Ints, out: U6
 
 @njit(cache=True, nogil=True)
 def float_sums(values: Floats, valid: Bools, starts: Ints, ends: Ints, out: Floats) -> None:
-    """Write the sums of doubles over frames to ``out``. Some doubles can't be subtracted exactly
-    (``sums``): when one leaves, the frame is added up again, without influence of earlier rows.
+    """Write the sums of doubles over window frames to ``out``. Some doubles can't be subtracted
+    exactly (``sums``); when one leaves, its frame's rows are added up again.
     """
     state = np.zeros((1, FLOAT_WORDS), np.uint64)
     floats = state.view(np.float64)
@@ -118,8 +118,8 @@ def extremes(
     text_ends: Ints,
     out: Ints,
 ) -> None:
-    """Write the row with the least valid value of each frame to ``out``, or -1; of equal values the
-    last row. A row leaves the queue as soon as a later row makes it irrelevant.
+    """Write the row with the least valid value of each window frame to ``out``, or -1; of equal
+    values the last row. A row leaves the queue when a later row has no greater value.
 
     Args:
         word, end: limits of the value in ``words``. ``sign``: 1; -1 for the greatest value.

@@ -32,7 +32,7 @@ def window_values(
     field: int | None,
     evaluated: Callable[[Expr], pa.Array],
 ) -> pa.Array:
-    """Return the values of a window function, one per row.
+    """Return the values of a window function, one per sorted row.
 
     Args:
         words: tuples of the rows in ``layout``. ``field``: number of the argument's field.
@@ -77,9 +77,9 @@ def _share(one: Windowed, rows: SortedRows) -> pa.Array:
 
 
 def _picked(one: Windowed, rows: SortedRows, valid: Bools) -> Ints:
-    """Return, per row, the row whose value it gets (``lag``, ``first_value`` ...); -1: none."""
+    """Return, per row, the row whose value it gets (``lag``, ``first_value``, ...); -1: no row."""
     count, here = len(valid), np.arange(len(valid))
-    # The rows that the function considers, and the number of them before each row.
+    # Rows that the function considers, and their number before each row.
     known = np.flatnonzero(valid) if one.ignore_nulls else here
     before = np.zeros(count + 1, np.int64)
     before[1:] = np.cumsum(valid) if one.ignore_nulls else here + 1
@@ -96,7 +96,7 @@ def _picked(one: Windowed, rows: SortedRows, valid: Bools) -> Ints:
         return places
     starts, ends = rows.frames(one.frame)
     first, end = before[starts], before[ends]
-    # Number of considered rows in the frame before the wanted row.
+    # Number of considered rows before the one that is wanted, in the order of the frame.
     last = one.function is _F.LAST_VALUE
     left = (end - first).sum(axis=0) - 1 if last else np.full(count, one.number - 1)
     for at, number in zip(first, end - first, strict=True):
@@ -109,7 +109,7 @@ def _picked(one: Windowed, rows: SortedRows, valid: Bools) -> Ints:
 def _extreme(
     one: Windowed, rows: SortedRows, words: Ints, layout: TupleLayout, field: int, valid: Bools
 ) -> Ints:
-    """Return the row with the least or greatest value of each frame, or -1."""
+    """Return, per row, the row with the least or greatest value of its window frame; -1: none."""
     out, pool = np.empty(len(words), np.int64), layout.pool
     kernels.extremes(
         words,
