@@ -59,13 +59,13 @@ from anabranch_planner.sql.unresolved import (
 _ORDERED = frozenset(map(str, NearestSide))
 _COMPARED = _ORDERED | {"eq"}
 _ONE_COMPARISON = "write MATCH_CONDITION (left.ts >= right.ts) before ON, or one comparison in ON"
-#: Maximum digits of a decimal in an ASOF comparison: its unscaled value fits in 64 bits.
+#: Maximum digits of a decimal in an ASOF comparison, so that its unscaled value fits in 64 bits.
 _DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
 class AsOfChain:
-    """An ASOF join with typed conditions; :class:`.look_ups.Chain` is for other joins.
+    """An ASOF join with typed conditions (for other outer joins see :class:`.look_ups.Chain`).
 
     Attributes:
         keys: pairs of equated expressions (left, right). ``times``: the two compared times.
@@ -95,7 +95,8 @@ class AsOfChain:
 
     @property
     def by_arrival(self) -> bool:
-        """Whether equal left rows may have different partners, depending on when they arrive."""
+        """Whether equal left rows may have different partners, since they arrive at different
+        times."""
         return False
 
     def right_rows(self) -> Unresolved:
@@ -113,7 +114,7 @@ class AsOfChain:
         """Plan of the ASOF join: columns of left and right rows, and result expressions over them.
 
         Args:
-            shown: the columns of results.
+            shown: output columns of the statement, as pairs of name and expression.
             after: the conjuncts of WHERE that read columns of right rows.
         """
         where = []
@@ -226,8 +227,9 @@ def _at_arrival(side: OuterSide) -> OuterSide:
 
 
 def _check_others(side: OuterSide, others: Iterable[Scope]) -> None:
-    """Reject joins as of arrival with several streams with latest per key: within a batch, the
-    tuples of two streams have no order. ``side`` is looked up, ``others`` are read beside it."""
+    """Reject a join as of arrival if it reads several streams with latest per key: within a batch,
+    the tuples of two streams have no order. The join looks rows of ``side`` up; ``others`` are its
+    other sides."""
     for scope in others:
         for alias, stream in scope.streams.items():
             if stream.latest and not stream.is_table:
@@ -311,7 +313,7 @@ def asof_of(query: Unresolved, left: Scope, right: Scope) -> AsOfChain | None:
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """A comparison in an ASOF join: of an expression over left rows with one over right rows."""
+    """A comparison in an ASOF join: an expression over left rows with one over right rows."""
 
     op: str
     left: Expr
@@ -329,7 +331,7 @@ def _bound(query: Unresolved, side: OuterSide, asof: AsOf, left: Scope, right: S
     keys, compared = list[tuple[Expr, Expr]](), list[_Compared]()
     within, filters = list[Expr](), list[Node]()
     for place, name in enumerate(names, 1):
-        # As in DuckDB: the last column of USING has the times, unless they are compared elsewhere.
+        # As in DuckDB, the last column of USING has the times, unless they are compared elsewhere.
         last = asof.match is None and side.on is None and place == len(names)
         one = _compared("ge" if last else "eq", left.column(name), right.column(name), left)
         assert one is not None
@@ -398,8 +400,8 @@ def _conjuncts(node: Node) -> Iterable[Node]:
 
 
 def _compared(op: str, one: Expr, other: Expr, left: Scope) -> _Compared | None:
-    """The comparison ``one op other`` with the left rows' expression first; None unless one side
-    reads only left rows and the other one only right rows."""
+    """``one op other``, mirrored if needed so that the left rows' expression comes first; None
+    unless one side reads only left rows and the other one only right rows."""
     condition = compare(op, one, other)
     if not isinstance(condition, Call) or len(condition.args) != 2:
         return None
@@ -418,7 +420,7 @@ def _compared(op: str, one: Expr, other: Expr, left: Scope) -> _Compared | None:
 
 
 def _only(compared: Sequence[_Compared]) -> _Compared:
-    """The comparison of times in an ASOF join: the only one, or the only one of plain columns."""
+    """The comparison of times of an ASOF join: the only one, or the only one of plain columns."""
     plain = [one for one in compared if one.is_plain]
     found = plain if len(plain) == 1 else list(compared)
     if len(found) != 1:

@@ -1,4 +1,4 @@
-"""Arithmetic of dates, timestamps and intervals, with Spark's types.
+"""Typed SQL arithmetic of dates, timestamps and intervals, with Spark's types.
 
 An interval of days and shorter units has a fixed length, in UTC. A month or a year has no fixed
 length: as in Spark, one month after the 31st is the last day of a shorter month. A date plus days
@@ -86,7 +86,7 @@ _OF_INTEGERS: dict[str, Callable[[int, int], int]] = {
 
 
 def _folded(call: Call) -> Expr:
-    """A typed ``call`` of dates, or its value as a literal if all arguments are constants."""
+    """A typed ``call`` over dates or times, or its value as a literal if it is constant."""
     values = [arg.value for arg in call.args if isinstance(arg, Literal)]
     if len(values) < 2:
         return call
@@ -117,7 +117,7 @@ def _moved(op: str, moment: Expr, interval: Expr) -> Expr:
     if interval.type.kind is TypeKind.MONTHS:
         return _by_months(op, moment, interval)
     if isinstance(interval, Literal) and interval.type != _DAY:
-        # Intervals of equal length become equal terms, whatever units they were written in.
+        # Intervals of equal length become equal expressions, whatever units they were written in.
         interval = Literal(interval.value, INTERVAL)
     if moment.type.kind is not TypeKind.DATE:
         return Call(op, (moment, interval), moment.type)

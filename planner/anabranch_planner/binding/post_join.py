@@ -85,13 +85,13 @@ from anabranch_planner.sql.unresolved import (
 
 #: Prefix of the generated column names of slots; no name of a user begins with it.
 _SLOT = "anabranch slot "
-#: Prefix of the columns that replace scalar subqueries.
+#: Prefix of the generated names of columns that replace scalar subqueries.
 SCALAR = "scalar "
-#: Column of the joined rows to which time windows are applied.
+#: Column of the joined rows with the time to which windows of GROUP BY are applied.
 _W = "w"
 _INT, _BIGINT = DataType(TypeKind.INT), DataType(TypeKind.BIGINT)
 _GROUPING = ("grouping", "grouping_id")
-#: Aggregates that Spark names with both arguments; aggregates with uncertain Spark names.
+#: Aggregates whose Spark names contain both arguments; aggregates with uncertain Spark names.
 _OF_TWO = frozenset({"max_by", "min_by", *PAIRS})
 _UNCERTAIN = frozenset({"listagg", "string_agg"})
 
@@ -224,7 +224,7 @@ class _Splitter:
         edges = {WINDOW_START: "window.start", WINDOW_END: "window.end"}
         cumulating = view.window is not None and view.window.step
         if len(lacking) == 1 and lacking <= ({WINDOW_START} if cumulating else edges.keys()):
-            # A window's end determines its start; its start its end, unless windows cumulate.
+            # A window's end determines its start, and its start the end unless windows cumulate.
             return
         if lacking:
             texts = {k.name: str(k.expr) for k in self._keys}
@@ -249,7 +249,7 @@ class _Splitter:
 
         def over(tree: Node) -> Expr:
             """``tree`` as a column that the join computes. If it contains a rank or window
-            function, an expression over such columns."""
+            function, an expression over columns that the join computes."""
             tree = _replaced(tree, lambda part: beside(part) if is_windowed(part) else part)
             with at(tree):
                 found = typed(tree, self._below())
@@ -262,7 +262,7 @@ class _Splitter:
         windowed = list[Windowed]()
 
         def sorted_by() -> DataType | None:
-            """The type of the sort key if there is only one, else None."""
+            """The type of the window function's sort key if it has only one, else None."""
             if ranking is None or len(ranking.order) != 1:
                 return None
             tree = self._resolved(ranking.order[0].this, aliases=ranking.aliases)
@@ -313,7 +313,7 @@ class _Splitter:
     # --- clauses -----------------------------------------------------------------------------
 
     def _items(self) -> Iterator[tuple[str, Node]]:
-        """The SELECT list with ``*`` expanded: pairs of name and unresolved expression."""
+        """The SELECT list with ``*`` expanded, as pairs of name and unresolved expression."""
         taken = set[str]()
         names = OutputNames(taken)
 
@@ -500,7 +500,7 @@ class _Splitter:
         self._keys.append(ShownColumn(_W, time))
 
     def _over_groups(self, tree: Node) -> Expr:
-        """The resolved expression ``tree``, written over the group's keys and aggregates."""
+        """The resolved expression ``tree``, rewritten to read the group's keys and aggregates."""
         with at(tree):
             names: dict[str, Expr] = {}
 
@@ -630,7 +630,7 @@ class _Splitter:
 
 
 def _replaced(tree: Node, found: object) -> Node:
-    """``tree`` with ``found`` applied to its nodes, top-down; replacements are not visited."""
+    """``tree`` with nodes replaced, top-down, by results of ``found`` (not visited in turn)."""
     return tree.copy().transform(found, copy=False)  # type: ignore[arg-type]
 
 

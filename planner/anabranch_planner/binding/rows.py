@@ -52,7 +52,7 @@ def expanded(node: Node) -> Node:
 
 
 def is_of_rows(node: Node) -> bool:
-    """Whether :func:`expanded` made ``node``, a comparison of two columns, from rows."""
+    """Whether ``node``, a comparison of two columns, comes from rows (:func:`expanded`)."""
     return _OF_ROWS in node.meta
 
 

@@ -1,8 +1,8 @@
 """Problem files of the planner's command: streams, queries, statistics and settings, in YAML.
 
 Queries are normalised as in the running system, so their aliases, join keys and time bounds are
-named alike. Omitted columns are inferred, omitted statistics are unknown, and an invalid entry is
-rejected by one error that names the field.
+named alike. Omitted columns are inferred, omitted statistics are unknown, and an invalid field is
+rejected with an error that names it.
 
 >>> problem = parse_problem(
 ...     {
@@ -87,8 +87,8 @@ class _StreamPart(Part):
     """A stream in a problem file, with statistics per unit of time.
 
     Attributes:
-        distinct: number of distinct values by comma-joined columns; or one for all combinations.
-        columns: names of columns of type bigint, or name -> type; None: inferred.
+        distinct: number of distinct values by comma-joined columns; or one number for all columns.
+        columns: names of columns, which have type bigint, or name -> type; None: inferred.
         values: column -> frequent value -> number of tuples.
     """
 
@@ -201,7 +201,7 @@ class ProblemFile:
 
 @dataclass(slots=True)
 class _Columns:
-    """Columns of a stream by lower-case name; ``open``: conditions of queries may add some."""
+    """Columns of a stream by lower-case name; ``open``: conditions of queries may infer more."""
 
     types: dict[str, tuple[str, DataType]]
     open: bool

@@ -1,4 +1,4 @@
-"""The result of planning a problem: data for ``--json``, and key figures for people."""
+"""Report on the planning of a problem: JSON data for ``--json``, and key figures as text."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from anabranch_planner.plans.look_ahead import LookAheadFilter, questions
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The joint plan of a problem's queries, and two plans without joint planning to compare with.
+    """The joint plan of a problem's queries, and two plans without joint planning as a comparison.
 
     Attributes:
         plan: the requested joint plan.
         individual: one optimal plan per query, each run alone.
         shared: the same plans, where equal steps and store copies run once for all queries.
-        ahead: the look-ahead filters, if requested.
+        ahead: the look-ahead filters, if the command requested them.
         spent: phase (``build``, ``solve``) -> seconds that ``plan`` took in it.
         seconds: seconds that planning took in all.
     """
@@ -42,7 +42,7 @@ class Planned:
 
 
 def document(planned: Planned) -> dict[str, Any]:
-    """The planner's report as JSON; only fields in ``_ms`` depend on the machine."""
+    """The planner's report as JSON; only fields named ``…_ms`` depend on the machine."""
     plan = planned.plan
     assumed, contradictions = doubts(planned.problem, plan)
     labels = store_labels(plan)
@@ -159,7 +159,7 @@ def facts(planned: Planned) -> dict[str, str]:
 
 
 def _substreams(plan: Plan) -> str:
-    """Text of the relations that are split into substreams, each with the splitting attribute."""
+    """Report on relations that are split into substreams, each with the splitting attribute."""
     found = (f"{f.start} by {f.attribute} ({f.count} substreams)" for f in plan.substreams)
     return ", ".join(found) or "none"
 
@@ -185,7 +185,7 @@ def _model(problem: ProblemFile, plan: Plan, substreams: tuple[Substreams, ...] 
 
 
 def _filters(ahead: tuple[LookAheadFilter, ...]) -> str:
-    """Text of the look-ahead filters: store, key, probe, and fraction of tuples that pass."""
+    """Report on look-ahead filters: store, key, probe, and fraction of tuples that pass."""
     found = (
         f"{one.asked.mir} by {', '.join(str(k.probe) for k in one.asked.key)}"
         f" before {one.edge} ({one.share:.0%} pass)"
@@ -195,7 +195,7 @@ def _filters(ahead: tuple[LookAheadFilter, ...]) -> str:
 
 
 def doubts(problem: ProblemFile, plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Assumptions made for missing statistics, and corrections of contradictory ones."""
+    """Assumptions for missing statistics and corrections of contradictory ones, as sentences."""
     model = _model(problem, plan)
     for query in problem.queries:
         model.cardinality(sub_join(query, frozenset(query.labels)))
