@@ -1,4 +1,4 @@
-"""Traffic between hosts: the number of tuples that cross, and the bytes of each.
+"""Traffic between hosts as part of a plan's cost: the number of tuples sent, and the bytes of each.
 
 On ``H`` hosts the partitions of all stores are assigned by hash. The assignment is the same for
 every store, so equal keys are on one host. A tuple arrives on each host with equal probability, or
@@ -32,7 +32,7 @@ from anabranch_planner.cost.timing import Users
 
 #: Bytes assumed for a column of unknown width; bytes of a tuple's arrival number.
 DEFAULT_COLUMN = ARRIVAL = 8.0
-#: Bytes of a relation's tuple if its columns are unknown.
+#: Bytes assumed for a relation's tuple if its columns are unknown.
 DEFAULT_ROW = 100.0
 
 
@@ -87,11 +87,11 @@ class ExchangeModel:
 
     @property
     def arriving(self) -> float:
-        """Fraction of arriving tuples that have to be sent to the host of their partition."""
+        """Fraction of arriving tuples that have to be sent to another host."""
         return self.elsewhere if self.locality is None else 1 - self.locality
 
     def column(self, relation: RelationId, name: str) -> float:
-        """Mean bytes of a value of a relation's column."""
+        """Mean bytes of a value of a relation's column, measured or assumed."""
         return self.widths.get(relation, {}).get(name, DEFAULT_COLUMN)
 
     def row(self, relation: RelationId) -> float:
@@ -104,7 +104,7 @@ class Crossing:
     """Bytes that probe steps and inserts send between hosts.
 
     Args:
-        users: the queries that contain each sub-join; None: all columns are sent.
+        users: the queries that contain each sub-join and read its columns; None: all are sent.
     """
 
     def __init__(self, exchange: ExchangeModel, users: Users | None) -> None:
@@ -114,7 +114,7 @@ class Crossing:
     def step(
         self, before: Mir, after: Mir, start: Label | None, *, broadcast: bool, partitioned: bool
     ) -> float:
-        """Bytes that one tuple over ``before`` sends to other hosts in the step to ``after``."""
+        """Bytes sent to other hosts for one tuple over ``before`` in the step to ``after``."""
         copies = self._copies(before, after, broadcast=broadcast, partitioned=partitioned)
         return copies * self._width(before, start) if copies else 0.0
 
@@ -160,7 +160,7 @@ class Crossing:
 
 
 def _stays(before: Mir, after: Mir) -> bool:
-    """Whether a step routed by key probes the host that already has the partial result."""
+    """Whether a step routed by key probes the host on which the partial result already is."""
     head = frozenset(before.members)
     inside, links = [], []
     for key_class in after.classes:

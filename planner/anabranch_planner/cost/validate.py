@@ -1,4 +1,4 @@
-"""Checks that a plan is valid, and its cost recomputed from its probe orders and copies alone.
+"""Checks that a plan is valid, and recomputes its cost from its probe orders and copies alone.
 
 Reads only :class:`~anabranch_contract.plans.plan.Plan`, so it checks the plans of any optimiser. It
 shares the cost model with the optimisers, but neither the graph of states nor the integer program.
@@ -52,7 +52,7 @@ def priced(
     model: CostModel,
     rations: Mapping[tuple[str, Label], float] | None = None,
 ) -> float:
-    """The cost under ``model`` of ``plan``, whose distinct steps are ``found``.
+    """The cost under ``model`` of ``plan``, whose distinct probe steps are ``found``.
 
     Args:
         rations: see :func:`~.steps.loads`; None: every step processes all of its tuples.

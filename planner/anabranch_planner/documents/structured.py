@@ -27,7 +27,7 @@ _Conditions = Annotated[
 
 
 class _TextOrPart(Part):
-    """Mapping that may be abbreviated to a text, the value of its field ``short``."""
+    """A mapping in a query that may be abbreviated to a text, its field ``short``."""
 
     short: ClassVar[str]
 
@@ -67,10 +67,10 @@ class _StructuredQuery(Part):
 
 
 def read_document(document: Mapping[str, Any]) -> Unresolved:
-    """The query that ``document`` describes, before name resolution.
+    """The query that a structured ``document`` describes, before name resolution.
 
     Raises:
-        QueryError: the document is invalid; ``field`` names the part, e.g. ``"where[1]"``.
+        QueryError: the document is invalid; ``field`` is its path, e.g. ``"where[1]"``.
     """
     try:
         given = read(_StructuredQuery, document)

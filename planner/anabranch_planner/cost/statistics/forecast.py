@@ -1,4 +1,4 @@
-"""Partners of the tuples of the next period: rows held now, and rows still to arrive.
+"""Partners of the tuples of the next period: rows stored now, and rows still to arrive.
 
 **Setting.** The next period is [0, 1]. In it ``a_j`` tuples of relation ``j`` arrive, evenly. Of
 the rows held when it begins, ``n_j(x)`` are at most ``x`` old. In event time the period has the
@@ -115,7 +115,7 @@ def met(
     return tuple(found)
 
 
-#: Arguments of one ``W_j`` in the module: fraction of held rows, ``reach``, ``gap``, ``past``.
+#: Arguments of one ``W_j`` (see the module): fraction of held rows, ``reach``, ``gap``, ``past``.
 _Piece = tuple[float, float, float, float]
 
 
