@@ -1,8 +1,8 @@
 """The canonical form of a union: one inner join per branch, under one post-join part.
 
-The SELECT list and the post-join clauses are resolved once, over placeholder columns: two columns
-that happen to be equal in one branch may differ in another. Then each branch replaces the
-placeholders by its own columns.
+The SELECT list and the post-join clauses are resolved once, over placeholder columns: not over a
+branch's own columns, since two columns that are equal in one branch may differ in another. Then
+each branch replaces the placeholders by its own columns.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _check_names(scope: Scope) -> None:
 
 
 def _standing_for(scope: Scope) -> Scope:
-    """``scope`` with a different placeholder for each column, even if two have equal
+    """``scope`` with a separate placeholder for each column, also for columns with equal
     expressions."""
     made: dict[int, ShownColumn] = {}
     names: set[tuple[str, str]] = set()
@@ -118,7 +118,7 @@ def _standing_for(scope: Scope) -> Scope:
 
 
 def _columns(scope: Scope) -> Iterator[Expr]:
-    """The columns of a scope, in the same order for all branches."""
+    """The columns of a union's scope, in the same order for all branches."""
     for table in scope.tables.values():
         yield from (column.expr for column in table.columns)
     yield from (column.expr for column in scope.visible)
@@ -129,7 +129,7 @@ def _in_branch(expr: Expr, exprs: Mapping[Expr, Expr]) -> Expr:
 
 
 def _renamed(query: JoinQuery, number: int, taken: set[str]) -> JoinQuery:
-    """``query`` with aliases renamed so that no earlier branch (``taken``) has them."""
+    """``query`` with its aliases renamed to differ from those of earlier branches (``taken``)."""
     members = tuple(
         replace(m, alias=f"{m.alias}#{number}") if m.alias in taken else m for m in query.members
     )
