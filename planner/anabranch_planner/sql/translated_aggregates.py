@@ -1,7 +1,7 @@
 """Translation rules for aggregates, grouping sets and rankings of other dialects.
 
-Calls are generated as plain functions in Spark's spelling, because percentiles and lists as
-translated by sqlglot have other results.
+Calls are generated as plain functions in Spark's spelling, because sqlglot's translations of
+percentiles and lists have other results.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNARY = frozenset({"this"})
 _BINARY = frozenset({"this", "expression"})
 _DOUBLE = frozenset({TypeKind.DOUBLE})
 _LISTED = INTEGRAL | {TypeKind.STRING}
-#: Node type -> the arguments that are translated.
+#: Node type of an aggregate -> the arguments that are translated.
 READ: dict[type[Node], frozenset[str]] = {
     **dict.fromkeys((exp.AnyValue, exp.First, exp.Last, exp.Median), _UNARY),
     **dict.fromkeys(
@@ -113,7 +113,7 @@ class AggregateRules(DialectRules):
         return call_of("percentile", value, fraction)
 
     def _percentile(self, node: Node) -> Node:
-        """Translate ``quantile_cont(x, p)``; inside WITHIN GROUP, that rule does it."""
+        """Translate ``quantile_cont(x, p)``, unless the rule of WITHIN GROUP does so."""
         fraction = node.args.get("expression")
         if isinstance(node.parent, exp.WithinGroup):
             return node
