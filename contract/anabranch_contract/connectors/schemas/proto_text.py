@@ -33,7 +33,7 @@ _TOKEN = re.compile(
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _LABELS = ("optional", "required", "repeated")
 _OPEN, _CLOSE = "{[(<", "}])>"
-#: Maximum number of characters of a schema's text.
+#: Maximum number of characters of a ``.proto`` file.
 MOST_TEXT = 1 << 22
 
 
@@ -53,7 +53,7 @@ def parse_proto(text: str) -> ProtoFile:
 
 
 def _tokens(text: str) -> list[tuple[str, int]]:
-    """Return the tokens of a text and their line numbers; literals lose their closing quote."""
+    """Return the tokens of a ``.proto`` file with their lines; literals lose the closing quote."""
     found, at, line, counted = list[tuple[str, int]](), 0, 1, 0
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -81,16 +81,16 @@ class _ProtoParser:
 
     tokens: Sequence[tuple[str, int]]
     at: int = 0
-    #: Whether the syntax is ``proto3``.
+    #: Whether the file's syntax is ``proto3``.
     newer: bool = False
 
     @property
     def next(self) -> str:
-        """Return the next token without consuming it."""
+        """Return the next token of the file without consuming it."""
         return self.tokens[self.at][0]
 
     def take(self) -> str:
-        """Consume the next token and return it."""
+        """Consume the next token of the file and return it."""
         self.at += 1
         return self.tokens[self.at - 1][0]
 
@@ -106,7 +106,7 @@ class _ProtoParser:
             raise self.wrong(f"{token!r} is missing")
 
     def wrong(self, why: str) -> Exception:
-        """Return the error at the token consumed last."""
+        """Return a syntax error at the token that was consumed last."""
         token, line = self.tokens[max(self.at - 1, 0)]
         return bad_schema(f"line {line}, at {token[:40]!r}: {why}")
 
@@ -136,7 +136,7 @@ class _ProtoParser:
             raise self.wrong("this is not an integer") from None
 
     def over(self) -> None:
-        """Skip the rest of a statement: up to its semicolon, or the end of its block."""
+        """Skip the rest of a statement, up to its semicolon or the end of its block."""
         depth = 0
         while True:
             token = self.take()
@@ -150,7 +150,7 @@ class _ProtoParser:
                 return
 
     def file(self) -> ProtoFile:
-        """Parse all tokens."""
+        """Parse all tokens of the ``.proto`` file."""
         file = ProtoFile()
         while self.at < len(self.tokens):
             word = self.take()
@@ -186,7 +186,7 @@ class _ProtoParser:
         return self.body(file, f"{scope}.{self.name()}".removeprefix("."), depth)
 
     def body(self, file: ProtoFile, name: str, depth: int) -> str:
-        """Parse the block of a message."""
+        """Parse the block of a message's declaration."""
         if depth > MOST_DEEP:
             raise self.wrong("messages are nested too deep")
         self.need("{")
