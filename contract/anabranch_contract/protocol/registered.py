@@ -23,7 +23,7 @@ MOST_TYPE = 65_536
 
 
 class ColumnRecord(Closed):
-    """One column.
+    """One column of a stream.
 
     Attributes:
         name: name of the column.
@@ -69,7 +69,7 @@ class StreamProperties(Document):
 
 
 class PropertyOptions(TypedDict, total=False):
-    """Keyword arguments for fields of :class:`StreamProperties`; None stands for the default."""
+    """Keyword arguments for fields of :class:`StreamProperties`; None means the field's default."""
 
     description: str | None
     keep_late: bool | None
@@ -146,16 +146,15 @@ class StreamRecord(Closed, StreamProperties):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Key of a table or of upserts; empty: none."""
+        """Key columns of a table or of a stream of upserts; empty: it has no key."""
         if self.kind is StreamKind.TABLE:
             return self.latest
         return () if self.changes is None else self.changes.key
 
     @property
     def envelope(self) -> tuple[str, bool] | None:
-        """Operation column, and whether rows replace others by key, of rows in envelopes (such as
-        Debezium's); None if rows have the stream's columns as fields.
-        """
+        """For rows in envelopes (such as Debezium's): the operation column, and whether rows
+        replace others by key. None if rows have the stream's columns as fields."""
         form = self.changes
         if form is None or form.envelope is None or form.operation is None:
             return None
@@ -163,6 +162,6 @@ class StreamRecord(Closed, StreamProperties):
 
     @property
     def tuple_columns(self) -> tuple[tuple[str, DataType], ...]:
-        """(name, type) of the columns of a tuple: the declared ones without the operation."""
+        """(name, type) of the columns of a tuple, which has no operation column."""
         operation = None if self.changes is None else self.changes.operation
         return tuple((c.name, parse_type(c.type)) for c in self.columns if c.name != operation)
