@@ -62,8 +62,7 @@ class StructuredError(Exception):
         return f"line {self.position[0]}, column {self.position[1]}: {self.message}"
 
     def moved(self, *, field: str = "", position: tuple[int, int] | None = None) -> Self:
-        """Return a copy with another field or position; omitted arguments keep the error's values.
-Return a copy with another field or position; omitted arguments keep the error's values."""
+        """Return a copy with another field or position; omitted arguments stay as they are."""
         other = copy.copy(self)
         other.field = field or self.field
         other.position = position or self.position

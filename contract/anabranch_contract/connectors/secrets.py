@@ -44,7 +44,7 @@ _OPTIONS = {
     "postgres": frozenset({"url", "password"}),
     "webhook": frozenset({"url", "secret"}),
 }  # fmt: skip
-#: Formats of which all options are known, and none is secret.
+#: Formats whose options are all known, and never secret.
 _WITHOUT = frozenset({
     "count", "recorded", "files", "rate", "rate-micro-batch",
     "parquet", "json", "csv", "orc", "text", "xml", "avro", "delta", "iceberg",

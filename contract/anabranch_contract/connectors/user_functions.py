@@ -170,7 +170,7 @@ def _bad(message: str) -> PlannerError:
 
 
 def module_files(allowed: Sequence[str], module: str) -> tuple[str, ...]:
-    """Return the possible paths of the file of ``module``, of which the first existing one is used.
+    """Return the possible paths of the file of ``module``; the first existing one is used.
 
     Args:
         allowed: files NAME.py of modules NAME, and folders of modules.

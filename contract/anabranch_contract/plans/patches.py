@@ -27,8 +27,7 @@ _BEGIN = '{"base":'
 
 
 class Edit(Row, frozen=True):
-    """An edit: copy ``count`` rows of the base's section from ``start`` on, then append ``rows``.
-An edit: copy ``count`` rows of the base's section from ``start`` on, then append ``rows``."""
+    """Edit: copy ``count`` rows of the base's section from ``start`` on, then append ``rows``."""
 
     start: int
     count: int

@@ -72,8 +72,7 @@ class RulesetId(NamedTuple):
 
 
 class TimeBound(Row, frozen=True):
-    """Time bound: event time of ``later`` is at most ``micros`` (may be < 0) after ``earlier``'s.
-Time bound: event time of ``later`` is at most ``micros`` (may be < 0) after ``earlier``'s."""
+    """Time bound: ``later``'s event time is at most ``micros`` after ``earlier``'s (may be < 0)."""
 
     earlier: Label
     later: Label

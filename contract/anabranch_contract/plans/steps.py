@@ -166,7 +166,7 @@ def _question(asked: Presence | ProbeRule) -> _Question:
 def _equalities(rule: ProbeRule) -> list[tuple[AttrRef, AttrRef, str]]:
     """Return the equalities of a probe rule, between attributes of the query's labels.
 
-    Equalities within an intermediate result are those of base probes that can replace its probe.
+    Equalities within an intermediate result come from base probes that can replace its probe.
     """
     only = rule.members[0] if len(rule.members) == 1 else None
     found = [

@@ -180,7 +180,7 @@ class Activation(Message):
 
     @property
     def completeness(self) -> float:
-        """Estimated emitted share of all results so far, without those of ``blind``."""
+        """Estimated emitted share of all results so far; ``blind`` ones are not counted."""
         everything = self.results + self.withheld + self.owed
         return self.results / everything if everything else 1.0
 

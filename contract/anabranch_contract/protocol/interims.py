@@ -102,8 +102,7 @@ class DriftedStep:
 
 @dataclass(frozen=True, slots=True)
 class Drifts:
-    """Drifts (sudden changes) of a period, found by the runtime (``driver.drift``); falsy if none.
-Drifts (sudden changes) of a period, found by the runtime (``driver.drift``); falsy if none."""
+    """Sudden changes in a period, found by the runtime (``driver.drift``); falsy if none."""
 
     rates: tuple[DriftedRate, ...] = ()
     steps: tuple[DriftedStep, ...] = ()

@@ -136,7 +136,7 @@ class DataType(str):
     @classmethod
     @lru_cache(maxsize=1024)
     def from_text(cls, text: str) -> DataType:
-        """Parse a type, including those that only expressions have (``void``, parts of intervals).
+        """Parse a type, also one that only expressions have (``void``, parts of intervals).
 
         Raises:
             PlannerError: the text names no supported type.

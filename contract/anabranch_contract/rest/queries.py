@@ -489,7 +489,7 @@ class QueryOut(QueryTerms):
         input_problems: streams that can't be read at present -> the reason.
         reads: registered queries that it reads by name.
         read_by: live queries that read it by name.
-        part_of: query of which it is a subquery; null: it is registered by itself.
+        part_of: query that contains it as a subquery; null: it is registered by itself.
         created_at: time of its registration.
         expires_at: time of its expiry; null: it does not expire.
         normalised: its normal form.

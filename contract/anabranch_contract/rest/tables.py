@@ -49,7 +49,7 @@ class SqlIn(Closed):
 
     Attributes:
         sql: one SELECT in DuckDB's dialect, whose tables are queries, by name.
-        batch: batch as of which the tables are read; null: the newest.
+        batch: batch up to which the tables include results; null: the newest.
         limit: maximum number of rows to return.
     """
 

@@ -541,7 +541,7 @@ def _with_subquery(query: Unresolved) -> Unresolved:
 
 
 def _bare_source(source: FromEntry) -> FromEntry:
-    """The source inside surrounding queries that only rename its columns, as those of WITH."""
+    """The source inside surrounding queries (such as of WITH) that only rename its columns."""
     of = source.of
     while isinstance(of, Unresolved) and of.items == (SelectItem(None),) and not of.conditions:
         if len(of.sources) != 1:

@@ -82,8 +82,7 @@ class Figures:
         return size if known is None else min(sane(known, f"rows held of {relation}"), size)
 
     def recent(self, relation: RelationId) -> Sequence[tuple[float, float]]:
-        """Tuples of a relation by age: (fraction of history, tuples at most that old), ascending.
-Tuples of a relation by age: (fraction of history, tuples at most that old), ascending."""
+        """Tuples of a relation by age: ascending (fraction of history, tuples up to that age)."""
         return () if self._ahead is None else self._ahead.recent.get(relation, ())
 
     def _largest(self, relation: RelationId) -> float:

@@ -236,7 +236,7 @@ def _groups(function: Substreams) -> tuple[Hashes, NDArray[np.int64]]:
 
 def _beginning_with(mir: Mir, attribute: AttrRef, start: Label | None) -> tuple[list[Column], bool]:
     """Columns of ``mir`` equal to ``attribute``, one of ``start`` first if there is one; and
-    whether there is one, so that the first column's values are those of arriving tuples."""
+    whether there is one, so that the first column's values belong to arriving tuples."""
     if mir.is_base:
         return joined_columns(mir, attribute), start is not None
     equal = {m for c in mir.classes if attribute in c.members for m in c.members} | {attribute}

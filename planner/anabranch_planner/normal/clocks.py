@@ -197,7 +197,7 @@ def _floor(below: TimeSum, name: str) -> TimeSum | None:
     if not unit:
         return None
     if clock.months or clock.unit > unit:
-        # The clock is already rounded to a greater unit, of which this unit is a divisor.
+        # The clock is already rounded to a greater unit, which is a multiple of this unit.
         done = rest % unit == 0 and (not clock.months or unit <= _DAY)
         return below if done else None
     if rest % clock.unit:

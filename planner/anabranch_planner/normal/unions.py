@@ -129,7 +129,7 @@ def _in_branch(expr: Expr, exprs: Mapping[Expr, Expr]) -> Expr:
 
 
 def _renamed(query: JoinQuery, number: int, taken: set[str]) -> JoinQuery:
-    """``query`` with its aliases renamed to differ from those of earlier branches (``taken``)."""
+    """``query`` with aliases renamed to differ from earlier branches' aliases (``taken``)."""
     members = tuple(
         replace(m, alias=f"{m.alias}#{number}") if m.alias in taken else m for m in query.members
     )

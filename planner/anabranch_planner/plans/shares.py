@@ -146,8 +146,7 @@ def game(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None = None) 
 def _closure(
     prefixes: Sequence[Prefix], upkeep: Mapping[tuple[str, str], list[Prefix]], found: Trails
 ) -> set[Prefix]:
-    """``prefixes`` and, recursively, the steps that maintain the intermediate results they probe.
-``prefixes`` and, recursively, the steps that maintain the intermediate results they probe."""
+    """``prefixes``, and recursively the steps that maintain the intermediate results probed."""
     needed: set[Prefix] = set()
     maintained: set[tuple[str, str]] = set()
     pending = list(prefixes)

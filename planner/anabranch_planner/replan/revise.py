@@ -55,7 +55,7 @@ class RevisionRequest:
         options: options of the revision's plan. Limits on memory and copies are ignored, because a
             revision never adds stores.
         switching: penalty of a step that is not running, as a fraction of its cost.
-        counted: substreams for which steps were measured, besides those of ``running``.
+        counted: substreams for which steps were measured, besides the ones in ``running``.
         rations: (query, alias that arrives last) -> the current share of its tuples that probe;
             default 1. All costs are computed with these rations.
     """

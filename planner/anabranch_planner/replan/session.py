@@ -378,7 +378,7 @@ def _follow(
 ) -> _LastPlan | None:
     """Plan the queries of ``change`` incrementally; unchanged queries keep their probe orders.
 
-    If ``anew``, a full plan of these queries, is given, only its bound is used.
+    If a full plan of these queries is given, its bound is used, and only new queries are planned.
 
     Returns:
         The plan; None if a remaining store may be partitioned by an attribute that no query uses.

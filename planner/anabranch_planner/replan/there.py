@@ -40,8 +40,7 @@ class StoresThere:
         self._functions = {one.start: one for one in running.substreams}
 
     def partitions(self, mir: Mir) -> tuple[AttrRef | None, ...]:
-        """Partition attributes of the running copies of ``mir``'s store; empty if there are none.
-Partition attributes of the running copies of ``mir``'s store; empty if there are none."""
+        """Partition attributes of the running copies of ``mir``'s store; empty: no copies."""
         copies = self._stores.get(mir.id, [])
         return tuple(None if s.partition is None else s.partition[0] for s in copies)
 

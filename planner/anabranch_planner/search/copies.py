@@ -113,8 +113,8 @@ def fits(problem: PlanProblem, copies: Mapping[Sub, Kept]) -> bool:
 def decided(problem: PlanProblem, copies: Mapping[Sub, Kept]) -> dict[Sub, Kept]:
     """The store copies of a solution that :func:`choose_copies` might not find from its routes.
 
-    With a memory budget these are all copies, otherwise those of stores with too many attributes
-    for trying every subset.
+    With a memory budget these are all copies, otherwise the copies of stores with too many
+    attributes for trying every subset.
     """
     if problem.memory is not None:
         return dict(copies)

@@ -331,7 +331,7 @@ def _add_needs(
 
 
 def _serving(problem: PlanProblem, made: Variables, store: Sub, need: FillingNeed) -> list[int]:
-    """Variables of the copies and broadcasts that satisfy ``need``, of which one has to be 1."""
+    """Variables of the copies and broadcasts that satisfy ``need``: one of them has to be 1."""
     steps = [made.broadcasts[e] for e in sorted(need.steps)]
     return _copies(problem, made, store, need.known) + steps
 

@@ -165,7 +165,7 @@ def names() -> frozenset[str]:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether ``name`` already denotes a function of SQL, be it supported or rejected."""
+    """Whether ``name`` already denotes a function of SQL, whether supported or rejected."""
     others = {*MEETING, *_AGGREGATES, *_WINDOW, *_NOT_REPEATABLE, *_CLAUSES}
     return is_known(name) or name in others
 

@@ -48,7 +48,7 @@ class Aggregates:
 
     Attributes:
         mean: whether ``avg`` returns a double for all types of numbers.
-        sample: whether ``variance`` and ``stddev`` are those of a sample, as in Spark.
+        sample: whether ``variance`` and ``stddev`` are for a sample, as in Spark.
         by_skips_nulls: whether ``max_by(x, y)`` ignores rows in which ``x`` is NULL; None: not
             known.
         continuous: types of values whose continuous percentiles are doubles, as in Spark.

@@ -224,8 +224,7 @@ class Scope:
         return self.tables[found]
 
     def find_streams(self, name: str) -> list[str]:
-        """Aliases of the streams that ``name`` denotes: one stream's, or those of a query in FROM.
-Aliases of the streams that ``name`` denotes: one stream's, or those of a query in FROM."""
+        """Aliases of the streams that ``name`` denotes: of one stream, or of a query in FROM."""
         lowered = name.lower()
         exact = [a for a in self.streams if a.lower() == lowered]
         return exact or [a for a in self.streams if a.lower().startswith(f"{lowered}.")]

@@ -338,7 +338,7 @@ def _body(statement: Node) -> exp.Select | exp.SetOperation:
 
 
 def _with(select: exp.Query, outer: Mapping[str, Unresolved]) -> Mapping[str, Unresolved]:
-    """Queries that ``select`` may read, by name: those of its own WITH and of enclosing WITHs."""
+    """Queries that ``select`` may read, by name: from its own WITH and enclosing ones."""
     clause = select.args.get("with_")
     if clause is None:
         return outer

@@ -666,7 +666,7 @@ def _cast(node: Node, to: DType) -> Node:
 
 
 def _compared(node: Node) -> Node | None:
-    """The comparison of which the translated ``node`` is an operand, if any; else None."""
+    """The comparison that has the translated ``node`` as an operand; None if there is none."""
     found = node.parent
     while isinstance(found, exp.Paren | exp.Add | exp.Sub):
         found = found.parent

@@ -225,7 +225,7 @@ class Unresolved:
         post_join: post-join clauses; only in a whole statement, or in a subquery that becomes a
             query of its own (:mod:`.named`).
         outer: right sides of outer joins; only where ``post_join`` is allowed.
-        nested: the clause because of which a subquery becomes a query of its own, and its node.
+        nested: the clause that makes a subquery a query of its own, and the node of the clause.
         branches: operands of UNION ALL, which replace all other fields; only in a FROM list.
         generators: functions that expand the joined rows, in order.
         subqueries: the subqueries of SELECT list, WHERE, HAVING and ORDER BY, by the numbers in

@@ -1,5 +1,4 @@
-"""Options of lake tables (Delta, Iceberg) that the runtime reads itself: a snapshot, then commits.
-Options of lake tables (Delta, Iceberg) that the runtime reads itself: a snapshot, then commits."""
+"""Options of lake tables (Delta, Iceberg) that the runtime reads itself: snapshot, then commits."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def type_names(cursor: Any, oids: Sequence[int]) -> dict[int, tuple[str, int]]:
 
 
 def typed(types: Mapping[int, tuple[str, int]], oid: int, modifier: int) -> tuple[str, int]:
-    """Return type name and modifier of a PostgreSQL column; for a domain those of its base type."""
+    """Return type name and modifier of a PostgreSQL column (of the base type for a domain)."""
     name, of_domain = types.get(oid, ("text", -1))
     return name, modifier if modifier >= 0 else of_domain
 

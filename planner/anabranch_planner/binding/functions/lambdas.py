@@ -130,8 +130,7 @@ class _Made:
         return coerce(found, BOOLEAN)
 
     def made(self, kind: DataType, values: Sequence[Expr], *bodies: Expr) -> Call:
-        """The typed call; arguments: number of its first lambda parameter, values, lambda bodies.
-The typed call; arguments: number of its first lambda parameter, values, lambda bodies."""
+        """The typed call; arguments: number of its first lambda parameter, values, bodies."""
         return Call(self.name, (Literal(self.first, INT), *values, *bodies), kind)
 
 

@@ -166,8 +166,8 @@ def stores_of_part(tables: PartTables, given: Given) -> Stores:
 def _columns(
     copy: StoreCopy, mir: Mir, queries: Iterable[JoinQuery], tables: PartTables, given: Given
 ) -> set[Kept]:
-    """Columns of a store: those that ``queries`` project, filter on or join by; those of the
-    partition attribute; and the keys by which streams keep the latest tuple."""
+    """Columns of a store: the ones that ``queries`` project, filter on or join by; the columns of
+    the partition attribute; and the keys by which streams keep the latest tuple."""
     stream_of = {r: tables.relations[r].stream for r in mir.relations}
     kept = behind([copy.partition] if copy.partition else [], mir, stream_of, given.derived)
     for query in queries:
@@ -233,7 +233,7 @@ def stores_of_streams(
     of a key but not the earlier one.
 
     Args:
-        relations: relations by id; those of the returned stores are added.
+        relations: relations by id; the relations of the returned stores are added.
     """
     read, copies = {r.stream for r in relations.values()}, defaultdict(list)
     added, rules = [], []

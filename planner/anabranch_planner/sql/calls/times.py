@@ -87,8 +87,7 @@ class TimeRules(DialectRules):
         raise self._refused(f"EXTRACT of {unit}", SPARKS)
 
     def _epoch(self, value: Node) -> Node:
-        """Translate EPOCH: seconds of a timestamp, or between two, with six digits after the point.
-Translate EPOCH: seconds of a timestamp, or between two, with six digits after the point."""
+        """Translate EPOCH: seconds of a timestamp, or between two, with six fraction digits."""
         while isinstance(value, exp.Paren):
             value = value.this
         sides = [value.this, value.expression] if isinstance(value, exp.Sub) else [value]

@@ -213,7 +213,7 @@ def _is_inner(join: exp.Join) -> bool:
 
 
 def _conditions(select: exp.Select, join: exp.Join, values: _Values) -> list[Node]:
-    """The conjuncts of a join's condition; without ON, those of WHERE on VALUES's keys."""
+    """The conjuncts of a join's condition; without ON, WHERE's conjuncts on VALUES's keys."""
     using = join.args.get("using") or ()
     if using:
         return [
