@@ -94,9 +94,8 @@ def applied(base_text: str, patch: Patch) -> str:
     """Apply ``patch`` to ``base_text`` and return the resulting text.
 
     Raises:
-        RulesetError: ``base-differs``: the digest of ``base_text`` differs from the one in the
-            patch; ``patch-of-patch``: the base is a patch; ``digest-differs``: so does the result's
-            digest.
+        RulesetError: ``base-differs``: ``base_text`` has another digest than the patch states;
+            ``patch-of-patch``: the base is a patch; ``digest-differs``: the result has another one.
     """
     if digest(base_text) != patch.base_digest:
         raise RulesetError("base-differs", f"the ruleset {patch.base} is not the patch's base")

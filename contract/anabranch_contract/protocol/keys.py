@@ -223,7 +223,7 @@ class Keys:
         return self._key("sources")
 
     def stream(self, name: str) -> str:
-        """Redis Stream: entries for a ``redis-stream`` source that names no keys (clients)."""
+        """Redis Stream: entries for a ``redis-stream`` source that names no keys."""
         return self._key("stream", name)
 
     @property

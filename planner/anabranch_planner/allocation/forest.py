@@ -123,8 +123,7 @@ class Forest:
         return steps + sum(g.cost * p for g, p in zip(self.goals, shares, strict=True))
 
     def output(self, shares: Sequence[float]) -> float:
-        """Number of results per unit of time if each goal admits its fraction ``shares`` of
-        tuples."""
+        """Number of results per unit of time if each goal admits its fraction of tuples."""
         return sum(g.output * p for g, p in zip(self.goals, shares, strict=True))
 
     def completeness(self, shares: Sequence[float]) -> dict[str, float]:
@@ -136,6 +135,7 @@ class Forest:
 
 
 def _check(name: str, value: float) -> None:
+    """Require that a figure of the probe forest is finite and not negative."""
     if not 0 <= value < math.inf:
         raise StatisticsError(
             "bad-figure",

@@ -116,6 +116,7 @@ def _rankings(
     streams: Mapping[StreamName, Stream],
     by_batch: Mapping[StreamName, Ranking],
 ) -> Mapping[Label, Ranking]:
+    """Alias -> ranking by which load shedding withholds its tuples; empty: not rationed."""
     stream_of = {r.id: streams[r.stream] for r in query.relations}
     if query.united or _is_rolling(query) or query.deleting(streams):
         return {}  # an insert might be withheld, but not its delete (in any branch of a union)

@@ -110,6 +110,7 @@ def increments(
 
 
 def _push(heap: _Heap, block: _Block) -> None:
+    """Add a block of goals to the heap, by its results per CPU second."""
     heappush(heap, (-block.ratio, min(block.goals), block))
 
 

@@ -91,12 +91,14 @@ def schedule(
 def _filled(
     forest: Forest, paid: Shares, floors: Mapping[str, float], tied: Collection[str]
 ) -> Iterator[Shares]:
+    """Rations below the floors: the cheapest ones for growing fractions of all floors."""
     for part in FILLED:
         shares = {query: part * floor for query, floor in floors.items()}
         yield least_cost(forest, shares, paid, tied=tied)
 
 
 def _rations_for_results(forest: Forest, paid: Shares, queries: frozenset[str]) -> Iterator[Shares]:
+    """Rations of the allocation ``results``: after each further increment."""
     shares = list(paid)
     goals = [at for at, goal in enumerate(forest.goals) if goal.query in queries]
     for one in increments(forest, goals, paid):
@@ -108,6 +110,7 @@ def _rations_for_results(forest: Forest, paid: Shares, queries: frozenset[str]) 
 def _fair(
     forest: Forest, paid: Shares, floors: Mapping[str, float], tied: Collection[str]
 ) -> Iterator[Shares]:
+    """Rations of the allocation ``fair``: the cheapest ones for growing completeness."""
     for share in GRID:
         if share > min(floors.values()):
             shares = {query: max(share, floor) for query, floor in floors.items()}

@@ -126,6 +126,7 @@ class Aggregation:
         return self._added(found)
 
     def _added(self, found: _Found) -> Column:
+        """Add a typed aggregate to those of the statement; return its post-join column."""
         read = self._argument(found.value), self._argument(found.by)
         then = tuple((self._column(key), down) for key, down in found.then)
 
@@ -144,6 +145,7 @@ class Aggregation:
         return None if value is None else self._column(value)
 
     def _column(self, value: Expr) -> str:
+        """Name of the joined rows' column with the value of an aggregate's argument."""
         return self.keys.get(value) or self.arguments.setdefault(
             value, f"a{len(self.arguments) + 1}"
         )
@@ -358,12 +360,14 @@ _RULES: dict[AggregateFunction, Callable[[AggregateCall, Scope], _Found]] = {
 
 
 def _if(condition: Expr, value: Expr) -> Expr:
+    """An aggregate's argument that is NULL unless ``condition`` is true."""
     return Call("case", (condition, value), value.type)
 
 
 def _require(
     call: AggregateCall, arguments: Sequence[Node], count: int, wanted: str, remedy: str
 ) -> None:
+    """Reject an SQL aggregate with a wrong number of arguments; ``wanted``: text for it."""
     if len(arguments) != count:
         raise QueryError(
             "bad-arguments",
@@ -378,6 +382,7 @@ def _refuse_distinct(call: AggregateCall) -> None:
 
 
 def _require_distinct(name: str, function: AggregateFunction, value: Expr) -> None:
+    """Reject DISTINCT in an aggregate, or over a type, that does not support it."""
     if function not in _DISTINCT or value.type.kind in FLOATING:
         raise unsupported(
             f"{name}(DISTINCT ...) of {value.type}",

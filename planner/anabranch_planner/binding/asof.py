@@ -95,8 +95,8 @@ class AsOfChain:
 
     @property
     def by_arrival(self) -> bool:
-        """Whether equal left rows may have different partners, since they arrive at different
-        times."""
+        """Whether equal left rows may have different partners, as they arrive at different times.
+        """
         return False
 
     def right_rows(self) -> Unresolved:
@@ -192,6 +192,7 @@ def with_versions(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Un
 
 
 def _with_version(side: OuterSide, asof: AsOf, left: Scope, right: Scope) -> OuterSide:
+    """One side of ``FOR SYSTEM_TIME AS OF``, rewritten as an ASOF join or by arrival."""
     with at(side.source.node):
         own = list(right.streams.values())
         if asof.time is not None:
@@ -223,6 +224,7 @@ def _with_version(side: OuterSide, asof: AsOf, left: Scope, right: Scope) -> Out
 
 
 def _at_arrival(side: OuterSide) -> OuterSide:
+    """The side of an ASOF join, joined with the rows current when a left row arrives."""
     return replace(side, source=replace(side.source, at_arrival=True), asof=None)
 
 
@@ -242,6 +244,7 @@ def _check_others(side: OuterSide, others: Iterable[Scope]) -> None:
 
 
 def _as_of_time(side: OuterSide, time: Node, left: Scope, own: list[Stream]) -> OuterSide:
+    """The side of ``FOR SYSTEM_TIME AS OF time`` as an ASOF join by event time."""
     stream = own[0]
     name = str(stream.name)
     if len(own) != 1 or not isinstance(side.source.of, str):
@@ -280,6 +283,7 @@ def _as_of_time(side: OuterSide, time: Node, left: Scope, own: list[Stream]) -> 
 
 
 def _is_now(node: Node) -> bool:
+    """Whether a time in SQL is the present time, as in ``AS OF proctime()``."""
     if isinstance(node, exp.CurrentTimestamp):
         return True
     name = str(node.this).upper() if isinstance(node, exp.Anonymous) else ""
@@ -325,6 +329,7 @@ class _Compared:
 
 
 def _bound(query: Unresolved, side: OuterSide, asof: AsOf, left: Scope, right: Scope) -> AsOfChain:
+    """The ASOF join of ``query`` with conditions sorted by type: keys, times, limits, filters."""
     source = side.source
     names = left.common(right) if source.natural else source.using
     both = left.joined(right, names)
@@ -453,6 +458,7 @@ def _is_limit(condition: Expr, match: _Compared, left: Scope) -> bool:
 
 
 def _uncast(expr: Expr) -> Expr:
+    """A typed expression without the casts around it."""
     while isinstance(expr, Call) and expr.op == "cast":
         expr = expr.args[0]
     return expr

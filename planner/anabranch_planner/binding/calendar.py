@@ -65,6 +65,7 @@ def of_times(op: str, left: Expr, right: Expr) -> Expr | None:
 
 
 def _difference(left: Expr, right: Expr) -> Expr:
+    """Typed difference of two dates or timestamps, an interval."""
     kinds = {left.type.kind, right.type.kind}
     dates = kinds == {TypeKind.DATE}
     if len(kinds) > 1 or dates:
@@ -74,6 +75,7 @@ def _difference(left: Expr, right: Expr) -> Expr:
 
 
 def _scaled(op: str, interval: Expr, number: Expr) -> Expr:
+    """Typed product or quotient of an SQL interval and a number."""
     call = Call(op, (interval, number), whole_interval(interval.type.kind))
     return _folded(call) if op == "mul" and number.type.kind in INTEGRAL else call
 
@@ -139,6 +141,7 @@ def _moved(op: str, moment: Expr, interval: Expr) -> Expr:
 
 
 def _by_months(op: str, moment: Expr, interval: Expr) -> Expr:
+    """Typed sum or difference of a date or timestamp and an interval of months."""
     if isinstance(moment, Literal) and isinstance(interval, Literal):
         return _constant_by_months(op, moment, interval)
     months: Expr

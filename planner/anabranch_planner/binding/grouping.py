@@ -94,10 +94,12 @@ def grouping_of(
 
 
 def _together(node: Node) -> _Set:
+    """The grouping keys of one element of ROLLUP or CUBE: one, or several in parentheses."""
     return tuple(node.expressions) if isinstance(node, exp.Tuple) else (bare(node),)
 
 
 def _count(node: Node) -> int:
+    """Number of grouping sets that an entry of GROUP BY denotes."""
     if isinstance(node, exp.Rollup):
         return len(node.expressions) + 1
     if isinstance(node, exp.Cube):

@@ -236,6 +236,7 @@ def with_inner(
 
 
 def _is_of(column: exp.Column, right: Scope) -> bool:
+    """Whether a column of SQL may belong to the right side of an outer join."""
     if column.table:
         return right.find_table(column.table) is not None
     return column.name.lower() in {shown.name.lower() for shown in right.visible}

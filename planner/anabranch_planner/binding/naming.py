@@ -92,6 +92,7 @@ def _is_path(node: Node) -> bool:
 
 
 def _text(node: Node, kind: Kind) -> str | None:
+    """Spark's text of an SQL expression in a column name; None if uncertain."""
     node = bare(node)
     if isinstance(node, exp.Column) or COLUMN in node.meta:
         return str(node.meta.get(COLUMN) or node.name)
@@ -214,6 +215,7 @@ def _function(node: exp.Anonymous) -> tuple[str, list[Node]] | None:
 
 
 def _case(node: exp.Case, kind: Kind) -> str | None:
+    """Spark's text of a CASE expression in a column name; None if uncertain."""
     subject = _text(node.this, kind) if node.this is not None else None
     if node.this is not None and subject is None:
         return None

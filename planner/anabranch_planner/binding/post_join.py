@@ -179,6 +179,7 @@ class _Splitter:
     # --- post-join part: aggregation, or only ORDER BY and LIMIT -----------------------------
 
     def _grouped(self, trees: list[tuple[str, Node]]) -> tuple[tuple[ShownColumn, ...], View]:
+        """The join's columns and the view of a statement with groups, over the SELECT list."""
         clauses = self._clauses
         for tree in independent(self._groups(trees)):
             with at(tree):
@@ -237,6 +238,7 @@ class _Splitter:
                 )
 
     def _ranked(self, trees: list[tuple[str, Node]]) -> tuple[tuple[ShownColumn, ...], View]:
+        """The join's columns and the view of a statement with rows that are ordered or ranked."""
         clauses, ranking = self._clauses, self._clauses.ranking
         if clauses.limit is None and ranking is None:
             with at(clauses.offset):
@@ -449,6 +451,7 @@ class _Splitter:
             return name
 
     def _slot(self, expr: Expr, node: Node | None) -> Node:
+        """The placeholder column for the expression ``expr`` over streams in resolved SQL."""
         number = self._slots.setdefault(expr, len(self._slots))
         made = exp.Column(this=exp.Identifier(this=f"{_SLOT}{number}", quoted=True))
         if node is not None:

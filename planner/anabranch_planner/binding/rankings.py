@@ -259,6 +259,7 @@ _WRITTEN = {
 
 
 def _argument(function: str, node: Node, least: int) -> int:
+    """The constant argument of the window function ``function``, at least ``least``."""
     found = whole_number(node)
     if found is None or found < least:
         place = "argument" if function == "ntile" else "second argument"
@@ -444,6 +445,7 @@ def _placed(item: SelectItem, window: Node) -> SelectItem:
 
 
 def _ranking(window: Node, limit: int | None) -> RowRanking:
+    """The ranking that the function in ``window`` defines, limited to ``limit`` places."""
     name, order = function_over(window), window.args.get("order")
     with at(window):
         framed = {"spec"} if WINDOWED.get(name) in FRAMED else set()

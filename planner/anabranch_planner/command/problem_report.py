@@ -174,6 +174,7 @@ def ahead_of(problem: ProblemFile, plan: Plan) -> tuple[LookAheadFilter, ...]:
 
 
 def _model(problem: ProblemFile, plan: Plan, substreams: tuple[Substreams, ...] = ()) -> CostModel:
+    """The cost model for the statistics of a problem file, to report on ``plan``."""
     return CostModel(
         problem.statistics,
         objective=plan.objective,
@@ -204,6 +205,7 @@ def doubts(problem: ProblemFile, plan: Plan) -> tuple[tuple[str, ...], tuple[str
 
 
 def _spread(problem: ProblemFile, plan: Plan) -> CostRange:
+    """The range of the plan's cost for the report, if assumed statistics are wrong."""
     return cost_range(
         plan,
         problem.queries,
@@ -214,6 +216,7 @@ def _spread(problem: ProblemFile, plan: Plan) -> CostRange:
 
 
 def _beside(other: Plan, plan: Plan) -> str:
+    """Cost of another plan as text for the report, with the share that ``plan`` saves."""
     saved = f" ({1 - plan.cost / other.cost:.1%} saved)" if other.cost > plan.cost else ""
     return f"{other.cost:.10g}{saved}"
 

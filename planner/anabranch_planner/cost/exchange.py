@@ -127,6 +127,7 @@ class Crossing:
         return self._exchange.elsewhere * (arrivals + self._width(mir, None))
 
     def _copies(self, before: Mir, after: Mir, *, broadcast: bool, partitioned: bool) -> float:
+        """Number of copies of a tuple that a step sends to other hosts."""
         if not partitioned:
             # The stores of an unpartitioned plan are all on one host.
             return self._exchange.elsewhere if before.is_base else 0.0
@@ -137,6 +138,7 @@ class Crossing:
         return 0.0 if _stays(before, after) else self._exchange.elsewhere
 
     def _width(self, mir: Mir, start: Label | None) -> float:
+        """Mean bytes of a tuple over the sub-join ``mir`` that is sent between hosts; cached."""
         key = mir.id, start if mir.is_base else None
         found = self._widths.get(key)
         if found is None:
@@ -144,6 +146,7 @@ class Crossing:
         return found
 
     def _measure(self, mir: Mir, start: Label | None) -> float:
+        """Mean bytes of the columns of a tuple over ``mir`` that its queries still need."""
         if mir.is_base and start is not None:
             # In a self-join only ``start`` identifies the tuple's alias.
             mir = replace(mir, members=(start,))

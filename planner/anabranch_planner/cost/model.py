@@ -124,6 +124,7 @@ class CostModel:
         self.batches = (statistics.constants or CostConstants()).batches
 
     def _charge(self, objective: Objective) -> None:
+        """Set the objective of the cost model, and the prices of operations and traffic."""
         self.objective = objective
         #: Seconds per operation; None if the objective counts tuples.
         self.constants: CostConstants | None = None
@@ -203,6 +204,7 @@ class CostModel:
         return self.probe_of(head, start, ()) * shares * np.array(taken, np.float64)
 
     def _probe(self, head: Mir, start: Label | None) -> float:
+        """Number of partial results over ``head`` sent on, for all substreams together."""
         if self._figures.period is not None:
             sent = self._ahead(head, self._figures.period)
             if start is None or head.is_base:
@@ -413,6 +415,7 @@ class CostModel:
         return found
 
     def _foreseen(self, mir: Mir, period: float) -> dict[Label, float]:
+        """Rows of a sub-join that each alias completes in the forecast period."""
         bounds, longest = self.bounds(mir), 0.0
         if bounds:
             # Event time advances equally in all streams, also in late starters and sparse ones.

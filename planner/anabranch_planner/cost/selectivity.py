@@ -125,6 +125,7 @@ class Selectivities:
         return math.prod(self.factors(mir))
 
     def _tree(self, mir: Mir) -> tuple[float, ...]:
+        """Selectivity factors of a sub-join by a spanning tree, without measured corrections."""
         if len(mir.members) == 1:
             return ()
         relation_of = dict(zip(mir.members, mir.relations, strict=True))
@@ -185,6 +186,7 @@ class Selectivities:
         return [values.selectivity(columns) / by_pairs]
 
     def _corrected(self, mir: Mir, tree: tuple[float, ...]) -> tuple[float, ...]:
+        """Selectivity factors of a sub-join, corrected by measured matches."""
         plain = math.prod(tree)
         corrections = [self._ratio(part) for part in self._parts(mir)]
         estimate = (*tree, *(c for c in corrections if c != 1.0))
@@ -196,6 +198,7 @@ class Selectivities:
         return (value,)
 
     def _ratio(self, part: Mir) -> float:
+        """Corrected over uncorrected selectivity of the measured sub-join ``part``."""
         self.factors(part)
         return self._ratios[part.id]
 
@@ -223,10 +226,12 @@ class Selectivities:
         return chosen
 
     def _is_usable(self, sample: JoinSample) -> bool:
+        """Whether a join sample counts any pairs, over known substreams."""
         known = not sample.part.substreams or sample.part.function in self._counted
         return sample.pairs > 0 and known
 
     def _observed(self, mir: Mir, estimate: float, seen: Sequence[JoinSample]) -> float:
+        """Selectivity of a sub-join from the samples of steps that produce it."""
         total = weight = 0.0
         for sample in seen:
             head, target = (
@@ -262,6 +267,7 @@ _Link = tuple[int, bool, float, tuple["Label", "Label"], tuple[int, ...]]
 
 
 def _posterior(sample: JoinSample, before: float, estimate: float) -> float:
+    """Selectivity of a step from its sample, with the estimate as a prior."""
     scale = min(1.0, sample.probes / sample.hits) if sample.hits > 0 else 1.0
     hits, pairs = sample.hits * scale, sample.pairs * scale
     if before <= 0 or estimate <= 0:
@@ -270,6 +276,7 @@ def _posterior(sample: JoinSample, before: float, estimate: float) -> float:
 
 
 def _checked(sample: JoinSample) -> JoinSample:
+    """Reject impossible counts of a join sample."""
     for name, value in (("probes", sample.probes), ("pairs", sample.pairs), ("hits", sample.hits)):
         sane(value, f"number of {name} seen on the way to {sample.joined}")
     return sample

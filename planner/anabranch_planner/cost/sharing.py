@@ -247,8 +247,7 @@ class _StorePrices:
         return sent * (constants.probe + constants.look) + made * constants.match
 
     def sharing(self, members: Iterable[Relation], core: Relation) -> float:
-        """Price of one store with the rows of ``core``, and of probe steps for the rows of
-        ``members``."""
+        """Price of one store with the rows of ``core``, and of probe steps for its ``members``."""
         kept = self.share(core)
         sent = min(kept, sum(map(self.share, members))) * self._rows
         constants = self._constants
@@ -270,6 +269,7 @@ class _StorePrices:
         return found
 
     def _passing(self, condition: Expr) -> float:
+        """Assumed fraction of a stream's rows that pass ``condition``."""
         if not isinstance(condition, Call):
             return 1.0
         parts = condition.args

@@ -235,6 +235,7 @@ class Users:
 
     @cached_property
     def _with(self) -> dict[Label, set[int]]:
+        """Alias -> numbers of the queries with this alias."""
         found: dict[Label, set[int]] = defaultdict(set)
         for number, query in enumerate(self.queries):
             for label in query.labels:

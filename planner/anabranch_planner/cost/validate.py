@@ -101,8 +101,8 @@ def step_price(trail: Trail, mirs: dict[MirId, Mir], model: CostModel) -> float:
 
 
 def knows(query: JoinQuery, head: frozenset[Label], step: Step, mirs: dict[MirId, Mir]) -> bool:
-    """Whether tuples over the aliases ``head`` have the partition attribute of the copy that
-    ``step`` probes."""
+    """Whether tuples over ``head`` have the partition attribute of the copy that ``step`` probes.
+    """
     store = mirs[step.target]
     return step.partition is None or any(
         step.partition == in_store(member, store)

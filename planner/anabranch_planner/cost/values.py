@@ -126,6 +126,7 @@ class ValueShares:
         return found
 
     def _read(self, column: Column, hashes: Hashes, *, arriving: bool) -> tuple[Shares, float]:
+        """Frequencies of key values in a column, from measurements; see :meth:`shares_of`."""
         known = self._of(column)
         listed = known.arriving if arriving else known.stored
         nulls = known.null_arriving if arriving else known.null_stored
@@ -212,6 +213,7 @@ class SubstreamShares:
         return found[substream]
 
     def _divided(self, mir: Mir, function: Substreams) -> list[float]:
+        """Shares of the substreams of ``function`` in rows of ``mir``; they add up to 1."""
         columns = joined_columns(mir, AttrRef(function.start, function.attribute))
         grouped, numbers = self._groups[function.start]
         hashes = union([self._values.frequent(columns), grouped])

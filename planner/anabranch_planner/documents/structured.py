@@ -97,11 +97,13 @@ def _malformed(message: str, field: str, remedy: str) -> QueryError:
 
 
 def _condition(text: str, scope: int, field: str) -> Condition:
+    """A condition of a structured query, parsed as SQL."""
     with located(field):
         return Condition(parse_expression(text), scope, field)
 
 
 def _item(given: _SelectPart, field: str) -> SelectItem:
+    """An entry of ``select`` in a structured query, parsed as SQL."""
     with located(field):
         item = parse_item(given.expr, field)
     if given.name is None:

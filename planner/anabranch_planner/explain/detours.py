@@ -204,6 +204,7 @@ class Detours:
         return found + [(labels, self._subs.of(query, labels)) for labels in single]
 
     def _step(self, trail: Trail, head: Labels, labels: Labels, store: Mir) -> Step:
+        """The probe step of a detour that adds ``labels`` from ``store`` after ``head``."""
         query = trail.query
         bare = Step(store.id, tuple(sorted(labels)), None, False, 0.0, 0.0)
         kept = sorted(self._copies[store.id], key=attribute_rank)
@@ -223,4 +224,5 @@ class Detours:
 
 
 def _rank(reached: tuple[float, list[Step]]) -> tuple[float, list[MirId]]:
+    """Sort key of detours: cost, then the stores that they probe."""
     return reached[0], [s.target for s in reached[1]]

@@ -207,6 +207,7 @@ def _side(
     others: Sequence[JoinQuery],
     pricing: _Pricing,
 ) -> _Side:
+    """Steps and store copies of one of two compared plans, with estimated costs."""
     if isinstance(plan, Plan):
         return _plan_side(plan, own, pricing)
     return _footprint_side(plan, [*own, *others], pricing)
@@ -319,6 +320,7 @@ def _heads(found: Footprint) -> dict[_State, Labels]:
 def _routed(
     query: JoinQuery, head: Labels, key: StepKey, partition: AttrRef | None, target: Mir
 ) -> bool:
+    """Whether a footprint's step knows the partition attribute of a store copy."""
     step = Step(key.target, key.members, partition, broadcast=False, cost=0.0, cardinality=0.0)
     return knows(query, head, step, {key.target: target})
 

@@ -120,8 +120,7 @@ class _Joins:
         return substitute(expr, named)
 
     def shown(self, output: Output, called: Mapping[str, str]) -> Output:
-        """``output`` with the user's aliases in its expression, and its name replaced as ``called``
-        maps it."""
+        """``output`` with the user's aliases in its expression, and its name from ``called``."""
         return Output(called[output.name], self.aliased(output.expr))
 
     def tree(self) -> Node:
@@ -153,6 +152,7 @@ class _Joins:
         return found + self._time_bounds()
 
     def _side(self, ref: AttrRef) -> tuple[str, str]:
+        """Alias and SQL text of one side of a join equality in the logical plan."""
         alias = self.alias_of[ref.label]
         derived = self.derived.get((self.streams[ref.label].name, ref.attribute))
         if derived is None:
@@ -195,6 +195,7 @@ def _between(one: str, other: str, ahead: int | None, behind: int | None) -> str
 
 
 def _moved(time: str, micros: int) -> str:
+    """SQL text of ``time`` plus an interval of ``micros`` microseconds."""
     sign = "-" if micros < 0 else "+"
     return f"{time} {sign} INTERVAL '{format_duration(abs(micros))}'" if micros else time
 
@@ -315,8 +316,7 @@ def _calls(view: View, below: Mapping[str, Expr]) -> dict[str, Column]:
 
 
 def _ranked(plan: Node, view: View, terms: dict[str, Expr]) -> Node:
-    """The plan's operators for a ranking of rows up to a limit; adds rank and window functions to
-    ``terms``."""
+    """Operators for rows ranked up to a limit; adds rank and window functions to ``terms``."""
     order = [_direction(s, text_of(_over(s.expr, terms))) for s in view.order]
     by = [text_of(terms[name]) for name, _ in view.partition]
     over = [f"PARTITION BY {', '.join(by)}"] if by else []

@@ -95,8 +95,7 @@ def _check_names(scope: Scope) -> None:
 
 
 def _standing_for(scope: Scope) -> Scope:
-    """``scope`` with a separate placeholder for each column, also for columns with equal
-    expressions."""
+    """``scope`` with a placeholder for each column, also if two expressions are equal."""
     made: dict[int, ShownColumn] = {}
     names: set[tuple[str, str]] = set()
 

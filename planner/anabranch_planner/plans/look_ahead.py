@@ -216,8 +216,7 @@ class _FilterChooser:
         return self._over(rule, self._head(rule))
 
     def _over(self, rule: ProbeRule, labels: frozenset[Label]) -> float:
-        """Partial results over ``labels`` per unit of time, for the substreams on the rule's
-        edge."""
+        """Partial results over ``labels`` per unit of time, for substreams on the rule's edge."""
         mir = self.subs.of(self.users[rule.out], labels)
         return self.model.probe_of(mir, rule.start, self.takers[rule.out])
 

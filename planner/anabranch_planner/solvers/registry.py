@@ -160,7 +160,7 @@ def checked(solver: Solver, request: Request, solution: Solution) -> Solution:
 def _excess(program: Program, point: NDArray[np.float64]) -> float:
     """The largest violation of a row of the program, in units of the row's tolerance.
 
-    The tolerance of a row is the sum of its absolute coefficients times ``TOLERANCE``.
+    A row's tolerance is ``TOLERANCE`` times the sum of its absolute coefficients, or times 1.
     """
     if program.rows == 0:
         return 0.0
@@ -230,8 +230,8 @@ class _Child:
             raise _Broken(str(complaint))
 
     def _exchange(self, request: Request | None, limit: float | None) -> object:
-        """Send ``request``, if any, to the child; receive a message; kill the child after ``limit``
-        s."""
+        """Send ``request``, if any, to the child, and receive a message within ``limit`` seconds.
+        """
         process = cast("subprocess.Popen[bytes]", self._process)
         assert process.stdin is not None
         assert process.stdout is not None
@@ -263,8 +263,7 @@ class _Child:
                 self._stop()
 
     def _end_of(self, process: subprocess.Popen[bytes]) -> str:
-        """Text that describes how a process that closed its output ended, such as "ended with code
-        1"."""
+        """Text about the end of a process that closed its output, such as "ended with code 1"."""
         try:
             code = process.wait(GRACE)
         except subprocess.TimeoutExpired:

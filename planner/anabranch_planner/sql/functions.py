@@ -136,8 +136,7 @@ def call(name: str, args: Sequence[Expr]) -> Expr:
 
 
 def mark_calls(query: Unresolved, known: Mapping[str, UserFunction]) -> frozenset[str]:
-    """Mark calls in ``query`` of users' functions (``known``, by name), and return the called
-    names."""
+    """Mark the calls in ``query`` of users' functions (``known``), and return their names."""
     found = set()
     for call in _calls(query) if known else ():
         name = str(call.this).lower()

@@ -91,8 +91,8 @@ class _Made:
         return value
 
     def body(self, node: Node, *types: DataType, least: int = 1) -> Expr:
-        """Typed body of a lambda with parameters of ``types``; it declares at least ``least`` of
-        them."""
+        """Typed body of a lambda with parameters of ``types``; ``least``: number it must declare.
+        """
         shape = f"{('x', '(x, y)', '(k, x, y)')[least - 1]} -> ..."
         if not isinstance(node, exp.Lambda):
             with at(node):

@@ -25,8 +25,7 @@ class StoresKept(Protocol):
         """Whether orders that maintain ``larger`` may probe the running store of ``mir``."""
 
     def holds(self, classes: Sequence[KeyClass], mir: Mir, origin: Origin) -> bool:
-        """Whether the running store of ``mir`` has all rows that ``origin`` may match by
-        ``classes``."""
+        """Whether the running store of ``mir`` has all rows that ``origin`` may match."""
 
 
 class GrowingGraph:
