@@ -137,6 +137,7 @@ def _check_reference(prefix: str, format: str, name: str, value: str, field: str
 
 
 def _password_only(url: str) -> bool:
+    """Whether references to secrets in an address only replace its password."""
     rest = _USERINFO.sub(lambda m: m[1] + m[3] if REFERENCE.fullmatch(m[2]) else m[0], url)
     rest = _IN_TEXT.sub(lambda m: m[1] if REFERENCE.fullmatch(m[2]) else m[0], rest)
     return "${" not in rest

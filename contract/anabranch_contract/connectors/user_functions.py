@@ -138,6 +138,7 @@ def read_signature(text: str) -> tuple[str, dict[str, DataType], DataType]:
 
 
 def _type(text: str) -> DataType:
+    """Parse the text of a type in a function's signature."""
     try:
         found = parse_type(text)
     except PlannerError as cause:

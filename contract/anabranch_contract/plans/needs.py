@@ -138,6 +138,7 @@ class Needs:
         return found
 
     def _probed(self, key: Iterable[KeyPart]) -> Needed:
+        """Return the columns of a partial result that the join key of a probe reads."""
         found: set[tuple[Label, str]] = set()
         for part in key:
             label, name = part.probe.label, part.probe.attribute

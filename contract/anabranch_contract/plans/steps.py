@@ -181,6 +181,7 @@ def _equalities(rule: ProbeRule) -> list[tuple[AttrRef, AttrRef, str]]:
 def _closed(
     classes: Sequence[KeyClass], equalities: Iterable[tuple[AttrRef, AttrRef, str]]
 ) -> tuple[KeyClass, ...]:
+    """Return the key classes of a sub-join merged by further equalities."""
     groups = [(c.type, set(c.members)) for c in classes]
     for left, right, kind in equalities:
         touched = [g for g in groups if left in g[1] or right in g[1]]

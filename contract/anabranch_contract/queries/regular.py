@@ -125,6 +125,7 @@ class _Scanner:
                 self.at += 1
 
     def _escaped(self, *, within: bool) -> str:
+        """Return the rewriting of a regular expression's escape; ``within``: in a class."""
         char = self.pattern[self.at + 1 : self.at + 2]
         whole, self.at = "\\" + char, self.at + 2
         if not char:
@@ -175,6 +176,7 @@ class _Scanner:
         self.parts.append(found + "]")
 
     def _open(self) -> None:
+        """Rewrite the beginning of a regular expression's group."""
         self._inside.append(1)
         if not self.pattern.startswith("(?", self.at):
             self.parts.append("(")
@@ -193,6 +195,7 @@ class _Scanner:
             raise ValueError(f"it has more than {MOST_GROUPS} groups")
 
     def _quantify(self, char: str) -> None:
+        """Rewrite the quantifier ``char`` of a regular expression."""
         taken = char
         if char == "{":
             counted = _COUNTED.match(self.pattern, self.at)

@@ -126,7 +126,7 @@ class Aggregation:
         return self._added(found)
 
     def _added(self, found: _Found) -> Column:
-        """Add a typed aggregate to those of the statement; return its post-join column."""
+        """Add a typed aggregate to the statement; return its post-join column."""
         read = self._argument(found.value), self._argument(found.by)
         then = tuple((self._column(key), down) for key, down in found.then)
 

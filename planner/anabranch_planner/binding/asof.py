@@ -95,8 +95,7 @@ class AsOfChain:
 
     @property
     def by_arrival(self) -> bool:
-        """Whether equal left rows may have different partners, as they arrive at different times.
-        """
+        """Whether equal left rows may have different partners because of their arrival times."""
         return False
 
     def right_rows(self) -> Unresolved:

@@ -101,8 +101,7 @@ def step_price(trail: Trail, mirs: dict[MirId, Mir], model: CostModel) -> float:
 
 
 def knows(query: JoinQuery, head: frozenset[Label], step: Step, mirs: dict[MirId, Mir]) -> bool:
-    """Whether tuples over ``head`` have the partition attribute of the copy that ``step`` probes.
-    """
+    """Whether tuples over ``head`` have the partition attribute of the probed store copy."""
     store = mirs[step.target]
     return step.partition is None or any(
         step.partition == in_store(member, store)

@@ -69,6 +69,7 @@ def operands_of(condition: Expr, op: str) -> list[Expr]:
 
 
 def _negation(inner: Expr) -> Expr:
+    """Canonical form of NOT ``inner``."""
     if isinstance(inner, Literal) and isinstance(inner.value, bool):
         return Literal(not inner.value, BOOLEAN)
     if isinstance(inner, Call):
@@ -80,6 +81,7 @@ def _negation(inner: Expr) -> Expr:
 
 
 def _comparison(condition: Call) -> Expr:
+    """Canonical form of a comparison: constants on the right, or its constant value."""
     left, right = condition.args
     if isinstance(left, Literal) and isinstance(right, Literal) and condition.op in HOLDS:
         if left.value is None or right.value is None:

@@ -375,6 +375,7 @@ def _lived(scope: Scope, alias: str) -> str:
 
 
 def _windows(scope: Scope, window: int | Mapping[str, int] | None) -> dict[str, Micros]:
+    """Alias -> microseconds of the registered ``window``; names and lengths are checked."""
     if window is None:
         return {}
     by_alias: dict[str, Micros] = {}
@@ -496,6 +497,7 @@ def _key_classes(joined: Iterable[Class]) -> tuple[KeyClass, ...]:
 
 
 def _derived(classes: Iterable[Class], scope: Scope) -> tuple[tuple[StreamName, str, Expr], ...]:
+    """Join key expressions that are not plain columns: (stream, text) -> expression."""
     found: dict[tuple[StreamName, str], Expr] = {}
     for key_class in classes:
         if len(key_class.aliases) < 2:

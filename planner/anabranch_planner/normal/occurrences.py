@@ -94,6 +94,8 @@ def _seen_from(
     colours: Mapping[str, str],
     outputs: Sequence[tuple[str, Expr]],
 ) -> str:
+    """Description of an alias by the colours of aliases connected with it, for its new colour."""
+
     def seen(other: str) -> str:
         return _SELF if other == alias else colours.get(other, other)
 

@@ -173,6 +173,7 @@ def _figures(part: PlanPart, costs: _Costs, horizon: float) -> list[BackfillDeci
 def _decided(
     found: BackfillDecision, setting: Backfilling, *, new: bool, before: bool
 ) -> BackfillDecision:
+    """The decision on a backfill by costs or by ``setting``; ``before``: its last outcome."""
     if setting is not Backfilling.AUTO:
         return replace(found, chosen=setting is Backfilling.ALWAYS, reason=f"setting: {setting}")
     if before and not new:

@@ -252,6 +252,7 @@ class _Loads:
         return None if query is None else self.subs.of(query, frozenset(spec.members))
 
     def _add_rows(self, store: _Store) -> None:
+        """Add the load of inserting the store's rows, by frequent value."""
         spec = store.spec
         mir = self._mir(spec)
         if mir is None:
@@ -264,6 +265,7 @@ class _Loads:
             store.parts += rows * shares(mir, spec.partition[0], start, store.hashes)
 
     def _add_probes(self, store: _Store, rule: ProbeRule, probe: AttrRef | None) -> None:
+        """Add the load of probes by ``rule`` and of their matches, by frequent value."""
         spec, constants = store.spec, self.constants
         before, after = self._before(rule), self.subs.of(self.users[rule.out], self.heads[rule.out])
         takers = self.takers[rule.out]
@@ -398,6 +400,7 @@ class _HotValueChooser:
         return found
 
     def _take(self, pair: int, ways: int) -> None:
+        """Choose a hot value: update the load of hosts for ``pair`` spread over ``ways`` hosts."""
         self.more += float(self._price(ways)[pair])
         home = self.homes[pair]
         left = 0.0 if ways == self.hosts else float(self.parts[pair] / ways + self.probes[pair])

@@ -203,6 +203,7 @@ class _FilterChooser:
         return self.model.present(before, after, relation, names)
 
     def _behind(self, rule: ProbeRule) -> Iterable[ProbeRule]:
+        """All probe rules on the paths that begin with the matches of ``rule``."""
         pending = list(self.routes.probes.get(rule.out, ()))
         while pending:
             step = pending.pop()

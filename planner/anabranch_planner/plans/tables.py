@@ -298,6 +298,7 @@ class _Inputs:
         )
 
     def _values(self, relation: Relation, names: tuple[str, ...]) -> float:
+        """Number of distinct values of a relation's columns: counted, from a sample or assumed."""
         known = self.statistics
         if known.distinct(relation.id, names) is not None:
             return self.model.distinct(relation.id, names)
@@ -333,6 +334,7 @@ def _divided(readers: Sequence[_TableReader]) -> Iterator[tuple[list[_TableReade
 
 
 def _priced(readers: Sequence[_TableReader], inputs: _Inputs) -> PricedTable:
+    """Price the maintained table that ``readers`` share."""
     first = readers[0]
     added, held = inputs.rows(first.joins)
     rounds = inputs.model.rounds

@@ -251,6 +251,7 @@ class Session:
         options: Options,
         last: _LastPlan | None = None,
     ) -> Plan:
+        """Plan all queries together, over the last plan's graph if it still fits."""
         require_plannable(queries)
         request = PlanRequest(tuple(queries), statistics, options)
         with options.deadline.phase("build"):

@@ -83,6 +83,7 @@ class StoresThere:
         )
 
     def _fit(self, mir: Mir, need: set[Kept], bounds: PairBounds) -> bool:
+        """Whether a store's running copies have the columns ``need`` and loose enough bounds."""
         copies = self._stores.get(mir.id, [])
         return bool(copies) and all(
             need <= set(store.columns)

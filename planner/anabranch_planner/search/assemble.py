@@ -158,6 +158,7 @@ def _order(
     owner: str,
     steps: Steps,
 ) -> ProbeOrder:
+    """The probe order of a plan for the path of a goal; ``steps`` caches its steps."""
     made = []
     for e, access in zip(path, accesses, strict=True):
         key = (e, access.partition, access.broadcast)
@@ -169,6 +170,7 @@ def _order(
 
 
 def _step(problem: PlanProblem, e: EdgeId, access: CopyAccess) -> Step:
+    """The step of a plan for an edge of the graph of states."""
     graph, model = problem.graph, problem.model
     return Step(
         target=graph.mir(graph.target[e]).id,

@@ -146,6 +146,7 @@ def access_by(problem: PlanProblem, edge: EdgeId, kept: Kept) -> CopyAccess:
 
 
 def _cover(problem: PlanProblem, store: Sub, edges: list[EdgeId]) -> Kept:
+    """The cheapest copies of ``store`` for the steps ``edges``, by trying subsets."""
     candidates = problem.partitions[store]
     if not candidates:
         return (None,)

@@ -120,6 +120,7 @@ def formulate(problem: PlanProblem, at_most: float = INFINITY) -> Variables:
 
 
 def _add_flow(problem: PlanProblem, made: Variables, index: int, uses: dict[EdgeId, int]) -> None:
+    """Add the flow of a goal: conservation at states, use of edges, upkeep of results."""
     goal, graph, program, mirs = problem.goals[index], problem.graph, made.program, made.mirs
     tails, heads, targets = graph.tail, graph.head, graph.target
     balance: dict[int, tuple[list[int], list[float]]] = {}
@@ -158,6 +159,7 @@ def _add_flow(problem: PlanProblem, made: Variables, index: int, uses: dict[Edge
 
 
 def _add_copies(problem: PlanProblem, made: Variables) -> None:
+    """Add variables for copies of stores, and rows that require the copies."""
     graph, program = problem.graph, made.program
     for store, attributes in problem.partitions.items():
         if len(attributes) < 2 and store in made.mirs:

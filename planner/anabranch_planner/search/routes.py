@@ -68,6 +68,7 @@ def finish(
 
 
 def _needed(problem: PlanProblem, routes: Routes) -> Routes:
+    """The routes that queries need, directly or to maintain probed intermediate results."""
     pending = [g for g, goal in enumerate(problem.goals) if goal.mir is None]
     target, mirs = problem.graph.target, problem.mirs
     needed: Routes = {}

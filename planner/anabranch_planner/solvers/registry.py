@@ -230,8 +230,7 @@ class _Child:
             raise _Broken(str(complaint))
 
     def _exchange(self, request: Request | None, limit: float | None) -> object:
-        """Send ``request``, if any, to the child, and receive a message within ``limit`` seconds.
-        """
+        """Send ``request``, if any, to the child; receive a message within ``limit`` seconds."""
         process = cast("subprocess.Popen[bytes]", self._process)
         assert process.stdin is not None
         assert process.stdout is not None

@@ -74,6 +74,7 @@ class AggregateRules(DialectRules):
         }
 
     def _by(self, node: Node) -> Node:
+        """Translate ``max_by`` or ``min_by``, which differ between dialects in NULLs."""
         name = "max_by" if isinstance(node, exp.ArgMax) else "min_by"
         skips = self._meanings.by_skips_nulls
         if skips is None:
@@ -168,6 +169,7 @@ class AggregateRules(DialectRules):
     # --- texts and pairs -------------------------------------------------------------------------
 
     def _list(self, node: Node) -> Node:
+        """Translate ``string_agg`` and other lists of texts to ``listagg``."""
         name, separator = "listagg", node.args.get("separator")
         # In Snowflake the list of no texts is the empty text; coalesce() has no OVER.
         is_empty = self._dialect == "snowflake" and not isinstance(node.parent, exp.Window)
@@ -201,6 +203,7 @@ class AggregateRules(DialectRules):
         return call_of("coalesce", whole, exp.Literal.string("")) if is_empty else whole
 
     def _pair(self, node: Node) -> Node:
+        """Translate a correlation, covariance or regression of two numbers."""
         name, sides = _name(node), [side for side in (node.this, node.expression) if side]
         if not self._meanings.pairs and any(self._types.of(side) != _DOUBLE for side in sides):
             raise self._refused(
@@ -224,6 +227,7 @@ class AggregateRules(DialectRules):
         return call_of(name, *node.expressions)
 
     def _sets(self, node: Node) -> Node:
+        """Reject grouping sets whose missing keys are not NULL in this dialect."""
         if not self._outer_nulls:
             raise self._refused("a grouping set, whose other keys are not NULL", SPARKS)
         return node

@@ -158,6 +158,7 @@ def _condition(joins: Joins, condition: Condition) -> Condition | None:
 
 
 def _conjunct(joins: Joins, node: Node, conjuncts: list[Node]) -> Node | None:
+    """A conjunct after its subqueries have become joins; None if only a join is left."""
     inside, negated = node, False
     while isinstance(inside, exp.Not | exp.Paren):
         negated ^= isinstance(inside, exp.Not)
@@ -169,6 +170,7 @@ def _conjunct(joins: Joins, node: Node, conjuncts: list[Node]) -> Node | None:
 
 
 def _item(joins: Joins, item: SelectItem) -> SelectItem:
+    """An item of the SELECT list after its subqueries have become joins."""
     if item.node is None or not any(True for _ in subqueries_in(item.node)):
         return item
     with at(item.node):

@@ -186,6 +186,7 @@ class _SchemaReader:
     def _define(
         self, given: dict[str, Any], kind: str, logical: str, space: str, depth: int
     ) -> AvroType:
+        """Parse the definition of a named Avro type: record, enum or fixed."""
         name = given.get("name")
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
             raise _bad(f"{str(name)[:60]!r} is not a name")

@@ -81,6 +81,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _parts(value: bytes | int) -> Parts:
+    """Decode a nested Protobuf message of a descriptor to the values of its fields."""
     if isinstance(value, int):
         raise TypeError("a number in place of a message")
     found: Parts = {}

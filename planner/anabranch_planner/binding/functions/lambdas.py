@@ -91,8 +91,7 @@ class _Made:
         return value
 
     def body(self, node: Node, *types: DataType, least: int = 1) -> Expr:
-        """Typed body of a lambda with parameters of ``types``; ``least``: number it must declare.
-        """
+        """Typed body of a lambda with parameters of ``types``; it declares ``least`` or more."""
         shape = f"{('x', '(x, y)', '(k, x, y)')[least - 1]} -> ..."
         if not isinstance(node, exp.Lambda):
             with at(node):

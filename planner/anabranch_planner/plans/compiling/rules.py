@@ -162,6 +162,7 @@ class _Emitter:
             yield from self.rules(child, {**checked, **fresh}, applied | frozenset(rule.residuals))
 
     def _probe(self, node: TreeNode, child: TreeNode, applied: frozenset[Expr]) -> ProbeRule:
+        """The probe rule for the step from ``node`` to ``child`` of the probe tree."""
         step = child.step
         assert step is not None  # only a root has no step
         goal = child.goals[0]

@@ -135,6 +135,7 @@ def _merge(trees: Sequence[ProbeTree], counts: Mapping[Label, int]) -> None:
 def _insert(
     tables: PartTables, node: TreeNode, order: ProbeOrder, goal: OrderGoal, taken: set[Edge]
 ) -> None:
+    """Add the steps of a probe order to the probe tree with the root ``node``."""
     node.goals.append(goal)
     path = f"{order.owner}:{order.start}" if order.owner else str(order.start)
     if order.substream:

@@ -101,6 +101,7 @@ class QueryScope:
         return known
 
     def _add_target(self, mask: int, *, single: bool) -> None:
+        """Add a store that may be probed: of one alias (``single``) or of a sub-join."""
         states = self.states
         if single:
             # All aliases of a relation (self-joins) share the relation's store.
@@ -135,6 +136,7 @@ class QueryScope:
         return AttrRef(Label(self.relations[mask.bit_length() - 1]), attribute.attribute)
 
     def _known(self, head: int, target: int) -> int:
+        """Mask of the target store's partition attributes that tuples over ``head`` have."""
         bits = self.states.partitions[self.targets[target]]
         found = 0
         for shape, _, members in self.classes:

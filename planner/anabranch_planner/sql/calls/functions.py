@@ -98,6 +98,7 @@ class FunctionRules(DialectRules):
     # --- numbers -------------------------------------------------------------------------------
 
     def _extreme(self, node: Node) -> Node:
+        """Translate ``greatest`` or ``least``, which differ between dialects in NULLs."""
         name = type(node).__name__.lower()
         values = [node.this, *node.expressions]
         if self._dialect not in _SKIPPING:
@@ -123,6 +124,7 @@ class FunctionRules(DialectRules):
         return call_of("round", node.this, *([digits] if digits is not None else []))
 
     def _whole(self, node: Node) -> Node:
+        """Translate ``floor`` or ``ceil``, which differ between dialects for doubles."""
         name = type(node).__name__.lower()
         if self._dialect not in _ROUNDING or not self._are(node.this, _EXACT):
             raise self._refused(
@@ -134,6 +136,7 @@ class FunctionRules(DialectRules):
     # --- texts ---------------------------------------------------------------------------------
 
     def _part(self, node: Node) -> Node:
+        """Translate ``split_part(text, separator, number)``."""
         text, mark, number = node.this, node.args["delimiter"], node.args["part_index"]
         named = _shown("split_part", [text, mark, number])
         if self._dialect not in _SPLITTING:
@@ -160,6 +163,7 @@ class FunctionRules(DialectRules):
         return call_of("replace", node.this, node.expression, node.args["replacement"])
 
     def _search(self, name: str, node: Node, sought: Node) -> None:
+        """Reject a search in a text that compares characters differently in this dialect."""
         if self._dialect not in _SEARCHING or not self._meanings.length_of_characters:
             raise self._refused(name, SPARKS)
         if not _is_text(sought) or not self._are(node.this, _TEXT):

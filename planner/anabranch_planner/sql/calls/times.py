@@ -135,6 +135,7 @@ class TimeRules(DialectRules):
         return call_of("date_trunc", exp.Literal.string(unit), node.this)
 
     def _apart(self, node: Node) -> Node:
+        """Translate the dialect's ``datediff``, which counts the beginnings of units."""
         unit = str(node.args["unit"].name if node.args.get("unit") else "DAY").upper()
         later, earlier = node.this, node.expression
         if self._dialect not in _BOUNDARIES or unit not in _UNITS:
@@ -152,6 +153,7 @@ class TimeRules(DialectRules):
         return call_of("timestampdiff", exp.Var(this=unit), *begun)
 
     def _moved(self, node: Node) -> Node:
+        """Translate the dialect's ``dateadd``."""
         unit = str(node.args["unit"].name if node.args.get("unit") else "DAY").upper()
         value, count = node.this, node.expression
         number = count.this if isinstance(count, exp.Neg) else count
