@@ -226,7 +226,7 @@ def _check_jdbc(name: str, text: str, policy: AccessPolicy, resolve: Resolve, fi
 
 
 def _are_columns(text: str) -> bool:
-    """Whether ``text`` is a comma-separated list of columns with their types."""
+    """Whether a source's option is a comma-separated list of columns with their types."""
     at = 0
     while found := _COLUMN_TYPE.match(text, at):
         at = found.end()

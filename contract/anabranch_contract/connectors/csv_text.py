@@ -68,14 +68,14 @@ class CsvDialect:
 
     @property
     def codes(self) -> tuple[int, int, int, int, bool]:
-        """The dialect as arguments of :func:`scan`; the code of an absent character is -1."""
+        """The CSV dialect as arguments of :func:`scan`; the code of an absent character is -1."""
         characters = (self.separator, self.quote, self.escape, self.comment)
         separator, quote, escape, comment = (ord(c) if c else -1 for c in characters)
         return separator, quote, escape, comment, self.multiline
 
     @property
     def escapes(self) -> tuple[str, str]:
-        """A regular expression and its replacement, to unescape the content of an escaped field."""
+        """A regular expression and its replacement, to unescape the content of a CSV field."""
         quote, escape = re.escape(self.quote), re.escape(self.escape)
         doubled = f"{quote}({quote})"
         if not self.escape or self.escape == self.quote:

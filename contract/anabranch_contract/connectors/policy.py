@@ -163,5 +163,5 @@ def _host_fits(name: str, port: int | None, entry: str) -> bool:
 
 
 def listed(items: Iterable[str], none: str = "none") -> str:
-    """Return a comma-separated list of ``items`` for a message, or ``none`` if empty."""
+    """Return a list of what the policy allows, for a message; ``none`` if empty."""
     return ", ".join(items) or none

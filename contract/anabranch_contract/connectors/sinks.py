@@ -444,7 +444,7 @@ def _check_lake(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
 
 
 def _check_current(sink: SinkSpec, columns: dict[str, str], identity: Sequence[str] | None) -> None:
-    """Refuse a key for a table of all changes, and an impossible table of current rows."""
+    """Refuse a sink's key for a table of all changes, and an impossible table of current rows."""
     content, key = sink.option(CONTENT), current_key(sink)
     if content is not None and content not in list(LakeContent):
         raise SinkDefinitionError(
@@ -510,7 +510,7 @@ def _check_current(sink: SinkSpec, columns: dict[str, str], identity: Sequence[s
 
 
 def current_key(sink: SinkSpec) -> tuple[str, ...]:
-    """Return the key columns of a table with a view's current rows; empty for other tables."""
+    """Return a sink's key columns of a table with a view's current rows; else empty."""
     return _listed(sink.option(KEY))
 
 

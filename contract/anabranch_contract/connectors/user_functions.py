@@ -115,7 +115,7 @@ def is_deterministic(expr: Expr) -> bool:
 
 
 def read_signature(text: str) -> tuple[str, dict[str, DataType], DataType]:
-    """Parse ``name(parameter TYPE, ...) RETURNS TYPE``; return name, parameters and result type.
+    """Parse a function's ``name(parameter TYPE, ...) RETURNS TYPE``: name, parameters, result.
 
     Raises:
         PlannerError: ``bad-signature`` or ``unknown-type``.

@@ -44,7 +44,7 @@ class ReadRange(Row, frozen=True):
     last: int | str | None
 
     def joined(self, following: ReadRange) -> ReadRange | None:
-        """Return both ranges as one if ``following`` begins where this range ends, else None."""
+        """Return both ranges of input as one if ``following`` begins where this ends, else None."""
         one, other = (self.stream, self.source), (following.stream, following.source)
         if one != other or self.last is None or self.last != following.first:
             return None

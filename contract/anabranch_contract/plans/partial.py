@@ -44,7 +44,7 @@ class ValueSet(NamedTuple):
     listed: bool = True
 
     def union(self, other: ValueSet) -> ValueSet:
-        """Return the union of both sets of hashes."""
+        """Return the union of two sets of key values' hashes."""
         if self.listed and other.listed:
             return ValueSet(self.hashes | other.hashes)
         if self.listed:
@@ -54,11 +54,11 @@ class ValueSet(NamedTuple):
         return ValueSet(self.hashes & other.hashes, listed=False)
 
     def has(self, other: ValueSet) -> bool:
-        """Whether this set contains all of ``other``."""
+        """Whether this set of key values' hashes contains all of ``other``."""
         return self.union(other) == self
 
     def is_apart_from(self, other: ValueSet) -> bool:
-        """Whether the two sets of hashes are disjoint."""
+        """Whether two sets of key values' hashes are disjoint."""
         if self.listed and other.listed:
             return not self.hashes & other.hashes
         if self.listed or other.listed:
@@ -68,7 +68,7 @@ class ValueSet(NamedTuple):
 
     @property
     def is_all(self) -> bool:
-        """Whether the set contains every possible hash."""
+        """Whether the set contains every possible hash of a key value."""
         return not self.listed and not self.hashes
 
 

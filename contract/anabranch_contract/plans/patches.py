@@ -115,7 +115,7 @@ def applied(base_text: str, patch: Patch) -> str:
 
 
 def _edits(base: list[bytes], rows: list[bytes]) -> tuple[Edit, ...]:
-    """Return edits that turn the rows ``base`` into ``rows`` and copy as many rows as possible."""
+    """Return a patch's edits that turn ``base`` into ``rows`` and copy as many rows as possible."""
     places = {row: place for place, row in enumerate(base)}
     found: list[Edit] = []
     start = end = 0

@@ -126,7 +126,7 @@ class Floor(Row, frozen=True):
     needs: float
 
     def broken(self, budget: float) -> bool:
-        """Whether ``budget``, a share of CPU time, is too small for the required completeness."""
+        """Whether ``budget``, a share of CPU time, is too small for the query's floor."""
         return budget < self.needs - 1e-6
 
 

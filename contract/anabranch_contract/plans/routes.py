@@ -68,11 +68,11 @@ class Routes:
         self.conjuncts = {r.id: tuple((str(f), f) for f in r.filter) for r in ruleset.relations}
 
     def derived(self, label: Label, attribute: str) -> Expr | None:
-        """Return the expression of a derived attribute of ``label``; None for a plain column."""
+        """Return the expression of a label's derived attribute in the ruleset; None: a column."""
         return self._derived.get((self.stream(label), attribute))
 
     def stream(self, label: Label) -> StreamName:
-        """Return the stream of ``label``."""
+        """Return the stream of ``label`` in the ruleset."""
         return self.relations[self.relation_of[label]].stream
 
     def order(self, label: Label) -> tuple[int, StreamName]:

@@ -529,7 +529,7 @@ def _are_hot(store: StoreSpec) -> bool:
 
 
 def _require(condition: bool, message: str, row: object = "") -> None:
-    """Raise an error that names ``row`` unless ``condition`` holds; formats only on failure."""
+    """Raise an error about a ruleset that names ``row`` unless ``condition`` holds."""
     if not condition:
         raise RulesetError("bad-ruleset", f"{message} {row}".rstrip())
 

@@ -124,7 +124,7 @@ class PastResults(Row, frozen=True):
 
     @property
     def pending(self) -> bool:
-        """Whether more results of the past will be emitted."""
+        """Whether the query will emit more results of the past."""
         return self.status is PastStatus.PENDING
 
 
@@ -213,7 +213,7 @@ class LeftRows(Row, frozen=True):
     undecided: int = 0
 
     def plus(self, more: LeftRows) -> LeftRows:
-        """The field-wise sum of both."""
+        """Return the field-wise sum of two counts of an outer join's left rows."""
         return LeftRows(
             self.kind,
             self.given + more.given,
@@ -269,7 +269,7 @@ def of_union(activations: Mapping[str, Activation], name: str, branches: int) ->
 
 
 def least_complete(found: Sequence[Activation]) -> tuple[str, int | None]:
-    """Return ``complete`` and ``complete_from`` for results that combine rows of all ``found``."""
+    """Return ``complete`` and ``complete_from`` of an activation that combines all ``found``."""
     complete = max((one.complete for one in found), key=("always", "from", "never").index)
     ends = [one.complete_from for one in found if one.complete_from is not None]
     return complete, max(ends) if complete == "from" else None

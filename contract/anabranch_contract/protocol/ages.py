@@ -25,7 +25,7 @@ def bin_of(seconds: float) -> str:
 
 
 def bound_of(bin: str) -> float:
-    """Return the upper bound of a bin in seconds."""
+    """Return the upper bound, in seconds, of a bin in the histogram of ages."""
     return float(_LEAST * 2 ** (int(bin) / _PARTS))
 
 

@@ -88,7 +88,7 @@ class EdgeStatistics(Body, Summed):
 
     @property
     def nanoseconds(self) -> int:
-        """``seconds`` in whole nanoseconds."""
+        """CPU time of the edge's probes in whole nanoseconds."""
         return round(self.seconds * 1e9)
 
 
@@ -158,12 +158,12 @@ class StreamStatistics:
 
     @property
     def arrival_rate(self) -> float | None:
-        """Tuples per second of wall time."""
+        """Tuples of the stream per second of wall time, in the epoch."""
         return self.input / self.seconds if self.seconds > 0 else None
 
     @property
     def event_rate(self) -> float | None:
-        """Valid tuples per second of event time; None without event time."""
+        """Valid tuples of the stream per second of event time; None without event time."""
         if not self.event_seconds or self.event_seconds < 0:
             return None
         return (self.input - self.invalid - self.ahead) / self.event_seconds
@@ -294,7 +294,7 @@ class StreamSample(Message):
     columns: dict[str, tuple[str, list[Any]]]
 
     def values(self, column: str) -> list[Value]:
-        """Return a column's values, with decimals and floats parsed from their texts."""
+        """Return a column's sampled values, with decimals and floats parsed from their texts."""
         text, values = self.columns[column]
         kind = parse_type(text).kind
         read: Callable[[Any], Value] | None = None

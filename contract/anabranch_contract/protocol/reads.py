@@ -48,12 +48,12 @@ class Reads(Body, Summed):
 
     @property
     def hit_rate(self) -> float | None:
-        """The share of the probing tuples that found a match."""
+        """The share of tuples probing the store that found a match."""
         return _share(self.found, self.probes)
 
     @property
     def read_amplification(self) -> float | None:
-        """Segments read per tuple that probes."""
+        """Segments of the store that were read per tuple that probes."""
         return _share(self.looked, self.probes)
 
     @property

@@ -108,7 +108,7 @@ class DataType(str):
 
     @property
     def element(self) -> DataType:
-        """Type of an array's elements, or of a map's values."""
+        """The type of an array's elements, or of a map's values."""
         return self.fields[-1][1]
 
     def has(self, *kinds: TypeKind) -> bool:
@@ -123,7 +123,7 @@ class DataType(str):
         return all(of.named for _, of in self.fields)
 
     def field(self, name: str) -> tuple[str, DataType] | None:
-        """Return a struct's field with this name, in any case; None if there is none."""
+        """Return name and type of a struct's field with this name, in any case; None if absent."""
         found = [one for one in self.fields if one[0].lower() == name.lower()]
         return found[0] if found else None
 

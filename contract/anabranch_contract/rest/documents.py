@@ -72,7 +72,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 def iso_time(micros: int | None) -> str | None:
-    """Convert microseconds since 1970 to ISO 8601 text in UTC with Z; None stays None.
+    """Convert microseconds since 1970 to the REST API's ISO 8601 text in UTC; None stays None.
 
     >>> iso_time(0)
     '1970-01-01T00:00:00Z'

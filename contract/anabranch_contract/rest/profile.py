@@ -30,7 +30,7 @@ class ProfileOut(Document):
     uses: list[CpuUse]
 
     def seconds_since(self, earlier: ProfileOut) -> float:
-        """Return the seconds between two readings of the runtime's counters; 0: one is missing."""
+        """Return the seconds between two readings of CPU time by the runtime; 0: one is missing."""
         return 0.0 if self.at is None or earlier.at is None else _between(earlier.at, self.at)
 
 

@@ -192,7 +192,7 @@ class RegistrationIn(Closed, QueryTerms):
     @field_validator("query")
     @classmethod
     def _encodable(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Reject lone surrogates, which UTF-8 can't encode, and texts longer than a statement."""
+        """Reject a structured query with lone surrogates, which UTF-8 lacks, or too long a text."""
         try:
             text = json.dumps(value, ensure_ascii=False)
             text.encode()

@@ -79,7 +79,7 @@ def most_results_above(
     corners: list[_Corner] = []
     for one in sorted(found, key=lambda one: (one.used, one.output)):
         if not corners or one.output > corners[-1].output - NO_GAIN:
-            # Of two corners with equal CPU time, drop the first: it has fewer results.
+            # Two corners use equal CPU time: drop the first one, which has fewer results.
             if corners and one.used <= corners[-1].used + NO_GAIN:
                 corners.pop()
             corners.append(one)

@@ -65,8 +65,8 @@ def tied_queries(goals: Iterable[RationedGoal]) -> frozenset[str]:
 def universe(
     query: JoinQuery, streams: Mapping[StreamName, Stream]
 ) -> tuple[Mapping[Label, Ranking], ...]:
-    """Rankings by a join key that every alias of ``query`` has as a plain column: one mapping from
-    alias to ranking per such key; empty if there is none."""
+    """Rankings, for load shedding, by a join key that every alias of ``query`` has as a plain
+    column: one mapping from alias to ranking per such key; empty if there is none."""
     stream_of = {r.id: streams[r.stream] for r in query.relations}
     found = []
     for one in query.classes:
@@ -107,7 +107,7 @@ def _outer_rankings(
 
 
 def _is_rolling(query: JoinQuery) -> bool:
-    """Whether rows of the query's view also expire as time passes (a rolling view)."""
+    """Whether rows of the query's view also expire as time passes; such a query has no rations."""
     return query.view is not None and bool(query.view.limits)
 
 
@@ -151,7 +151,7 @@ def _by_batch(
 
 
 def _columns(stream: Stream, keys: set[str]) -> Columns:
-    """Columns that rank a stream's tuples: its plain keys and event time; if it has none, all."""
+    """Columns that rank a stream's tuples for load shedding: plain keys and event time, or all."""
     typed = {name: key_type([kind]) for name, kind in stream.columns}
     wanted = [name for name in typed if name in keys and name != stream.event_time]
     found = tuple((n, kind) for n in wanted if (kind := typed[n]) is not None)

@@ -85,17 +85,17 @@ class AsOfChain:
 
     @property
     def kept(self) -> bool:
-        """Whether results are a stream of changes (inserts and deletes)."""
+        """Whether results of the ASOF join are a stream of changes (inserts and deletes)."""
         return True
 
     @property
     def is_full(self) -> bool:
-        """Whether right rows without a match are results as well (FULL JOIN)."""
+        """Whether the ASOF join is a FULL JOIN, so that right rows without a match are results."""
         return False
 
     @property
     def by_arrival(self) -> bool:
-        """Whether equal left rows may have different partners because of their arrival times."""
+        """Whether equal left rows of the ASOF join may have different partners, by arrival time."""
         return False
 
     def right_rows(self) -> Unresolved:

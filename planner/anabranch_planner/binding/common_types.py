@@ -162,7 +162,7 @@ def typed_null(expr: Expr, other: DataType) -> Expr:
 
 
 def meet_all(values: Sequence[Expr]) -> list[Expr]:
-    """The alternatives of CASE or coalesce, cast to their least common type."""
+    """Typed alternatives of CASE or coalesce, cast to their least common type."""
 
     def wider(left: Expr, right: Expr) -> Expr:
         kind = common_type(left.type, right.type)

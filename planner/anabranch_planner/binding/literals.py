@@ -82,7 +82,7 @@ def number(text: str) -> Literal:
 
 
 def _whole(text: str) -> int:
-    """The integer written in ``text``, also beyond Python's limit of 4300 digits."""
+    """The value of an SQL integer literal, also beyond Python's limit of 4300 digits."""
     if len(text) > _MOST_DIGITS:
         raise QueryError(
             "bad-literal",
@@ -116,7 +116,7 @@ def negated(literal: Literal) -> Literal:
 
 
 def parse_date(text: str) -> int | None:
-    """Days since 1970-01-01, or None if ``text`` is not a date."""
+    """Days since 1970-01-01 of an SQL date literal, or None if ``text`` is not a date."""
     match = _DATE.fullmatch(text.strip())
     if match is None:
         return None
@@ -128,7 +128,7 @@ def parse_date(text: str) -> int | None:
 
 
 def parse_timestamp(text: str, *, zoned: bool) -> int | None:
-    """Microseconds since the epoch (UTC), or None if ``text`` is not a timestamp.
+    """Microseconds since 1970 (UTC) of a timestamp literal; None if ``text`` is not a timestamp.
 
     ``zoned``: whether the text may contain a time zone.
     """

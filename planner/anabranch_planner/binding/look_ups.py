@@ -160,7 +160,7 @@ class Chain:
 
     @property
     def is_full(self) -> bool:
-        """Whether right rows without a match are results as well (FULL JOIN)."""
+        """Whether the chain is a FULL JOIN, so that right rows without a match are results."""
         return self.steps[0].side.kind is JoinKind.FULL
 
     def right_rows(self) -> Unresolved:
@@ -347,7 +347,7 @@ def chain_of(
 
 
 def _parent(parents: Sequence[int], read: set[int]) -> int:
-    """Number of the look-up in ``read`` that depends on all others in it; 0 if it is empty."""
+    """Number of the look-up in ``read`` that depends on all others in it; 0 if empty."""
     for number in sorted(read, reverse=True):
         if read <= {number, *_ancestors(parents, number)}:
             return number

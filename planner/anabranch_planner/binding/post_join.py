@@ -559,7 +559,7 @@ class _Splitter:
         return None if edge is None else Column("", edge, TIMESTAMP)
 
     def _grouping(self, call: exp.Anonymous) -> Expr:
-        """``grouping(x)``, or ``grouping_id(x, ...)``, whose default arguments are all keys."""
+        """Typed ``grouping(x)`` or ``grouping_id(x, ...)``; default arguments are all keys."""
         name = str(call.this).lower()
         one, keys = name == "grouping", [k.name for k in self._keys]
         if self._clauses.group is None:
@@ -633,7 +633,7 @@ class _Splitter:
 
 
 def _replaced(tree: Node, found: object) -> Node:
-    """``tree`` with nodes replaced, top-down, by results of ``found`` (not visited in turn)."""
+    """SQL ``tree`` with nodes replaced, top-down, by results of ``found`` (not visited in turn)."""
     return tree.copy().transform(found, copy=False)  # type: ignore[arg-type]
 
 

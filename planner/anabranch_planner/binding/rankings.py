@@ -274,7 +274,7 @@ def _argument(function: str, node: Node, least: int) -> int:
 
 
 def _fitting(node: Node, kind: DataType, constant: Callable[[Node], Expr]) -> Node:
-    """``node`` with a cast to ``kind`` if it is a number that the type can hold."""
+    """A window function's argument, cast to ``kind`` if it is a number that fits the type."""
     number = node.this if isinstance(node, exp.Neg) else node
     if isinstance(number, exp.Literal) and not number.is_string and kind.kind in NUMERIC:
         found = constant(node)
@@ -347,7 +347,7 @@ def _frame_limit(
 
 
 def _difference(node: Node, value: Expr, key: DataType | None) -> int:
-    """The distance ``value`` between sort keys in a RANGE frame, in the units of :class:`Frame`."""
+    """The typed distance ``value`` in a RANGE frame of a window, in the units of :class:`Frame`."""
     number = value.value if isinstance(value, Literal) else None
     if key is not None and isinstance(number, int | Decimal) and number >= 0:
         found = _in_units(Decimal(number), value.type, key)
@@ -363,7 +363,7 @@ def _difference(node: Node, value: Expr, key: DataType | None) -> int:
 
 
 def _in_units(number: Decimal, kind: DataType, key: DataType) -> Decimal | None:
-    """A distance of type ``kind`` in units of the sort key; None if it can't be added to one."""
+    """A RANGE frame's distance of type ``kind`` in units of the sort key; None if it can't be."""
     if kind.kind is TypeKind.INTERVAL:
         day = number / _DAY if key.kind is TypeKind.DATE else None
         return number if key.kind in TIMESTAMPS else day

@@ -57,7 +57,7 @@ def is_of_rows(node: Node) -> bool:
 
 
 def without_nulls(side: Expr) -> Expr:
-    """``side`` of a comparison with a constant instead of NULL, so that two NULLs are equal."""
+    """One side of a comparison of SQL rows, with a constant for NULL, so that NULLs are equal."""
     value = _VALUES.get(side.type.kind, 0)
     return Call("coalesce", (side, Literal(value, side.type)), side.type)  # type: ignore[arg-type]
 

@@ -178,7 +178,7 @@ def arithmetic(op: str, left: Expr, right: Expr) -> Expr:
 
 
 def balanced(op: str, parts: Sequence[Expr]) -> Expr:
-    """``parts`` connected by ``op`` (AND or OR), as a balanced tree of logarithmic depth."""
+    """Typed ``parts`` connected by ``op`` (AND or OR), as a tree of logarithmic depth."""
     if len(parts) == 1:
         return parts[0]
     middle = (len(parts) + 1) // 2
@@ -271,7 +271,7 @@ def _between(node: Node, scope: Scope) -> Expr:
 
 
 def split_between(node: Node) -> tuple[Node, Node]:
-    """Rewrite ``x BETWEEN low AND high`` as its two comparisons."""
+    """Rewrite the SQL ``x BETWEEN low AND high`` as its two comparisons."""
     if node.args.get("symmetric"):
         raise unsupported("BETWEEN SYMMETRIC", "order the limits")
     return (
@@ -381,7 +381,7 @@ def interval_literal(node: Node) -> Literal:
 
 
 def cast_target(node: Node) -> DataType:
-    """The type that a CAST names.
+    """The type that an SQL cast names.
 
     Raises:
         QueryError: ``unknown-type``.

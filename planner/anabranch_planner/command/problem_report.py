@@ -159,7 +159,7 @@ def facts(planned: Planned) -> dict[str, str]:
 
 
 def _substreams(plan: Plan) -> str:
-    """Report on relations that are split into substreams, each with the splitting attribute."""
+    """Text of the report: relations split into substreams, each with the splitting attribute."""
     found = (f"{f.start} by {f.attribute} ({f.count} substreams)" for f in plan.substreams)
     return ", ".join(found) or "none"
 
@@ -186,7 +186,7 @@ def _model(problem: ProblemFile, plan: Plan, substreams: tuple[Substreams, ...] 
 
 
 def _filters(ahead: tuple[LookAheadFilter, ...]) -> str:
-    """Report on look-ahead filters: store, key, probe, and fraction of tuples that pass."""
+    """Text of the report: look-ahead filters with store, key, probe, and fraction that passes."""
     found = (
         f"{one.asked.mir} by {', '.join(str(k.probe) for k in one.asked.key)}"
         f" before {one.edge} ({one.share:.0%} pass)"
@@ -196,7 +196,7 @@ def _filters(ahead: tuple[LookAheadFilter, ...]) -> str:
 
 
 def doubts(problem: ProblemFile, plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Assumptions for missing statistics and corrections of contradictory ones, as sentences."""
+    """Sentences of the report: assumptions for missing statistics, corrections of others."""
     model = _model(problem, plan)
     for query in problem.queries:
         model.cardinality(sub_join(query, frozenset(query.labels)))

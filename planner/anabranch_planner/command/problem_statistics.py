@@ -149,7 +149,7 @@ def _state_cardinality(
 def _selectivities(
     written: Mapping[str, float], queries: Sequence[tuple[Sequence[Alias], JoinQuery]]
 ) -> dict[Equality, float]:
-    """Predicate of the queries -> stated selectivity; names are aliases, else streams."""
+    """Predicate of the queries -> selectivity in the problem file, by aliases or else streams."""
     if not written:
         return {}
     table: dict[_Sides, tuple[str, float]] = {}

@@ -85,7 +85,7 @@ def step_key(trail: Trail) -> StepKey:
 
 
 def qualified(owner: str, name: str) -> str:
-    """``name``, prefixed by its ``owner`` (a query that shares nothing) unless that is empty.
+    """``name`` in a footprint, prefixed by ``owner`` (a query without sharing) if there is one.
 
     >>> qualified("", "S"), qualified("q1", "S")
     ('S', 'q1:S')
@@ -94,7 +94,7 @@ def qualified(owner: str, name: str) -> str:
 
 
 def unqualified(text: str) -> tuple[str, str]:
-    """Owner (or "") and name of a text written by :func:`qualified`.
+    """Owner (or "") and name of a text in a footprint, the inverse of :func:`qualified`.
 
     >>> unqualified("S"), unqualified("q1:S")
     (('', 'S'), ('q1', 'S'))

@@ -63,7 +63,7 @@ class SharedStores:
     )
 
     def add(self, query: JoinQuery) -> None:
-        """Add the relations of a running query."""
+        """Add the relations of a running query, whose stores new queries may share."""
         for relation in query.relations:
             self._standing[relation.stream][relation.id] = relation
 

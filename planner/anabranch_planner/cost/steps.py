@@ -92,7 +92,7 @@ class SubJoins:
         return self._known[key]
 
     def query(self, name: str) -> JoinQuery | None:
-        """The query called ``name``."""
+        """The query called ``name``, among the queries whose sub-joins are cached."""
         return self._by_id.get(QueryId(name))
 
     def containing(self, labels: Labels, mir: MirId) -> JoinQuery | None:

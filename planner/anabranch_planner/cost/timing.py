@@ -127,7 +127,7 @@ class LoosestBounds:
 
 
 def _longest(times: Sequence[int | None]) -> int | None:
-    """The longest of ``times``, at least 0; None (no limit) if one of them is None."""
+    """The longest of ``times`` from time bounds, at least 0; None (no limit) if one is None."""
     finite = [t for t in times if t is not None]
     return max((0, *finite)) if len(finite) == len(times) else None
 
@@ -183,7 +183,7 @@ def shares(
 
 
 def _overlap(pieces: Sequence[tuple[float, float]]) -> float:
-    """The integral over [0, 1] of the product of ``max(0, min(reach, t) - gap)``.
+    """The integral over [0, 1] of the product of ``max(0, min(reach, t) - gap)``, for a share.
 
     Between neighbouring break points every factor is constant or ``t - gap``, so the product is a
     polynomial. As a polynomial in the distance from the left point it has only positive
@@ -230,7 +230,7 @@ class Users:
 
     @cached_property
     def queries(self) -> list[JoinQuery]:
-        """All queries, sorted by id."""
+        """All queries of the cost model, sorted by id."""
         return sorted(self._given, key=lambda q: q.id)
 
     @cached_property
@@ -243,7 +243,7 @@ class Users:
         return found
 
     def of(self, mir: Mir) -> list[JoinQuery]:
-        """The queries with all members of ``mir``, under the same key classes."""
+        """The queries that contain the sub-join ``mir``: its members under the same key classes."""
         members = frozenset(mir.members)
         found = set.intersection(*(self._with.get(label, set()) for label in mir.members))
         return [

@@ -68,7 +68,7 @@ class ValueShares:
         return found
 
     def texts(self, columns: Sequence[Column]) -> dict[int, str]:
-        """Hash -> value as text, for each value that is frequent in one of ``columns``."""
+        """Hash -> key value as text, for each value that is frequent in one of ``columns``."""
         known = (self._statistics.frequent(*column) for column in columns)
         pairs = (zip(k.hashes, k.texts, strict=True) for k in known if k is not None)
         return {value: text for some in pairs for value, text in some if text}
@@ -103,7 +103,7 @@ class ValueShares:
         return known.null_arriving if first_arrives else known.null_stored
 
     def selectivity(self, columns: Sequence[Column]) -> float:
-        """Fraction of the cross product of ``columns`` with the same value in all of them."""
+        """Selectivity: share of the cross product of ``columns`` with one value in all of them."""
         return min(float(self.weights(columns, self.frequent(columns)).sum()), 1.0)
 
     def shares(self, mir: Mir, attribute: AttrRef, start: Label | None, hashes: Hashes) -> Shares:
@@ -252,7 +252,7 @@ def joined_columns(mir: Mir, attribute: AttrRef) -> list[Column]:
 
 
 def column_of_each(mir: Mir, attribute: AttrRef) -> dict[Label, Column]:
-    """Alias -> its column equal to ``attribute`` in ``mir``; the attribute's own alias is first."""
+    """Alias -> its column equal to ``attribute`` in the sub-join ``mir``; its own alias first."""
     if mir.is_base:
         return {attribute.label: (mir.relations[0], attribute.attribute)}
     relation_of = dict(zip(mir.members, mir.relations, strict=True))

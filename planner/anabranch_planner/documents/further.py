@@ -88,7 +88,7 @@ def further(sql: str, first: QueryError, read: Callable[[str], object]) -> tuple
 
 
 def _name_at(sql: str, position: tuple[int, int] | None) -> str:
-    """The unqualified name of the column at ``position``, in lower case; empty if there is none."""
+    """The unqualified column name at ``position`` of a statement, in lower case; else empty."""
     tokens = _tokens(sql)
     at = None if position is None else _index(sql, tokens, position)
     if at is None:
@@ -183,7 +183,7 @@ def _block(tokens: Sequence[Token], at: int) -> tuple[int, int]:
 
 
 def _depths(tokens: Sequence[Token], begin: int, end: int) -> list[tuple[int, int]]:
-    """Indices from ``begin`` to ``end``, each with its number of enclosing brackets."""
+    """Indices of a statement's tokens, each with its number of enclosing brackets."""
     found, depth = list[tuple[int, int]](), 0
     for n in range(begin, end):
         depth -= tokens[n].token_type in _CLOSING
@@ -193,7 +193,7 @@ def _depths(tokens: Sequence[Token], begin: int, end: int) -> list[tuple[int, in
 
 
 def _ands(tokens: Sequence[Token], inside: Sequence[int]) -> list[int]:
-    """Indices of the ANDs between operands of a condition; empty if the condition has an OR."""
+    """Indices of the tokens AND between operands of a condition; empty if it has an OR."""
     found, between = list[int](), False
     for n in inside:
         kind = tokens[n].token_type

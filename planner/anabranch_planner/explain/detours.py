@@ -73,7 +73,7 @@ class DetourCosts:
         dead: list[Prefix] = []
 
         def lose(index: int) -> list[tuple[str, MirId]]:
-            """Remove the uses by an order; return the stores that no order probes any more."""
+            """Remove a plan's uses by an order; return the stores that no order probes any more."""
             idle = []
             for prefix in self._found.orders[index]:
                 uses[prefix] -= 1
@@ -166,7 +166,7 @@ class Detours:
         return chosen
 
     def around(self, trail: Trail) -> list[Step]:
-        """The cheapest probes of other stores that join the same relations as the step ``trail``.
+        """The cheapest detour: probes of other stores that join the same relations as ``trail``.
 
         Dynamic programming over the sets of aliases joined in between, smaller sets first.
         """

@@ -320,7 +320,7 @@ def _heads(found: Footprint) -> dict[_State, Labels]:
 def _routed(
     query: JoinQuery, head: Labels, key: StepKey, partition: AttrRef | None, target: Mir
 ) -> bool:
-    """Whether a footprint's step knows the partition attribute of a store copy."""
+    """Whether a step of a compared footprint knows the partition attribute of a store copy."""
     step = Step(key.target, key.members, partition, broadcast=False, cost=0.0, cardinality=0.0)
     return knows(query, head, step, {key.target: target})
 

@@ -16,7 +16,7 @@ from anabranch_planner.cost.steps import Prefix
 
 
 def mir_label(members: Sequence[Label]) -> str:
-    """Readable name of a store's content: the joined aliases.
+    """Readable name of a store's content in explanations: the joined aliases.
 
     >>> mir_label(("S", "T"))
     'S⋈T'

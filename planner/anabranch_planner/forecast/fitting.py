@@ -59,7 +59,7 @@ SINGULAR = 1e-10
 
 
 def _grid(roots: Sequence[float], phis: Sequence[float]) -> Smoothing:
-    """Parameter grid: pairs of alpha and beta, shape (pair, 1), and phi, shape (phi, 1)."""
+    """Grid of smoothing parameters: pairs of alpha and beta, shape (pair, 1); phi, (phi, 1)."""
     # If alpha is 0, beta has no effect.
     pairs = [(a, b) for a, b in product(roots, roots) if a or not b]
     alpha, beta = np.square(pairs).T[:, :, None]

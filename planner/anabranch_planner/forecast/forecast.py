@@ -49,7 +49,7 @@ class StatisticKind(StrEnum):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Least and greatest possible value of this statistic."""
+        """Least and greatest possible value of this statistic, to which forecasts are clipped."""
         return (0.0, 1.0) if self is StatisticKind.HIT_RATIO else (0.0, math.inf)
 
 

@@ -117,7 +117,7 @@ def paths(count: int, path: Path, phi: Array) -> Array:
 
 
 def powers_until(horizon: Array | float, phi: Array) -> Array:
-    """``1 + phi + ... + phi^(horizon - 1)``, extended to any horizon from 0."""
+    """``1 + phi + ... + phi^(horizon - 1)`` for a damped trend, extended to any horizon from 0."""
     linear = phi == 1.0
     below = np.where(linear, 0.5, phi)
     return np.where(linear, horizon, (1 - below**horizon) / (1 - below))

@@ -68,7 +68,7 @@ def conjuncts(expr: Expr) -> list[Expr]:
 
 
 def quoted(name: str) -> str:
-    """A name, in backticks if it has other characters than letters, digits and underscores."""
+    """A name as SQL, in backticks unless it has letters, digits and underscores only."""
     return name if _SIMPLE.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 

@@ -46,7 +46,7 @@ def joined(left: Node, right: Node, kind: str, conditions: Sequence[Conjunct]) -
 def within(
     conditions: Iterable[Conjunct], tables: frozenset[str]
 ) -> tuple[list[Conjunct], list[Conjunct]]:
-    """Split ``conditions``: first the ones over ``tables`` only, then the others."""
+    """Split conditions of a plan: first the ones over ``tables`` only, then the others."""
     inside: list[Conjunct] = []
     outside: list[Conjunct] = []
     for condition in conditions:

@@ -49,7 +49,7 @@ class Node:
 
     @property
     def aliases(self) -> frozenset[str]:
-        """The aliases whose columns are in the output of the node."""
+        """The aliases whose columns are in the output of the plan node."""
         return frozenset().union(*(node.aliases for node in self.inputs))
 
     @property
@@ -70,12 +70,12 @@ class Scan(Node):
 
     @property
     def aliases(self) -> frozenset[str]:
-        """The alias of the scanned table."""
+        """The alias of the table that the plan scans."""
         return frozenset((self.alias,))
 
     @property
     def name(self) -> str:
-        """The scanned table's name, and its alias if that differs."""
+        """Name of the table that the plan scans, and its alias if that differs."""
         return self.table if self.alias == self.table else f"{self.table} AS {self.alias}"
 
 
@@ -90,7 +90,7 @@ class Filter(Node):
 
     @property
     def name(self) -> str:
-        """The name of the filtered input."""
+        """The name of the filtered input, for texts of the logical plan."""
         return self.inputs[0].name
 
 
@@ -105,7 +105,7 @@ class Exchange(Node):
 
     @property
     def name(self) -> str:
-        """The name of the exchanged input."""
+        """The name of the exchanged input, for texts of the logical plan."""
         return self.inputs[0].name
 
 

@@ -111,7 +111,7 @@ class _Joins:
         self.derived = {(stream, text): expr for stream, text, expr in query.derived}
 
     def aliased(self, expr: Expr) -> Expr:
-        """``expr`` with the user's aliases instead of canonical labels."""
+        """``expr`` in a logical plan, with the user's aliases instead of canonical labels."""
 
         def named(column: Column) -> Column:
             alias = self.alias_of.get(Label(column.alias), column.alias)
@@ -142,7 +142,7 @@ class _Joins:
         return Filter((scan,), tuple(filters)) if filters else scan
 
     def conditions(self) -> list[Conjunct]:
-        """The conditions that read several tables: equalities, residuals and time bounds."""
+        """Join conditions of the logical plan: equalities, residuals and time bounds."""
         found = []
         for equality in self.query.predicates:
             one, other = self._side(equality.left), self._side(equality.right)
@@ -316,7 +316,7 @@ def _calls(view: View, below: Mapping[str, Expr]) -> dict[str, Column]:
 
 
 def _ranked(plan: Node, view: View, terms: dict[str, Expr]) -> Node:
-    """Operators for rows ranked up to a limit; adds rank and window functions to ``terms``."""
+    """Plan operators for a ranking up to a limit; adds rank and window functions to ``terms``."""
     order = [_direction(s, text_of(_over(s.expr, terms))) for s in view.order]
     by = [text_of(terms[name]) for name, _ in view.partition]
     over = [f"PARTITION BY {', '.join(by)}"] if by else []

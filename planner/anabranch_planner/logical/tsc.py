@@ -43,12 +43,12 @@ class NodeGroup:
 
     @property
     def root(self) -> Node:
-        """The member whose output is the output of the group."""
+        """The member whose output is the output of the group of joins."""
         return next(iter(self.members))
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """The inputs of the group's members from outside the group, left to right."""
+        """The inputs of the group of joins: inputs of members from outside the group, in order."""
         found: list[Node] = []
 
         def visit(node: Node) -> None:

@@ -228,7 +228,7 @@ def _source(
     found: Bound,
     within: str,
 ) -> Scope:
-    """The scope of a single entry of a FROM list; ``place``: its index."""
+    """The scope of a single entry of a FROM list, with names bound; ``place``: its index."""
     if isinstance(source.of, str):
         alias = source.alias or source.of
         if source.field:

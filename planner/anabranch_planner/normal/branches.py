@@ -97,7 +97,7 @@ def _constants(query: Unresolved, alias: str) -> Iterator[tuple[str, exp.Literal
 
 
 def _differs(way: FromEntry, wanted: Mapping[str, exp.Literal]) -> bool:
-    """Whether a column of the operand ``way`` is a text constant other than that in ``wanted``."""
+    """Whether a column of a union's operand ``way`` is a text constant not equal to ``wanted``."""
     items = way.of.items if isinstance(way.of, Unresolved) else ()
     names = way.columns
     if len(names) != len(items):

@@ -186,7 +186,7 @@ def _rounded(expr: Call) -> TimeSum | None:
 
 
 def _floor(below: TimeSum, name: str) -> TimeSum | None:
-    """``below``, a clock plus a constant, rounded down to unit ``name``; None if no clock."""
+    """``below``, a clock of ``now()`` plus a constant, rounded down to unit ``name``, or None."""
     if below.others or len(below.clocks) != 1 or below.clocks[0][0] < 0:
         return None
     clock = below.clocks[0][1]
@@ -206,7 +206,7 @@ def _floor(below: TimeSum, name: str) -> TimeSum | None:
 
 
 def _to_months(clock: Clock, constant: int, months: int) -> TimeSum | None:
-    """``clock`` plus ``constant``, rounded down to ``months`` months; None if that is no clock."""
+    """A clock of ``now()`` plus ``constant``, rounded down to ``months`` months, or None."""
     if clock.months:
         if constant or max(months, clock.months) % min(months, clock.months):
             return None

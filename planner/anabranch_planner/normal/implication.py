@@ -25,7 +25,7 @@ _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
 def implies(strong: Sequence[Expr], weak: Sequence[Expr]) -> bool:
-    """Whether ``strong`` provably implies ``weak`` for every row."""
+    """Whether the filter ``strong`` provably implies the filter ``weak`` for every row."""
     return all(any(_implied(s, w) for s in strong) for w in weak)
 
 

@@ -375,7 +375,7 @@ def _lived(scope: Scope, alias: str) -> str:
 
 
 def _windows(scope: Scope, window: int | Mapping[str, int] | None) -> dict[str, Micros]:
-    """Alias -> microseconds of the registered ``window``; names and lengths are checked."""
+    """Alias -> microseconds of the registered join ``window``; names and lengths are checked."""
     if window is None:
         return {}
     by_alias: dict[str, Micros] = {}

@@ -80,7 +80,7 @@ class TablesFollowed(Exception):
 
 
 def following(streams: Mapping[str, Stream]) -> Mapping[str, Stream]:
-    """``streams`` with tables as streams of changes, whose rows complete results."""
+    """``streams`` with tables as streams of changes, so that their rows complete results."""
     return {n: s.as_changes() if s.is_table else s for n, s in streams.items()}
 
 

@@ -316,7 +316,8 @@ class _Costs:
         bounds: Mapping[tuple[Label, Label], int],
         relation_of: Mapping[Label, RelationId],
     ) -> tuple[float, float]:
-        """Greatest and least age of a tuple of ``label`` that an arriving ``start`` tuple joins."""
+        """Greatest and least age of a tuple of ``label`` that an arriving ``start`` tuple joins,
+        for the cost of coverage."""
         span = self._model.span(relation_of[label])
         if span is None:
             return math.inf, 0.0
@@ -330,7 +331,7 @@ class _Costs:
         bounds: Mapping[tuple[Label, Label], int],
         relation_of: Mapping[Label, RelationId],
     ) -> float:
-        """Units of time for which a tuple of ``label`` can join later tuples; inf if unbounded."""
+        """Units of time for which a tuple of ``label`` can join later tuples, or inf."""
         span = self._model.span(relation_of[label])
         if span is None:
             return math.inf
@@ -370,7 +371,7 @@ def _gap_part(reach: float, gap: float) -> _Factor:
 
 
 def _integral(factors: Sequence[_Factor], high: float) -> float:
-    """The integral over [0, ``high``] of the product of the piecewise linear ``factors``."""
+    """The integral over [0, ``high``] of the product of ``factors``, for coverage costs."""
     inner = {p for _, points in factors for p in points if 0 < p < high}
     total = 0.0
     for low, end in pairwise(sorted({0.0, *inner, high})):

@@ -367,7 +367,7 @@ class _HotValueChooser:
         return min(before / mean, most), min(after / rest, most)
 
     def _busiest(self) -> float:
-        """Expected load of the busiest host, in seconds."""
+        """Expected load of the busiest host, in seconds, with the hot values chosen so far."""
         squares = float((self.excess**2).sum()) + self.squares
         apart: float = (1 - 1 / self.hosts) * squares**0.5
         return (self.loads.total + self.more) / self.hosts + apart
@@ -395,7 +395,7 @@ class _HotValueChooser:
         return float(gain[pair]), pair, ways, float(spared[pair]), float(price[pair])
 
     def _price(self, ways: int) -> Floats:
-        """Additional seconds of all hosts together, per value, if spread over ``ways`` hosts."""
+        """Price per hot value: additional seconds of all hosts if spread over ``ways`` hosts."""
         found: Floats = (ways - 1) * (self.probes + self.crossing) + (1 - 1 / ways) * self.behind
         return found
 

@@ -102,7 +102,7 @@ class Options:
 
     @property
     def settings(self) -> SolveSettings:
-        """Settings for each call of a solver."""
+        """Settings of the plan's solver, for each call."""
         return SolveSettings(self.solver, self.seed, self.threads, self.max_flows)
 
 

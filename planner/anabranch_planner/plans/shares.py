@@ -178,7 +178,7 @@ def shapley(found: Game) -> dict[QueryId, float]:
 
 
 def proportional(cost: float, standalone: Mapping[QueryId, float]) -> dict[QueryId, float]:
-    """``cost`` split in proportion to ``standalone``; equally if all of those are 0."""
+    """The plan's ``cost`` split in proportion to ``standalone``; equally if all those are 0."""
     total = fsum(standalone.values())
     if total <= 0:
         return {query: cost / len(standalone) for query in standalone}

@@ -163,7 +163,7 @@ def known_attribute(rule: ProbeRule, spec: StoreSpec) -> AttrRef | None:
 
 
 def are_equal(query: JoinQuery, one: AttrRef, other: AttrRef) -> bool:
-    """Whether two attributes are equal in every partial result of ``query``."""
+    """Whether two attributes are equal in every partial result sent for ``query``."""
     return one == other or any({one, other} <= set(c.members) for c in query.classes)
 
 

@@ -29,7 +29,7 @@ class CopyAccess:
 
 
 def attribute_rank(attribute: AttrRef | None) -> tuple[str, ...]:
-    """Sort key of partition attributes: None (no attribute) first, then by name."""
+    """Sort key of store copies' partition attributes: None (no attribute) first, then by name."""
     return () if attribute is None else (attribute.label, attribute.attribute)
 
 

@@ -77,7 +77,7 @@ def fillings(
 
 
 def either(ways: Iterable[FillingNeed]) -> FillingNeed:
-    """The requirement that at least one of the requirements ``ways`` is satisfied."""
+    """The requirement on store copies that one of the requirements ``ways`` is satisfied."""
     known, steps = 0, NO_STEPS
     for need in ways:
         known |= need.known

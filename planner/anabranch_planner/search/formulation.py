@@ -316,7 +316,7 @@ def _add_needs(
     store: Sub,
     several: Collection[FillingNeed],
 ) -> None:
-    """Add rows for ``several`` requirements, either always or if the variable ``kept`` is 1."""
+    """Add rows of the program for ``several`` requirements, always or if ``kept`` is 1."""
     every = (1 << len(problem.partitions[store])) - 1
     free = [need.known for need in several if not need.steps]
     for need in several:

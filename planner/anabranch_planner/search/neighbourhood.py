@@ -163,7 +163,7 @@ def _around(
 
 
 def _left(problem: PlanProblem, kept: Collection[Sub]) -> int | None:
-    """Number of intermediate results that may be stored besides ``kept``; None if unlimited."""
+    """Number of intermediate results that a plan may store besides ``kept``; None: unlimited."""
     if problem.most_mirs is None:
         return None
     return max(problem.most_mirs - len(problem.mirs.keys() & set(kept) - problem.paid_mirs), 0)

@@ -54,7 +54,7 @@ class Starts:
         return self._subs.of(query, frozenset(labels))
 
     def columns(self, query: JoinQuery, key: AttrRef) -> list[Column]:
-        """The column of ``key``, and all columns that ``query`` equates with it."""
+        """The column of a skewed ``key``, and all columns that ``query`` equates with it."""
         return joined_columns(self.sub(query, query.labels), key)
 
 
@@ -93,7 +93,7 @@ class StartOrders:
         self.best = self._read(len(hashes) + 2)
 
     def _grow(self, query: JoinQuery) -> None:
-        """Find the connected sets of aliases, smaller first, and the steps between them."""
+        """Find the connected sets of aliases for probe orders, smaller first, and steps between."""
         near: dict[Label, set[Label]] = defaultdict(set)
         for key_class in query.classes:
             labels = {member.label for member in key_class.members}

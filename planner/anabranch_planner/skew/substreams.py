@@ -102,7 +102,7 @@ def choose(
 
 
 def _with_a_choice(starts: Starts) -> Iterable[tuple[Label, list[JoinQuery]]]:
-    """Aliases in queries of three or more aliases, and these queries; most tuples sent first."""
+    """Aliases that may be split, with their queries of three or more aliases; busiest first."""
     using: dict[Label, list[JoinQuery]] = defaultdict(list)
     for query in starts.queries:
         if 2 < len(query.labels) <= MOST_LABELS:
@@ -119,7 +119,7 @@ def _with_a_choice(starts: Starts) -> Iterable[tuple[Label, list[JoinQuery]]]:
 def _attributes(
     start: Label, queries: Sequence[JoinQuery], starts: Starts
 ) -> list[tuple[str, str]]:
-    """(attribute, key type) of ``start`` in joins on columns with known frequent values."""
+    """Attributes of ``start`` that may split its tuples, as (attribute, key type)."""
     found = set()
     for query in queries:
         for key_class in query.classes:

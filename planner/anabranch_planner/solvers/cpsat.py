@@ -138,6 +138,6 @@ def _integral(
 
 
 def _scale(terms: Sequence[float], total: float) -> float:
-    """The largest power of two that scales ``terms`` to a sum within ``total``."""
+    """The largest power of two that scales costs or rows, ``terms``, to a sum within ``total``."""
     size = sum(abs(t) for t in terms)
     return 1.0 if size == 0 else 2.0 ** math.floor(math.log2(total / size))

@@ -209,7 +209,7 @@ class _Child:
             raise
 
     def close(self) -> None:
-        """End the process and remove its files."""
+        """End the solver's process and remove its files."""
         self._stop()
         self._folder.cleanup()
 
@@ -262,7 +262,7 @@ class _Child:
                 self._stop()
 
     def _end_of(self, process: subprocess.Popen[bytes]) -> str:
-        """Text about the end of a process that closed its output, such as "ended with code 1"."""
+        """Text about the end of a solver's process, such as "ended with code 1"."""
         try:
             code = process.wait(GRACE)
         except subprocess.TimeoutExpired:

@@ -91,7 +91,7 @@ class Relaxation:
         )
 
     def rule_out(self, indices: NDArray[np.int64]) -> None:
-        """Fix the variables ``indices`` at 0 permanently."""
+        """Fix the variables ``indices`` of the relaxation at 0 permanently."""
         for i in indices.tolist():
             self._tops[i] = 0.0
             self._highs.changeColBounds(i, 0.0, 0.0)

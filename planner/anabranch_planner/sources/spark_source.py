@@ -285,7 +285,7 @@ def _cast_column(expr: Expr, known: bool) -> _Selected | None:
 
 
 def _tried(value: str, kinds: Sequence[DataType]) -> _Selected:
-    """SQL that casts ``value`` to each of ``kinds`` in turn; NULL on failure, not an error."""
+    """SQL for Spark that casts ``value`` to each of ``kinds`` in turn; NULL on failure."""
     text = value
     for kind in kinds:
         text = f"try_cast({text} AS {kind})"

@@ -128,7 +128,7 @@ def call_of(node: Node) -> AggregateCall | None:
 
 
 def result_type(function: AggregateFunction, argument: DataType) -> DataType:
-    """The result type of the aggregate ``function`` over values of type ``argument``.
+    """The result type of the SQL aggregate ``function`` over values of type ``argument``.
 
     >>> str(result_type(AggregateFunction.AVG, DataType(TypeKind.DECIMAL, 12, 2)))
     'decimal(16,6)'
@@ -197,7 +197,7 @@ def windows_of(items: Iterable[SelectItem]) -> list[Node]:
 
 
 def call_over(window: Node) -> Node:
-    """The function call in ``window``, without IGNORE NULLS, RESPECT NULLS and FILTER around it."""
+    """The SQL function call in ``window``, without IGNORE or RESPECT NULLS and FILTER around it."""
     call: Node = window.this
     while isinstance(call, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
         call = call.this
@@ -211,7 +211,7 @@ def function_over(node: Node | None) -> str:
 
 
 def is_total(window: Node) -> bool:
-    """Whether ``window`` is an aggregate over its whole partition, without ORDER BY or frame."""
+    """Whether an SQL ``window`` is an aggregate over its partition, without ORDER BY or frame."""
     clauses = (window.args.get(name) for name in ("order", "spec", "alias"))
     plain = isinstance(window.this, exp.Anonymous) and not window.this.find(exp.Distinct)
     return function_over(window) in TOTALS and plain and not any(clauses)

@@ -118,7 +118,7 @@ def spelled_as_spark(statement: Node) -> None:
 
 
 def _grouped(node: exp.Anonymous) -> Node | None:
-    """Spark's call for TUMBLE() etc., or for TUMBLE_START() etc.; None for another function."""
+    """Spark's call for Flink's TUMBLE() etc., or TUMBLE_START() etc.; None for others."""
     name = str(node.this).upper()
     kind, _, suffix = name.partition("_")
     if kind not in _KINDS or (suffix and f"_{suffix}" not in (*_EDGES, *_OTHERS)):

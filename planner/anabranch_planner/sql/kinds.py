@@ -229,7 +229,7 @@ class Types:
 
 
 def _branches(node: Node) -> list[Node]:
-    """The operands of a CASE, COALESCE or IF that may become the expression's value."""
+    """The operands of an SQL CASE, COALESCE or IF that may become the expression's value."""
     if isinstance(node, exp.Coalesce):
         return [node.this, *node.expressions]
     if isinstance(node, exp.Case):

@@ -679,7 +679,7 @@ def _without_cast(node: Node) -> Node:
 
 
 def _moved(side: Node) -> Node:
-    """The time in ``side``, a time plus or minus intervals; else ``side`` itself."""
+    """The time in a dialect's expression ``side``, a time plus or minus intervals."""
     first = side
     while isinstance(first, exp.Add | exp.Sub | exp.Paren):
         first = first.this

@@ -301,7 +301,7 @@ def unsupported(what: str, remedy: str) -> QueryError:
 
 @contextmanager
 def located(field: str) -> Iterator[None]:
-    """Attach ``field`` to a :class:`QueryError` raised inside the block, unless it has one."""
+    """Attach ``field`` to a :class:`QueryError` raised in the block, for SQL or structured text."""
     try:
         yield
     except QueryError as error:
@@ -333,7 +333,7 @@ def position_of(node: Node) -> tuple[int, int] | None:
 
 
 def operands(node: Node, kind: type[Node]) -> list[Node]:
-    """The operands of a chain of one connective ``kind``, left to right, without parentheses."""
+    """The operands of a chain of one SQL connective ``kind``, in order, without parentheses."""
     found: list[Node] = []
     pending = [node]
     while pending:

@@ -62,7 +62,7 @@ class GroupedEntry:
     values: dict[str, Node] = field(default_factory=dict)
 
     def key(self, number: int) -> exp.Column:
-        """The entry's column for key ``number``, from 0; a constant column if there are no keys."""
+        """The grouped subquery's column for key ``number``, from 0; without keys a constant."""
         return column_of(self.alias, f"subquery_key{number + 1}")
 
     def over(self, node: Node, *, zeros: bool = False) -> Node:
@@ -152,7 +152,7 @@ def is_strict_in(condition: Node, number: int) -> bool:
 
 
 def parents(node: Node, last: Node) -> list[Node]:
-    """The syntax nodes around ``node``, up to ``last``, the innermost first."""
+    """The syntax nodes around a subquery ``node``, up to ``last``, the innermost first."""
     found: list[Node] = []
     while node is not last and node.parent is not None:
         node = node.parent

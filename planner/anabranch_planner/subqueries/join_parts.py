@@ -136,7 +136,7 @@ def _with_on(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
     merged: dict[str, Node] = {}
 
     def meant(part: Node) -> Node:
-        """The value of a column merged by USING."""
+        """The value of a column merged by USING of an outer join."""
         if not isinstance(part, exp.Column) or part.table:
             return part
         found = merged.get(part.name.lower())
@@ -380,7 +380,7 @@ def _is_shown(entry: FromEntry, query: Unresolved) -> bool:
 
 
 def _read(node: Node, tables: FromTables) -> set[str]:
-    """The aliases (lower case) whose columns ``node`` reads; "" for columns without an alias."""
+    """Aliases (lower case) whose columns a join's condition reads; "" for unqualified columns."""
     return {column.table.lower() for column in columns_in(tables.qualified(node))}
 
 

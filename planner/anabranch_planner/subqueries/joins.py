@@ -208,7 +208,7 @@ class Joins:
         return refer
 
     def alias(self, wanted: str = "") -> str:
-        """An unused alias: ``wanted``, with underscores if taken; by default a numbered one."""
+        """An alias for a subquery's join: ``wanted``, with underscores if taken; else numbered."""
         taken = {(s.alias or "").lower() for s in (*self.sources, *self.query.entries)}
         taken |= {(side.source.alias or "").lower() for side in self.sides} | self._names
         taken |= {alias.lower() for alias in self.tables.columns}
@@ -355,7 +355,7 @@ def known(node: Node) -> Node:
 
 
 def count_of(node: Node) -> int:
-    """The value of ``node`` if it is an integer literal; -1 for any other expression."""
+    """The value of an integer literal, such as a LIMIT of a subquery; -1 for others."""
     text = str(node.this) if isinstance(node, exp.Literal) else ""
     return int(text) if text.isdecimal() else -1
 

@@ -81,7 +81,7 @@ def _is_single(entry: FromEntry) -> bool:
 
 
 def _is_plain(node: Node) -> bool:
-    """Whether an expression reads columns only inside supported aggregates."""
+    """Whether a subquery's expression reads columns only inside supported aggregates."""
     pending = [node]
     while pending:
         part = pending.pop()
@@ -147,7 +147,7 @@ class _Whole:
         return self.branches[-1][1]
 
     def _over(self, node: Node, columns: dict[str, Node]) -> Node:
-        """``node`` with aggregates over columns of the union in place of its own aggregates."""
+        """A subquery's ``node`` with aggregates over columns of the union in place of its own."""
 
         def found(part: Node) -> Node:
             call = call_of(part)

@@ -111,14 +111,14 @@ class _ProtoParser:
         return bad_schema(f"line {line}, at {token[:40]!r}: {why}")
 
     def name(self) -> str:
-        """Consume a name without dots."""
+        """Consume a name without dots of the ``.proto`` file."""
         found = self.take()
         if _NAME.fullmatch(found) is None:
             raise self.wrong("this is not a name")
         return found
 
     def path(self) -> str:
-        """Consume a name with dots."""
+        """Consume a name with dots of the ``.proto`` file."""
         found = "." if self.took(".") else ""
         found += self.name()
         while self.took("."):
@@ -126,7 +126,7 @@ class _ProtoParser:
         return found
 
     def number(self) -> int:
-        """Consume an integer."""
+        """Consume an integer of the ``.proto`` file."""
         sign = -1 if self.took("-") else 1
         text = self.take().lower()
         octal = len(text) > 1 and text.startswith("0") and text.isdigit()
@@ -136,7 +136,7 @@ class _ProtoParser:
             raise self.wrong("this is not an integer") from None
 
     def over(self) -> None:
-        """Skip the rest of a statement, up to its semicolon or the end of its block."""
+        """Skip the rest of a statement of the ``.proto`` file, or the end of its block."""
         depth = 0
         while True:
             token = self.take()
@@ -230,7 +230,7 @@ class _ProtoParser:
     def field(
         self, file: ProtoFile, scope: str, depth: int, inner: list[str], oneof: str
     ) -> ProtoField:
-        """Parse a field or group."""
+        """Parse a field or group of a Protobuf message."""
         label = ""
         if self.next in _LABELS:
             label = self.take()
@@ -254,7 +254,7 @@ class _ProtoParser:
         return one
 
     def map(self, file: ProtoFile, scope: str) -> ProtoField:
-        """Parse a map field, and declare the type of its entries."""
+        """Parse a map field of a Protobuf message, and declare the type of its entries."""
         self.take()
         self.need("<")
         key = self.path()
@@ -281,7 +281,7 @@ class _ProtoParser:
         return ProtoField(name, number, "message", f".{entry}", repeated=True, presence=False)
 
     def options(self) -> str | None:
-        """Parse a field's options, and return its default."""
+        """Parse the options of a Protobuf field, and return its default."""
         default = None
         if not self.took("["):
             return None

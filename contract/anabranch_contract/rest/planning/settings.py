@@ -79,7 +79,7 @@ _Settings = TypeVar("_Settings", bound=type[PlanningSettings])
 
 
 def _opened(body: _Settings) -> _Settings:
-    """Let the enumerations of ``body`` accept unknown values of a newer service, as text."""
+    """Let enumerations of settings accept unknown values of a newer service, as text."""
     opened = cast("Any", Open)
     choices = {
         name: (opened[field.annotation], field)

@@ -41,7 +41,7 @@ _TRUE = Literal(True, BOOLEAN)
 
 
 def _of(name: str, arg: Expr, *kinds: TypeKind) -> DataType:
-    """The type of argument ``arg``, one of ``kinds`` (such as arrays); for NULL, array of NULL.
+    """The type of a function's argument, one of ``kinds`` (such as arrays); NULL: array of NULL.
 
     Raises:
         QueryError: ``type-mismatch``.
@@ -205,7 +205,7 @@ def _name(arg: Expr) -> str:
 
 
 def struct(names: Sequence[str], values: Sequence[Expr]) -> Expr:
-    """The struct of ``values`` with these field names.
+    """Typed struct of ``values`` with these field names.
 
     Raises:
         QueryError: ``duplicate-name``.
@@ -314,7 +314,7 @@ def _searched(op: str, result: Callable[[DataType], DataType]) -> Made:
 
 
 def _agreeing(op: str, array: Expr, value: Expr) -> tuple[Expr, Expr]:
-    """An array and a value as arguments, with the elements and the value cast to a common type."""
+    """Typed arguments: an array and a value, cast so that elements and value have one type."""
     met = common_type(array.type.element, value.type)
     if met is None and isinstance(value, Literal):
         met = array.type.element
@@ -348,7 +348,7 @@ def _joined(args: Sequence[Expr]) -> Expr:
 
 
 def _same(op: str) -> Made:
-    """Function of one array, or several of one type, that returns an array of this type."""
+    """SQL function of one array, or several of one type, that returns an array of this type."""
 
     def made(args: Sequence[Expr]) -> Expr:
         for arg in args:
@@ -485,7 +485,7 @@ def _to_json(args: Sequence[Expr]) -> Expr:
 
 
 def _with_texts(kind: DataType) -> DataType:
-    """``kind`` with strings in place of intervals, at any depth."""
+    """The type ``kind`` with strings in place of intervals, at any depth, for to_json."""
     if kind.kind in INTERVALS:
         return STRING
     if not kind.fields:

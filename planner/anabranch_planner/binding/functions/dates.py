@@ -64,7 +64,7 @@ def _binned(args: Sequence[Expr]) -> Expr:
 
 
 def unit(name: str, arg: Expr, known: frozenset[str] | None = None) -> Literal:
-    """The unit of time that a literal argument names, as a literal of the unit's full name.
+    """The unit of time that an SQL function's argument names, as a literal of its full name.
 
     Raises:
         QueryError: ``bad-literal``.

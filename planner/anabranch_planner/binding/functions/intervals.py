@@ -126,8 +126,8 @@ def _make_interval(args: Sequence[Expr]) -> Expr:
     seven = Call("mul", (weeks, Literal(7, BIGINT)), BIGINT)
     whole = coerce(Call("add", (seven, days), BIGINT), INT)
     found = _make_dt_interval([whole, *args[4:]])
-    # Without hours, minutes and seconds: an interval of days, so that a date plus it is a date, as
-    # in Spark.
+    # Without hours, minutes and seconds it is an interval of days, so that a date plus the interval
+    # is a date, as in Spark.
     return coerce(found, _DAY) if all(zeros[4:]) else found
 
 

@@ -51,7 +51,7 @@ def call(node: Node, scope: Scope, typed: Typed) -> Expr:
 
 
 def parameter(node: Node, _: Scope) -> Expr:
-    """The lambda parameter to which a name in the lambda's body refers.
+    """The typed lambda parameter to which a name in the lambda's body refers.
 
     Raises:
         QueryError: ``unsupported-sql``: the name is not a parameter.
@@ -134,7 +134,7 @@ class _Made:
 
 
 def _mark(body: Node, meanings: dict[str, Call]) -> None:
-    """Link names in a lambda's body to its parameters, unless an inner lambda redeclares them."""
+    """Link names in an SQL lambda's body to its parameters, unless inner lambdas redeclare them."""
     if isinstance(body, exp.Identifier):
         if body.name.lower() in meanings:
             body.meta[_MEANING] = meanings[body.name.lower()]
@@ -220,8 +220,8 @@ def _zip_with(made: _Made, given: list[Node]) -> Expr:
 
 
 def _aggregate(made: _Made, given: list[Node]) -> Expr:
-    """``aggregate(array, start, merge[, finish])``. The accumulator has the type of ``merge`` if
-    that is wider than the type of ``start``; Spark refuses such a call."""
+    """Typed ``aggregate(array, start, merge[, finish])``. The accumulator has the type of ``merge``
+    if that is wider than the type of ``start``; Spark refuses such a call."""
     array, start = made.value(given[0], TypeKind.ARRAY), made.typed(given[1], made.scope)
     merge = made.body(given[2], start.type, array.type.element, least=2)
     if merge.type != start.type:

@@ -125,7 +125,7 @@ def _shift(op: str) -> Callable[[Sequence[Expr]], Expr]:
 
 
 def rounded_type(kind: DataType, digits: int) -> DataType:
-    """The type of a decimal of type ``kind`` after rounding to ``digits`` places."""
+    """The type of an SQL decimal of type ``kind`` after rounding to ``digits`` places."""
     scale = min(kind.scale, digits)
     precision = min(kind.precision - kind.scale + 1 + scale, MAX_PRECISION)
     return DataType(TypeKind.DECIMAL, precision, scale)

@@ -128,7 +128,7 @@ def rewriting(signature: Signature) -> Rewriting:
 
 
 def text_of(arg: Expr) -> str:
-    """The text of a literal argument whose kind is ``PATTERN``."""
+    """The text of an SQL function's literal argument whose kind is ``PATTERN``."""
     assert isinstance(arg, Literal)
     return str(arg.value)
 

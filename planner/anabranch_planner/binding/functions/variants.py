@@ -22,7 +22,7 @@ _TRUE = Literal(True, BOOLEAN)
 
 
 def part_of(value: Expr, path: str, kind: DataType, *, lenient: bool = False) -> Expr:
-    """The value at ``path`` (JSON path) of a variant, cast to ``kind``.
+    """Typed value at ``path`` (JSON path) of a variant, cast to ``kind``.
 
     Args:
         lenient: whether the result is NULL instead of an error if the value can't be cast.

@@ -55,7 +55,7 @@ class Supply:
     recent: tuple[tuple[float, float], ...] = ()
 
     def younger(self, age: float) -> float:
-        """Number of held rows that are at most ``age`` microseconds old."""
+        """Number of a relation's stored rows that are at most ``age`` microseconds old."""
         if self.span is None or age >= self.span:
             return self.held
         before, less = 0.0, 0.0
@@ -141,7 +141,7 @@ def _mean(pieces: Sequence[_Piece]) -> float:
 
 
 def _within(piece: _Piece, at: float) -> float:
-    """Fraction of a relation's held rows that a tuple arriving at time ``at`` can meet."""
+    """Fraction of a relation's stored rows that a tuple arriving at time ``at`` can meet."""
     held, reach, gap, past = piece
     if past == math.inf or (reach == math.inf and gap == 0.0):
         return held + (1.0 - held) * at

@@ -181,14 +181,14 @@ def evaluate(expr: Expr, read: Callable[[Column], Value]) -> Value:
 
 
 def _and(args: list[Value]) -> Value:
-    """AND in three-valued logic, where None is NULL."""
+    """AND of sampled values in three-valued logic, where None is NULL."""
     if any(a is False for a in args):
         return False
     return None if any(a is None for a in args) else True
 
 
 def _or(args: list[Value]) -> Value:
-    """OR in three-valued logic."""
+    """OR of sampled values in three-valued logic, where None is NULL."""
     if any(a is True for a in args):
         return True
     return None if any(a is None for a in args) else False

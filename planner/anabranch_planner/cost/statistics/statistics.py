@@ -94,11 +94,11 @@ class Statistics:
     estimated: Mapping[RelationId, float] = field(default_factory=dict)
 
     def cardinality(self, relation: RelationId) -> float | None:
-        """Number of tuples of ``relation`` per unit of time; None if unknown."""
+        """Statistic: tuples of ``relation`` per unit of time; None if unknown."""
         return self.cardinalities.get(relation)
 
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
-        """Number of distinct values of the (sorted) attribute combination; None if unknown."""
+        """Statistic: distinct values of the (sorted) attribute combination; None if unknown."""
         known = self.distincts.get((relation, ",".join(attributes)))
         return self.every_distinct.get(relation) if known is None else known
 
@@ -107,11 +107,11 @@ class Statistics:
         return self.values.get((relation, attribute))
 
     def selectivity(self, predicate: Equality) -> float | None:
-        """Number of matches of one predicate / size of the cross product; None if unknown."""
+        """Statistic: matches of one predicate / size of the cross product; None if unknown."""
         return self.selectivities.get(predicate)
 
     def span(self, relation: RelationId) -> float | None:
-        """Microseconds over which the relation's tuples are spread; default: its stream's span."""
+        """Statistic: microseconds that a relation's tuples span; default: its stream's span."""
         known = self.spans.get(relation)
         return self.spans.get(relation.rpartition("[")[0], self.history) if known is None else known
 

@@ -116,7 +116,7 @@ def settle(newest: Statistics, before: Statistics | None, tolerance: float) -> S
 def _hold(
     now: Mapping[_K, _V], was: Mapping[_K, _V], near: Callable[[_V | None, _V | None], bool]
 ) -> tuple[dict[_K, _V], set[_K]]:
-    """``now``, with values of ``was`` that are close; and the keys of the other values."""
+    """Statistics ``now``, with values of ``was`` that are close; and keys of the other values."""
     held, moved = dict(now), set()
     for key in now.keys() | was.keys():
         if near(now.get(key), was.get(key)):
@@ -177,7 +177,7 @@ class _Near:
         return all(self.counts(*pair) for pair in pairs)
 
     def ages(self, now: Sequence[tuple[float, float]], was: Sequence[tuple[float, float]]) -> bool:
-        """Whether two age profiles have about equal numbers of tuples at about equal ages."""
+        """Whether two age profiles in statistics have about equal tuples at about equal ages."""
         return len(now) == len(was) and all(
             self.figures(age, other_age) and self.counts(tuples, others)
             for (age, tuples), (other_age, others) in zip(now, was, strict=True)
@@ -209,7 +209,7 @@ def _constants(
 def _widths(
     now: ExchangeModel | None, was: ExchangeModel | None, near: _Near
 ) -> tuple[ExchangeModel | None, set[RelationId]]:
-    """Hosts and column widths for the next plan, and the relations whose widths have changed."""
+    """Hosts and column widths as statistics of the next plan; relations whose widths changed."""
     if now is None or was is None:
         return now, set()
     widths, moved = _hold(now.widths, was.widths, near.all)

@@ -81,7 +81,7 @@ def check_same(queries: Iterable[JoinQuery], running: Ruleset) -> None:
 
 
 def sketches(queries: Iterable[JoinQuery]) -> set[Sketch]:
-    """Attribute combinations whose distinct values workers count: keys of pairwise joins."""
+    """Attribute combinations in a ruleset whose distinct values workers count (join keys)."""
     wanted: set[Sketch] = set()
     for query in queries:
         relation_of = {m.label: m.relation for m in query.members}

@@ -208,12 +208,12 @@ def in_sparks_calls(node: Node) -> str | None:
 
 
 def _is_text(node: Node | None, *, empty: bool = False) -> bool:
-    """Whether ``node`` is a literal text; ``empty``: whether that may be the empty text."""
+    """Whether ``node``, an argument in a dialect, is a literal text; ``empty``: it may be empty."""
     return isinstance(node, exp.Literal) and node.is_string and (empty or bool(node.this))
 
 
 def _is_number(node: Node, *, least: int) -> bool:
-    """Whether ``node`` is a literal integer that is at least ``least``."""
+    """Whether ``node``, an argument in a dialect, is a literal integer from ``least`` on."""
     is_number = isinstance(node, exp.Literal) and not node.is_string and node.name.isdecimal()
     return is_number and int(node.name) >= least
 

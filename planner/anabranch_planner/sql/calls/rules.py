@@ -29,7 +29,7 @@ class DialectRules:
         return not_translated(what, self._dialect, remedy)
 
     def _are(self, node: Node, wanted: frozenset[TypeKind]) -> bool:
-        """Whether all possible types of the expression ``node`` are in ``wanted``."""
+        """Whether all possible types of a dialect's expression ``node`` are in ``wanted``."""
         kinds = self._types.of(node)
         return bool(kinds) and kinds <= wanted
 

@@ -148,7 +148,7 @@ def with_commas(tokens: list[Token]) -> list[Token]:
     """``tokens`` with commas instead of the words in ``substring(s FROM 2 FOR 3)`` and ``overlay(s
     PLACING 'x' FROM 2)``: the calls take the same arguments in this order."""
     _round_arrays(tokens)
-    #: For each open parenthesis: the function's name, if it is one of :data:`_SPOKEN`.
+    #: For each open parenthesis, the function's name if it is one of :data:`_SPOKEN`.
     calls: list[Token | None] = []
     for index, token in enumerate(tokens):
         if token.token_type is TokenType.L_PAREN:

@@ -162,7 +162,7 @@ def check_flattened(tree: Node, dialect: str) -> None:
 
 
 def _flattened(given: Sequence[Node], alias: Node | None, before: str = "write ") -> QueryError:
-    """The error for Snowflake's ``FLATTEN``, whose argument is an array or a part of a VARIANT."""
+    """The remedy's error for Snowflake's ``FLATTEN`` in FROM, of an array or a VARIANT's part."""
     named = (
         one for one in given if isinstance(one, exp.Kwarg) and one.this.name.lower() == "input"
     )

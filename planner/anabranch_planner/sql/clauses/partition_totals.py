@@ -49,7 +49,7 @@ def write_out(statement: Node) -> None:
 
 
 def _totals(nodes: list[Node]) -> list[Node]:
-    """The aggregates over partitions in ``nodes``, outside of subqueries."""
+    """The SQL aggregates over partitions in ``nodes``, outside of subqueries."""
     return [window for node in nodes for window in windows_in(node) if is_total(window)]
 
 

@@ -73,7 +73,7 @@ def pivoted(table: Node, pivot: exp.Pivot) -> exp.Subquery:
 
 
 def _aggregate(item: Node) -> tuple[str, Node]:
-    """Output name and call of an aggregate in PIVOT."""
+    """Output column name and call of an aggregate in the clause PIVOT."""
     inner = item.unalias()
     name = item.alias or describe(inner).lower().replace("(*)", "(1)")
     if not isinstance(inner, exp.Anonymous) or str(inner.this).lower() not in _KNOWN:

@@ -84,7 +84,7 @@ def limit_of(condition: Node, ranked: Callable[[Node], Node | None]) -> tuple[No
 
 
 def whole_number(node: Node) -> int | None:
-    """The value of a literal without fraction or sign; None for other expressions."""
+    """The value of a literal in QUALIFY without fraction or sign; None for other expressions."""
     inside = bare(node)
     text = str(inside.this) if isinstance(inside, exp.Literal) and not inside.is_string else ""
     return int(text) if text.isdecimal() and len(text) < 10 else None

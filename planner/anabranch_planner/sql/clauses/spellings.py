@@ -53,7 +53,7 @@ def respell(statement: Node) -> None:
 
 
 def call(name: str, *arguments: Node) -> exp.Anonymous:
-    """A syntax node that calls the function ``name``."""
+    """An SQL syntax node that calls the function ``name``."""
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 

@@ -263,7 +263,7 @@ def _differ(rows: Iterable[dict[str, Node]], keys: list[str]) -> bool:
 
 
 def _readings(node: Node) -> list[Any]:
-    """The literal read as a text, double, date, time and boolean; None for each failed reading."""
+    """A key of VALUES read as a text, double, date, time and boolean; None if that fails."""
     inner = node
     negative = False
     while isinstance(inner, exp.Neg | exp.Cast | exp.Paren):
