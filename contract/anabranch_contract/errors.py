@@ -6,8 +6,7 @@ import copy
 from collections.abc import Sequence
 from typing import Self
 
-#: Maximum number of characters of a message, field or remedy, which may quote long names and
-#: literals.
+#: Maximum characters of a message, field or remedy, which may quote long names and literals.
 LONGEST = 4000
 #: Maximum number of errors of one input that are reported together.
 MOST_ERRORS = 10

@@ -41,8 +41,7 @@ _POSTGRES = re.compile(
 _DERBY = re.compile(r"jdbc:derby:(memory:[A-Za-z0-9_-]+|/[^;:?]*)((?:;[^;]*)*)")
 _TLS = ("ssl", "sslmode", "usessl", "requiressl", "encrypt", "trustservercertificate")
 _TIMES = ("connecttimeout", "sockettimeout", "logintimeout", "tcpkeepalive")
-#: Allowed parameters of database addresses. Other parameters load classes, open files or run
-#: statements.
+#: Allowed parameters of database addresses. Others load classes, open files or run statements.
 _PARAMETERS = {
     "postgresql": (
         *(*_TLS, *_TIMES, "user", "password", "applicationname", "currentschema"),
@@ -273,8 +272,7 @@ def check_redis(text: str, policy: AccessPolicy, resolve: Resolve, field: str) -
 
 
 def check_web(text: str, policy: AccessPolicy, field: str) -> None:
-    """Refuse the address of a web server that is not allowed; servers of this machine must be
-    listed.
+    """Refuse a web server's address that is not allowed; servers of this machine must be listed.
 
     Raises:
         AccessError: the server is not allowed, or the address is not of a plain form.

@@ -137,8 +137,7 @@ class SinkSpec:
     @property
     def gathers(self) -> bool:
         """Whether results of committed batches are gathered before they are delivered; a webhook
-        without a commit interval gathers results until its last delivery is done.
-        """
+        without a commit interval gathers results until its last delivery is done."""
         return self.commit_interval > 0 or self.format == WEBHOOK
 
     def option(self, name: str) -> str | None:

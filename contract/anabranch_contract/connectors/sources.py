@@ -72,8 +72,7 @@ class FileType(StrEnum):
 
 class OnChangedFile(StrEnum):
     """The policy for a file that changes, or whose name is reused, after it was read: record the
-    change, read the file as a new one, or stop the stream.
-    """
+    change, read the file as a new one, or stop the stream."""
 
     WARN = "warn"
     READ = "read"

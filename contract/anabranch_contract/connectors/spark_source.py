@@ -31,8 +31,7 @@ class SparkSource:
             column without alias is one of the source's own.
         columns: each column of the stream as an expression over the inputs, in order.
         invalid: SQL text of a condition that marks a row as invalid (unreadable, or a failed cast).
-        arrived: SQL text of the record as received, in bytes; NULL if the inputs contain the
-            record.
+        arrived: SQL text of the record as received, in bytes; NULL if the inputs contain it.
     """
 
     schema: str | None

@@ -105,8 +105,7 @@ class Ways:
     Attributes:
         functions: label of the arriving tuples (the *start*) -> their split into substreams.
         takers: edge -> numbers of the substreams whose tuples reach it; empty: all.
-        equal: edge -> attributes whose value equals that of the attribute by which the start is
-            split.
+        equal: edge -> attributes whose value equals that of the attribute that splits the start.
     """
 
     functions: Mapping[Label, Substreams]

@@ -24,8 +24,7 @@ class Optimizer(StrEnum):
 
 class Objective(StrEnum):
     """The unit of costs: ``SECONDS``: CPU time of probes, inserts and merges; ``TUPLES``: number of
-    tuples sent and rows written; ``PAPER``: number of tuples sent.
-    """
+    tuples sent and rows written; ``PAPER``: number of tuples sent."""
 
     SECONDS = "seconds"
     TUPLES = "tuples"
@@ -151,8 +150,7 @@ class Plan:
         copies: the store copies to keep; every relation of every query has at least one.
         cost: the plan's cost per unit of time. ``switching``: penalty for changing to this plan
             from the running plan, if charged.
-        bound: proven lower bound of ``cost + switching``. ``gap``: relative distance of cost and
-            bound.
+        bound: proven lower bound of ``cost + switching``. ``gap``: relative distance to the bound.
         method: the method that found the plan, e.g. ``"highs"``, ``"greedy"``.
         candidates, variables, constraints: the size of the integer program that was solved.
         substreams: the splits of arriving tuples. Each goal has one order per substream of a split

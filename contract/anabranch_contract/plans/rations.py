@@ -17,8 +17,7 @@ from anabranch_contract.queries.joins import Label, QueryId
 
 class Overload(StrEnum):
     """Policy for input beyond the machine's capacity: let input wait, ration probes (load
-    shedding), or ration probes and compute the withheld results later, when capacity is free.
-    """
+    shedding), or ration probes and compute the withheld results later, when capacity is free."""
 
     WAIT = "wait"
     RATION = "ration"
@@ -80,8 +79,7 @@ class RationedBatches:
         rations: the rations below 1, sorted; goals without an entry have ration 1.
         watermarks: stream -> its watermark in microseconds at the beginning of the first batch; in
             the ledger only.
-        now: reference time for results' freshness, in microseconds; in the ledger only. None:
-            unknown.
+        now: reference time for freshness, in microseconds; in the ledger only. None: unknown.
     """
 
     first: int
@@ -151,14 +149,12 @@ class RationSchedule(Message):
     step runs for the maximum ration of all goals that need it, which is a convex function.
 
     Attributes:
-        epoch, revision: the ruleset of the schedule. A revision of the same epoch has the same
-            goals.
+        epoch, revision: the schedule's ruleset. Revisions of the same epoch have the same goals.
         goals: in the order of every point's shares. Queries that can't be rationed have no goal.
         points: by ascending ``used``; never empty; all shares of the last point are 1.
         allocation: the objective of the rations.
         latency: promised maximum of seconds from a tuple's arrival to the commit of its results.
-        rationable: share of the CPU time of all probes that the probes of these goals take without
-            rations.
+        rationable: share of all probes' CPU time that the goals' probes take without rations.
         budget: the operator's limit on the budget; None: only the machine's capacity limits it.
         catch_up: whether withheld results are computed later.
         floors: floors of the queries that have one and may be rationed.

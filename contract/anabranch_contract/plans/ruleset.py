@@ -178,8 +178,7 @@ class HotValue(Row, frozen=True):
     Attributes:
         hash: hash of the value in the key type of the partition attribute. Values with equal
             hashes are spread alike.
-        hosts: number of hosts over which rows are spread (at least 2), or all hosts if they are
-            fewer.
+        hosts: number of hosts over which rows are spread (at least 2), or all if there are fewer.
     """
 
     hash: int

@@ -38,8 +38,7 @@ class StepPart(Row, frozen=True):
         start: label of the arriving tuples that are split into substreams; empty: no split.
         function: :func:`function_digest` of this split.
         substreams: numbers of the substreams that take the step, ascending.
-        sifted: whether a look-ahead filter before the step (``ProbeRule.ahead``) has dropped
-            tuples.
+        sifted: whether a look-ahead filter before the step (``ProbeRule.ahead``) dropped tuples.
     """
 
     start: Label = Label("")

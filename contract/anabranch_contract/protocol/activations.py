@@ -82,8 +82,7 @@ class LeftOut(Row, frozen=True):
     Attributes:
         low, high: least and greatest time, in microseconds, that the view's window column may have
             in the missing rows; None: unbounded.
-        share: the least ration in the span (share of tuples that probed); 0: no estimate is
-            possible.
+        share: the least ration in the span (share of tuples that probed); 0: no estimate.
         universe: whether the same keys were withheld in all batches (``plans.rations.Ranking``).
         key: (name, key type) of the grouping column by which ``universe`` ranks tuples; None: it
             ranks by no grouping column.
@@ -98,8 +97,7 @@ class LeftOut(Row, frozen=True):
 
 class PastStatus(StrEnum):
     """Status of results over tuples from before a query's activation: being emitted, all emitted,
-    or no longer computable.
-    """
+    or no longer computable."""
 
     PENDING = "pending"
     EMITTED = "emitted"
@@ -241,8 +239,7 @@ def counted(
 
 def of_union(activations: Mapping[str, Activation], name: str, branches: int) -> Activation | None:
     """Return the activation of a union, whose visible tuples, missed tuples, completeness and past
-    results are combined from its ``branches`` branches.
-    """
+    results are combined from its ``branches`` branches."""
     ids = (branch_id(name, number) for number in range(1, branches + 1))
     found = [one for branch in ids if (one := activations.get(branch)) is not None]
     if len(found) < 2:

@@ -29,8 +29,7 @@ class SourceStatus(Message):
         registration: the stream's registration; a report with a different one is out of date.
         error: reason why the source can't be read.
         since: Unix time at which the source entered this state.
-        behind: unread bytes of a database's replication log; None: unknown, or the source is no
-            database.
+        behind: unread bytes of a database's replication log; None: unknown, or no database.
         new_columns: columns that were added to the database's table and that the stream lacks.
     """
 

@@ -38,8 +38,7 @@ class Keys:
         """Redis Stream: changes of the registry, newest last, each added in the change's own
         transaction (service). Fields: ``streams``, ``queries`` or ``functions`` -> JSON list of
         names, or ``settings``; and ``planned`` if the change requires no other plan. Trimmed
-        to the newest :data:`CHANGES_KEPT`.
-        """
+        to the newest :data:`CHANGES_KEPT`."""
         return self._key("changes")
 
     @property
@@ -54,15 +53,13 @@ class Keys:
 
     def ruleset(self, ruleset: int | RulesetId) -> str:
         """String: the ruleset's wire document, or a :class:`~.plans.patches.Patch` of another
-        ruleset that yields it (service, immutable).
-        """
+        ruleset that yields it (service, immutable)."""
         return self._key("ruleset", ruleset)
 
     @property
     def newest_ruleset(self) -> str:
         """String: the newest epoch's whole wire document, for readers that can't apply patches;
-        absent unless that epoch is published as a patch (service).
-        """
+        absent unless that epoch is published as a patch (service)."""
         return self._key("ruleset", "newest")
 
     @property
@@ -73,8 +70,7 @@ class Keys:
     @property
     def approval(self) -> str:
         """Hash: the plan that waits for approval, and the operator's decisions (service). Its field
-        ``approved``, which the runtime watches, is the digest of the plan to publish.
-        """
+        ``approved``, which the runtime watches, is the digest of the plan to publish."""
         return self._key("approval")
 
     @property
@@ -110,8 +106,7 @@ class Keys:
     @property
     def leader(self) -> str:
         """Hash: the service that leads or led last: ``owner`` (as in the lease), ``token`` (grows
-        with every change), ``address``, ``since`` (POSIX seconds) (service).
-        """
+        with every change), ``address``, ``since`` (POSIX seconds) (service)."""
         return self._key("leader")
 
     @property
@@ -142,8 +137,7 @@ class Keys:
     @property
     def standby(self) -> str:
         """String with an expiry: JSON :class:`Heartbeat` of a runtime that waits for the end of
-        another one; absent: no runtime waits (runtime).
-        """
+        another one; absent: no runtime waits (runtime)."""
         return self._key("standby")
 
     @property
@@ -213,8 +207,7 @@ class Keys:
     @property
     def limit(self) -> str:
         """String int: maximum number of rows of Redis Streams and files in a batch, for the next
-        start of the runtime; absent: no limit (runtime).
-        """
+        start of the runtime; absent: no limit (runtime)."""
         return self._key("limit")
 
     @property
@@ -247,8 +240,7 @@ class Keys:
 
 #: Milliseconds after which a heartbeat in Redis expires.
 HEARTBEAT_MILLISECONDS = 10_000
-#: Approximate number of registry changes kept. A reader that has missed more reads the whole
-#: registry.
+#: Approximate number of registry changes kept; a reader that lacks more reads the whole registry.
 CHANGES_KEPT = 100_000
 #: Number of interim measurements kept in Redis.
 INTERIMS_KEPT = 120

@@ -193,8 +193,7 @@ def valid(counts: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Counts(Message):
-    """The fields of a :class:`Snapshot` from which rates are computed; other fields are not
-    decoded.
+    """The fields of a :class:`Snapshot` for computing rates; other fields are not decoded.
 
     Attributes:
         batches, total_batches, arrivals, streams: as in ``Snapshot``.

@@ -86,8 +86,7 @@ class RevisionCounts:
     """Numbers of revisions that a run of the runtime has received, by outcome.
 
     Attributes:
-        taken: number used by a batch. ``passed_over``: number received after the end of their
-            epoch.
+        taken: number used by a batch. ``passed_over``: number that came after their epoch's end.
         refused: revisions that could not replace the running ruleset. ``reason``: why the last of
             these was refused; empty: none was.
     """
@@ -130,8 +129,7 @@ LATENCY_BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Histogram of times from arrival to commit. It has one time per stream and batch, that of the
-    oldest row.
+    """Histogram of times from arrival to commit: per stream and batch one, of the oldest row.
 
     Attributes:
         counts: number of times per bin of :data:`LATENCY_BOUNDS`; empty: nothing was measured.

@@ -18,16 +18,14 @@ class Reads(Body, Summed):
 
     Attributes:
         probes: tuples that probed.
-        found: tuples with a match: a row with the same key that arrived earlier, in the requested
-            batches.
+        found: tuples with a match: a row of the key, of requested batches, that arrived earlier.
         matches: number of matches found.
         by_batch: segments skipped because they have no rows of the requested batches. This and the
             following counts are summed over the tuples.
         by_partition: segments skipped because they belong to another partition than the key.
         by_time: segments skipped because their event times rule out partners of all tuples of the
             probe call.
-        filtered: segments skipped because their filter excludes the key, or because they have no
-            keys.
+        filtered: segments skipped because their filter excludes the key, or they have no keys.
         looked: segments read.
 
     >>> some = Reads(probes=4, found=1, matches=2, by_time=4, filtered=6, looked=2)

@@ -83,8 +83,7 @@ class StreamRecord(Closed, StreamProperties):
         idle_timeout: microseconds without tuples after which the watermark follows the other
             streams' watermarks; None: never.
         ttl: window in microseconds on the stream's tuples in every query; None: no window.
-        latest: key columns: only the latest tuple of each key takes part in joins; empty: all
-            tuples do.
+        latest: key columns: only the latest tuple of each key takes part in joins; empty: all do.
         ahead_of_clock, ahead_of_stream: microseconds by which an event time may exceed the clock
             (in live mode), and the stream's earlier event times; None: any number.
         retain: microseconds behind the watermark for which all tuples stay stored; None: for ever;

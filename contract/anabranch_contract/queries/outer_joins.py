@@ -89,8 +89,7 @@ class JoinKind(StrEnum):
 
 class NearestSide(StrEnum):
     """Operator between the times of a left row and its right row. With ``ge`` and ``gt`` the
-    nearest right row is the latest that satisfies it, with ``le`` and ``lt`` the earliest.
-    """
+    nearest right row is the latest that satisfies it, with ``le`` and ``lt`` the earliest."""
 
     GE = "ge"
     GT = "gt"

@@ -11,8 +11,7 @@ _UTC = frozenset({"Z", "UTC", "GMT", "UT"})
 
 
 def fixed_offset(name: str) -> int | None:
-    """Return the microseconds by which a fixed offset such as ``+02:00`` is ahead of UTC; None for
-    a region.
+    """Return the microseconds by which a zone such as ``+02:00`` is ahead of UTC; None: a region.
 
     >>> fixed_offset("UTC+1"), fixed_offset("Europe/Oslo")
     (3600000000, None)

@@ -21,8 +21,7 @@ from anabranch_contract.errors import PlannerError
 
 class TypeKind(StrEnum):
     """Kinds of column type. ``INTERVAL``: microseconds, in days and shorter units; ``MONTHS``:
-    months, in years and months; ``VARIANT``: any JSON value.
-    """
+    months, in years and months; ``VARIANT``: any JSON value."""
 
     TINYINT = "tinyint"
     SMALLINT = "smallint"

@@ -68,8 +68,7 @@ class AggregateFunction(StrEnum):
     VAR_SAMP = "var_samp"
     VAR_POP = "var_pop"
     #: ``column`` of the row with the greatest (least) ``by``; of several such rows, the greatest
-    #: (least) ``column``. Rows with NULL in ``by`` are ignored; NULL in ``column`` is the least
-    #: value.
+    #: (least) ``column``. Rows with NULL in ``by`` are ignored; NULL in ``column`` is least.
     MAX_BY = "max_by"
     MIN_BY = "min_by"
     #: ``CONT``: over doubles, interpolated at position p(n - 1), counted from 0. ``DISC``: over any
@@ -448,8 +447,7 @@ class View:
         having: condition that a group must satisfy.
         order: sort keys; ties are broken by identity, then by all columns.
         limit: maximum number of rows after the first ``offset`` rows; None: all.
-        totals: aggregates over all groups, which expressions may read in addition to keys and
-            aggregates.
+        totals: aggregates over all groups, which expressions may read like keys and aggregates.
         sets: GROUPING SETS: one entry per distinct set, with the positions in ``keys`` of its keys,
             ascending; the other keys are NULL. Aggregates never read keys. Before the first joined
             row the empty set has a row only if ``keys`` is empty. Empty: one set of all keys.
@@ -459,8 +457,7 @@ class View:
         ranking: ranking function; rows whose rank is at most ``limit`` are kept (None: all rows).
             Expressions read the rank as ``PLACE``.
         windowed: window functions, whose columns expressions read by name; there is no ``limit``.
-        limits: conditions on the time of the batch under which a joined row is in the view; empty:
-            it always is.
+        limits: conditions on the batch's time under which a joined row is in the view; empty: none.
         copies: expression (BIGINT, at least 1) of the number of equal rows that each group has in
             the view; None: one row. With it, the SELECT list consists of the keys, and there is no
             ``limit``.
@@ -540,8 +537,7 @@ class GroupingPrefix:
 
     Attributes:
         keys, window, sets: as in :class:`View`; without ``sets`` the keys are sorted.
-        kept: for session windows the columns that aggregates read, because sessions store all their
-            rows.
+        kept: for session windows the columns that aggregates read, since sessions store all rows.
     """
 
     keys: tuple[tuple[str, DataType], ...]
@@ -590,8 +586,7 @@ def numbers_of(view: View) -> tuple[tuple[str, DataType], ...]:
 
 def change_columns(view: View) -> tuple[tuple[str, DataType], ...]:
     """Return (name, type) of a change's columns: the view's, hidden grouping columns, rank or copy,
-    kind of change, and version.
-    """
+    kind of change, and version."""
     return (
         *((o.name, o.expr.type) for o in (*view.projection, *view.hidden)),
         *numbers_of(view),

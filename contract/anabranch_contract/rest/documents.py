@@ -137,8 +137,7 @@ class Document(BaseModel):
     @classmethod
     def of(cls, value: object, **others: Any) -> Self:
         """Make the answer from the fields ``others`` and, for all other fields, the attributes of
-        ``value`` with the same names. Fields of nested answers are filled in the same way.
-        """
+        ``value`` with the same names. Fields of nested answers are filled in the same way."""
         names = cls.model_fields.keys() - others.keys()
         own = {name: getattr(value, name) for name in names if hasattr(value, name)}
         return cls.model_validate({**own, **others}, from_attributes=True)

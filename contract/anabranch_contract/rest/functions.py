@@ -31,8 +31,7 @@ class FunctionIn(Closed):
         module: module that the operator allows: NAME for NAME.py, a.b for a/b.py in an allowed
             folder.
         attribute: name of the function in the module; default: the same as in SQL.
-        kind: form of the arguments and of the result: Arrow arrays, pandas Series, or values of one
-            row.
+        kind: form of arguments and result: Arrow arrays, pandas Series, or values of one row.
         deterministic: whether equal arguments always have equal results. If not, queries may call
             the function in the SELECT list only.
         time_limit: time limit of a call; one call computes a batch of rows.
@@ -114,8 +113,7 @@ class FunctionOut(Document):
         signature: name, parameters and result, with types of Spark's SQL.
         module: module that contains the function.
         attribute: name of the function in the module.
-        kind: form of the arguments and of the result: Arrow arrays, pandas Series, or values of one
-            row.
+        kind: form of arguments and result: Arrow arrays, pandas Series, or values of one row.
         deterministic: whether equal arguments always have equal results.
         time_limit: time limit of a call, as a duration.
         description: description for people.

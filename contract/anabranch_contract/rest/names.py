@@ -110,8 +110,7 @@ def readable_explain(explain: Mapping[str, Any], names: Mapping[str, str]) -> di
 
 
 def _goal(name: str) -> str:
-    """Return a readable name for the id of a planned join: a query, or a part of its outer join or
-    union.
+    """Return a readable name of a planned join: a query, or a part of its outer join or union.
 
     >>> _goal("unpaid+left"), _goal("unpaid"), _goal("named+2"), _goal("all+union2")
     ('unpaid, left rows', 'unpaid', 'named, look-up 2', 'all, branch 2')

@@ -104,8 +104,7 @@ class SinkRecord(Closed):
     """Destination of results (``docs/sinks.md``).
 
     Attributes:
-        format: ``parquet``, ``count``, ``redis-stream``, ``kafka``, ``webhook``, or a format that
-            Spark writes.
+        format: ``parquet``, ``count``, ``redis-stream``, ``kafka``, ``webhook``, or a Spark format.
         options: option of the format -> its value. Secrets are masked in answers.
         path: folder or table of the results; null: the default of the format.
         mode: writing mode: results are appended.
@@ -421,8 +420,7 @@ class RationedOut(Document):
             priorities need; null: no floor, or no measurements yet.
         floor_broken: whether less CPU time than ``floor_needs`` is available.
         left_withheld: estimated number of an outer join's left rows among ``withheld``.
-        undecided: number of left rows without a result because pairs of them may have been
-            withheld.
+        undecided: number of left rows without a result because their pairs may be withheld.
     """
 
     withheld: float

@@ -82,8 +82,7 @@ class StoreDetailOut(StoreOut):
 
     Attributes:
         next_batch: number of the pipeline's next batch when the store was reported.
-        parts_batch: batch before which ``parts`` and ``readers`` were reported; null: not reported
-            yet.
+        parts_batch: batch before which ``parts`` and ``readers`` were reported; null: not yet.
         parts: the store's largest segments; empty: not reported yet.
         parts_omitted: number of smaller segments omitted from the answer.
         readers: edges that read it, by name.

@@ -48,10 +48,9 @@ class ChangesIn(Closed):
             read; of upserts also u, update, upsert.
         deletes: operations that delete, in any case; default: d, delete, -d, -, and (except for
             upserts) -u.
-        null_deletes: for upserts: whether a row with null in all columns but the key deletes that
-            key.
-        envelope: ``debezium``: JSON rows have the values before and after a change (``op``,
-            ``before`` and ``after``).
+        null_deletes: for upserts: a row with null in all columns but the key deletes that key.
+        envelope: JSON rows have the values before and after a change: ``op``, ``before`` and
+            ``after``, as Debezium writes them.
     """
 
     operation: ColumnName | None = None
@@ -103,8 +102,7 @@ class StreamTerms(Document):
     """Fields that the registration of a stream and its changes share.
 
     Attributes:
-        idle_timeout: time without tuples after which the watermark follows other streams'
-            watermarks.
+        idle_timeout: time without tuples until the watermark follows other streams' watermarks.
         ahead_of_clock: in live mode, tuples whose event time exceeds the clock by more are
             rejected. A duration, or ``unbounded``; default with bounded lateness: 1 day.
         ahead_of_stream: tuples whose event time exceeds the greatest one of earlier batches by more
@@ -341,8 +339,7 @@ class StreamOut(StreamProperties):
         query: the query whose rows the stream has; null: it is not the stream of a query.
         waiting_tuples: approximate number of rows that have arrived and are unread; null: unknown,
             or no runtime runs.
-        waiting_seconds: waiting time of the oldest of these rows, in seconds; null: unknown, or no
-            runtime runs.
+        waiting_seconds: waiting time of the oldest of these rows, in seconds; null: unknown.
         snapshot: progress of the first reading of a table of a lake, before its later commits;
             null: it is complete, or the source has none.
         lost_entries: number of lost entries or messages as far as known, or of lost parts of files;

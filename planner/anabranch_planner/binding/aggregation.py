@@ -59,8 +59,7 @@ _OF_BITS = frozenset({_F.BIT_AND, _F.BIT_OR, _F.BIT_XOR})
 _DISTINCT = frozenset({_F.COUNT, _F.SUM, _F.AVG, _F.LISTAGG})
 _MOMENTS = frozenset({_F.SKEWNESS, _F.KURTOSIS})
 _LEAST_OR_GREATEST = frozenset({_F.MIN, _F.MAX})
-#: Types whose values, as texts, never contain the separator that :func:`_together` writes between
-#: columns.
+#: Types whose values, as texts, never contain the separator of :func:`_together`.
 _PLAIN = NUMERIC - FLOATING | {TypeKind.BOOLEAN, TypeKind.DATE}
 _BAR = Literal("|", STRING)
 
@@ -84,8 +83,7 @@ class _Found:
             assert self.by is not None
             return replace(self, by=_if(condition, self.by))
         value = _if(condition, _ONE if self.value is None else self.value)
-        # If the argument is also a sort key (listagg(x) ordered by x), replace the sort key as
-        # well.
+        # If the argument is also a sort key (listagg(x) ordered by x), replace that, too.
         then = tuple((value if key == self.value else key, down) for key, down in self.then)
         own = self.by is not None and self.by == self.value
         return replace(self, value=value, by=value if own else self.by, then=then)

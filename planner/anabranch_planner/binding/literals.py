@@ -166,8 +166,7 @@ def interval(text: str, unit: str | None) -> Literal:
         unit: the unit or span after the quotes, e.g. ``"HOUR TO MINUTE"``; None if there is none.
 
     Raises:
-        QueryError: ``bad-interval``: months with shorter units, or a value that does not match the
-            unit.
+        QueryError: ``bad-interval``: months with shorter units, or a value unfit for the unit.
     """
     if unit is None:
         return _of_parts(re.sub(r"^\s*interval\b", "", text, flags=re.I))

@@ -66,8 +66,7 @@ class Inference:
     def extend(
         self, samples: Iterable[JoinSample], values: ValueShares | None = None
     ) -> tuple[JoinSample, ...]:
-        """Samples of one period, and samples inferred from them for join steps that were not
-        measured.
+        """Samples of one period, and samples inferred from them for unmeasured join steps.
 
         The result is sorted by resulting sub-join, then by the probing sub-join.
 

@@ -95,8 +95,7 @@ class PlanPart:
         if "valid" not in self._before:
             validate_plan(self.plan, self.queries, self.trails)
             return
-        # A new query's orders have the same prefixes as the orders of the earlier query with the
-        # same joins.
+        # A new query's orders have the prefixes of the earlier query's with the same joins.
         pieces = _Pieces(self.plan)
         for one in self.grown:
             both = (one.query, one.like)

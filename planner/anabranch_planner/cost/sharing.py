@@ -193,8 +193,7 @@ def _may_read(relation: Relation, store: Relation) -> bool:
 
 def _partners(queries: Sequence[JoinQuery], statistics: Statistics) -> dict[StreamName, float]:
     """Stream -> mean number of its rows with the key of a probe, within the time bounds, over the
-    keys of ``queries``; at least 1. Keys with an unknown number of values count as 1.
-    """
+    keys of ``queries``; at least 1. Keys with an unknown number of values count as 1."""
     found: dict[StreamName, list[float]] = defaultdict(list)
     for query in queries:
         for key_class in query.classes:

@@ -146,8 +146,7 @@ class Detours:
     ) -> dict[Prefix, Step]:
         """The steps of ``order`` after its probes are replaced by detours, by prefix.
 
-        Equal prefixes share a step. A step in neither ``known`` (the plan's) nor ``new`` is added
-        to ``new``.
+        Equal prefixes share a step. A step in neither ``known`` (the plan's) nor ``new`` is added.
         """
         taken: list[Step] = []
         for trail in path:

@@ -126,8 +126,7 @@ def fit(values: Array, weights: Array, damped: bool) -> tuple[Fit, Fit]:
     values (:func:`refits`), for forecasts from an earlier origin.
 
     Args:
-        values: shape (time, series), with at least two values each; finite, with a finite sum of
-            squares.
+        values: shape (time, series), with at least two values each; sums of squares are finite.
         weights: the same shape, not negative; the errors of values with weight 0 are ignored.
         damped: whether ``phi`` is fitted; otherwise it is 1.
 

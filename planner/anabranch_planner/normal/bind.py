@@ -207,8 +207,7 @@ def _tables_of(query: Unresolved, scopes: Sequence[Scope], found: Bound) -> Iter
     ``found``.
 
     Args:
-        scopes: scopes of the first 0, 1, 2 ... sources of FROM, which the functions' arguments may
-            read.
+        scopes: scopes of the first 0, 1, 2 ... sources of FROM, for the functions' arguments.
     """
     made = list[Scope]()
     for generator in query.generators:

@@ -238,8 +238,7 @@ def _joined(
 
     Args:
         columns: the projection; None: the SELECT list.
-        outer: whether the join produces left rows or pairs of an outer join, and must have keys of
-            its own.
+        outer: whether the join belongs to an outer join, and must have keys of its own.
     """
     scope, names = bound.scope, list(bound.scope.streams)
     closed = _closed_bounds(bound, given.window)
@@ -520,8 +519,7 @@ def _constant_keys(bound: Bound, *, outer: bool) -> list[tuple[Side, Side]]:
     """Equalities of constants, as join keys of aliases that no written equality connects.
 
     Args:
-        outer: whether the join produces left rows or pairs of an outer join, and must have keys of
-            its own.
+        outer: whether the join belongs to an outer join, and must have keys of its own.
 
     Raises:
         QueryError: ``cross-product``: no condition relates the aliases, and no CROSS JOIN is

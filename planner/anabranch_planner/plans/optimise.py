@@ -66,8 +66,7 @@ class Options:
         max_flows: number of flow variables above which local search replaces the integer program.
         substreams: maximum number of substreams (groups of key values with their own probe orders)
             per relation (:mod:`~anabranch_planner.skew.substreams`). Only for tight ``clash``.
-        told_apart: the substreams of the running plan; they stay unless other substreams save much
-            more.
+        told_apart: the substreams of the running plan; they stay unless others save much more.
         look_ahead: whether revisions get filters that drop tuples without a later match
             (:mod:`~anabranch_planner.plans.look_ahead`); a plan does not depend on it.
         limits, switching: constraints and charges of the joint plan, see

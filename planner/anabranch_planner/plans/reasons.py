@@ -73,8 +73,7 @@ class KeptReason:
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """A plan's shared elements and kept intermediate results, those with the greatest savings
-    first.
+    """A plan's shared elements and kept intermediate results, the greatest savings first.
 
     Attributes:
         omitted: number of kept intermediate results not examined because there are too many.

@@ -120,8 +120,7 @@ def _hop(
     """Expected number of copies of a tuple sent to other hosts, and the place of its matches.
 
     Args:
-        away: probability that the tuple and a partition unrelated to ``place`` are on different
-            hosts.
+        away: probability that a tuple and a partition unrelated to ``place`` are on two hosts.
     """
     if spec.partitions == 1:
         return (0.0 if place is True else exchange.elsewhere), True

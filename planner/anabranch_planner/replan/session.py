@@ -87,8 +87,7 @@ class _LastPlan:
     """The last plan and its inputs.
 
     Attributes:
-        routes, accesses, copies: its probe orders by goal, the copies that they probe, and all
-            store copies.
+        routes, accesses, copies: its probe orders by goal, the copies they probe, all copies.
         bound: lower bound of the cost of plans that are charged for switching from this plan.
         gap: relative distance of cost and bound at the last full replanning.
         gone: dropped queries whose states are still in the graph.
@@ -166,8 +165,7 @@ class Session:
         options: Options,
         weight: float = 0.0,
     ) -> Plan:
-        """The joint plan of exactly ``queries``, as :func:`~anabranch_planner.passes.optimise`
-        makes it.
+        """The joint plan of exactly ``queries``, as :func:`~anabranch_planner.passes.optimise`.
 
         Args:
             options: options of the plan. The first plan is charged for ``options.switching``.

@@ -68,8 +68,7 @@ def choose(
     """Choose the aliases whose tuples are split into two to ``most`` substreams; sorted.
 
     Args:
-        starts: orders under a cost model that charges calls, as only the objective ``seconds``
-            does.
+        starts: orders under a cost model that charges calls (objective ``seconds``).
         earlier: the substreams in use.
     """
     if most < 2:

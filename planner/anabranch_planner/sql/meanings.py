@@ -49,8 +49,7 @@ class Aggregates:
     Attributes:
         mean: whether ``avg`` returns a double for all types of numbers.
         sample: whether ``variance`` and ``stddev`` are for a sample, as in Spark.
-        by_skips_nulls: whether ``max_by(x, y)`` ignores rows in which ``x`` is NULL; None: not
-            known.
+        by_skips_nulls: whether ``max_by(x, y)`` ignores rows with NULL in ``x``; None: not known.
         continuous: types of values whose continuous percentiles are doubles, as in Spark.
         quantile_is_discrete: whether ``quantile(x, p)`` is always one of the values.
         approximate_of_type: whether an approximate percentile has the type of its argument.
@@ -79,8 +78,7 @@ class Meanings:
     Attributes:
         truncates: whether ``CAST(1.5 AS INT)`` drops the fraction, as in Spark.
         strict_text: whether casting a non-numeric text to a number fails, as in Spark.
-        decimal: precision and scale of ``DECIMAL`` without arguments; None: not fixed, or not
-            known.
+        decimal: precision and scale of a bare ``DECIMAL``; None: not fixed, or not known.
         decimal_rounds: whether a cast to a decimal rounds halves away from zero, as in Spark.
         types: type names with another meaning than in Spark; None: no equivalent type.
         dates_as_text: whether a cast of a date to a text returns the form ``2024-01-31``.

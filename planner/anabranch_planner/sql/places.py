@@ -236,8 +236,7 @@ def _named_key(sql: str, tokens: Sequence[Token], place: tuple[int, int]) -> str
 
 def _unfinished(sql: str, tokens: Sequence[Token], place: tuple[int, int]) -> str | None:
     """Remedy for a syntax error at ``place``: a parenthesis that is not closed, or a comma that is
-    missing between two items of a SELECT list. None if neither is there.
-    """
+    missing between two items of a SELECT list. None if neither is there."""
     if not tokens:
         return None
     open_ones: list[Token] = []

@@ -94,8 +94,7 @@ class AggregateRules(DialectRules):
     def _ignoring(self, node: Node) -> Node:
         if isinstance(node.this, exp.Lag | exp.Lead) and isinstance(node.parent, exp.Window):
             return node
-        # Drop IGNORE NULLS after any_value(): the call becomes a minimum, which ignores NULLs
-        # anyway.
+        # Drop IGNORE NULLS after any_value(): as a minimum it ignores NULLs anyway.
         if not isinstance(node.this, exp.Anonymous) or node.this.name != "any_value":
             raise self._refused("IGNORE NULLS", "leave it out")
         return node.this.copy()

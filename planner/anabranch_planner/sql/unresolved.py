@@ -48,8 +48,7 @@ class FromEntry:
     Attributes:
         of: the stream's name, or a subquery.
         alias: its name in the rest of the query. None: a subquery without a name, or parentheses
-            around joins, whose inner names stay visible. Empty: aliases of inner streams get no
-            prefix.
+            around joins, whose inner names stay visible. Empty: inner aliases get no prefix.
         using: the columns of its USING clause.
         natural: whether it is joined by all columns that both sides have (NATURAL JOIN).
         columns: new names of its columns, in order; empty: unchanged.

@@ -92,8 +92,7 @@ def as_join(
 
 
 def as_value(joins: Joins, holder: Node, *, monotone: bool) -> Node:
-    """EXISTS or IN as a boolean value: a column of a LEFT JOIN with the grouped rows of the
-    subquery.
+    """EXISTS or IN as a boolean value: a column of a LEFT JOIN with the subquery's groups.
 
     Args:
         monotone: whether the caller treats false and unknown (NULL) alike.

@@ -46,8 +46,7 @@ class GroupedEntry:
 
     Attributes:
         query: FROM and conditions of the grouped rows; other clauses are ignored.
-        tables: tables of ``query``. ``keys``: qualified expressions over them; empty: one group of
-            all rows.
+        tables: tables of ``query``. ``keys``: qualified expressions over them; empty: one group.
         refer: maps an outer column to the expression that replaces it; None for other columns.
         having: condition that the groups satisfy, over the query's own tables.
         values: column name -> aggregate, for all aggregates that have been read so far.

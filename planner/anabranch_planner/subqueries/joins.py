@@ -109,15 +109,13 @@ class Joins:
         query: the query; the subqueries in its FROM have been rewritten already.
         streams: the registered streams.
         rewrite: function that rewrites subqueries.
-        tables: the tables whose columns its subqueries may read. ``above``: tables of enclosing
-            queries.
+        tables: tables whose columns its subqueries may read. ``above``: enclosing queries' tables.
         refer: maps a column that a subquery reads to its expression in the query.
         anchor: an arbitrary column of the query.
         sources, sides: entries of FROM for inner joins, and for outer joins. ``conditions``:
             conditions of the added inner joins.
         groups: the grouped query that this query reads, if a grouped statement was split in two.
-        values: (scalar subquery, correlation, strictness), and the expression that replaces the
-            subquery.
+        values: (scalar subquery, correlation, strictness), and the expression that replaces it.
     """
 
     query: Unresolved
@@ -158,8 +156,7 @@ class Joins:
         """The subquery that the syntax node ``holder`` contains.
 
         Raises:
-            QueryError: the subquery is correlated with a query further out, or inside an outer
-                join.
+            QueryError: the subquery is correlated with a query further out, or in an outer join.
         """
         number = holder.meta[SUBQUERY]
         query = self.rewrite(self.query.subqueries[number], (self.tables, *self.above))

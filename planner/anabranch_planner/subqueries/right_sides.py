@@ -34,8 +34,7 @@ class RightSide:
         over: rewrites an expression of the subquery over columns of the entry.
         on: makes the join's conditions. ``entry``: makes the entry of FROM, once all expressions
             over it are known.
-        rows: makes a query with the rows. ``raw``: rewrites an expression over the rows of this
-            query.
+        rows: makes a query with the rows. ``raw``: rewrites an expression over these rows.
         unique: whether all rows differ in the compared columns.
     """
 

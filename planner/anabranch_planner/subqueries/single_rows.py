@@ -111,8 +111,7 @@ class _Whole:
 
     Attributes:
         branches: the joins of its UNION ALL, each with its columns: name -> aggregated expression.
-        items: the SELECT list. ``names``: (alias, column) of a replaced subquery -> its column
-            here.
+        items: the SELECT list. ``names``: (alias, column) of a replaced subquery -> new column.
     """
 
     branches: list[tuple[Unresolved, dict[str, Node]]] = field(default_factory=list)

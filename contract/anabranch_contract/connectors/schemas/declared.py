@@ -33,8 +33,7 @@ class ProtoField:
     """A field of a Protobuf message.
 
     Attributes:
-        kind: a scalar type, or ``message``, ``group``, ``enum``; empty: a named type not resolved
-            yet.
+        kind: a scalar type, or ``message``, ``group``, ``enum``; empty: a type to be resolved.
         type: full name of a named type.
         presence: whether messages distinguish an absent field from a field with the default value.
         default: text of the declared default value; bytes and texts without escapes, one character
@@ -142,8 +141,7 @@ def linked(files: Iterable[ProtoFile], main: ProtoFile) -> ProtoSchema:
         files: all files that ``main`` needs, and ``main`` itself.
 
     Raises:
-        StreamError: a name is not defined, or defined twice, or a message has a number or name
-            twice.
+        StreamError: a name is undefined or defined twice, or a message has a number or name twice.
     """
     all_types = ProtoFile()
     for file in files:

@@ -120,8 +120,7 @@ def message_of(schema: ProtoSchema, name: str | None) -> ProtoMessage:
 
     Args:
         schema: schema of the messages.
-        name: name of the type, with or without its package; None: the schema's only outermost
-            message.
+        name: name of the type, with or without its package; None: the only outermost message.
 
     Raises:
         StreamError: there is no such type, or several.

@@ -114,8 +114,7 @@ class DryRunIn(AssumedSettings):
 
 
 class CostRangeOut(Document):
-    """Range of a plan's cost: every assumed figure may be between a tenth and ten times its
-    default.
+    """Range of a plan's cost, if assumed figures are between a tenth and ten times their defaults.
 
     Attributes:
         low: least cost, in the unit of ``objective``.
@@ -131,8 +130,7 @@ class AheadRecord(Document):
 
     Attributes:
         period: number of batches in the epoch, as a fraction of all batches so far (the history).
-        arrivals: relation -> forecast number of tuples. For other relations the mean rate so far is
-            assumed.
+        arrivals: relation -> forecast number of tuples. Other relations have the mean rate so far.
         periods: number of measured periods on which the forecast is based.
     """
 
@@ -201,8 +199,7 @@ class PlanFigures(Document):
         bound: proven lower bound of ``cost`` and ``switching_cost`` together; null: unknown.
         gap: distance of ``cost`` and ``switching_cost`` together from ``bound``, as a share of
             them; 0: proven optimal.
-        individual_cost: total cost if each query had its own plan and shared nothing; null: not
-            computed.
+        individual_cost: total cost if each query had its own plan; null: not computed.
         shared_cost: total cost of each query's own plan if equal probe steps and store copies ran
             once; null: not computed.
         solve_ms: duration of the planning, in milliseconds.
@@ -375,8 +372,7 @@ class ExplainOut(Document):
         multijoins: the multi-way joins in ``after``.
         refused: reason why the statement can't run continuously; null: it can.
         normalised: normal form of the statement; null: it is refused.
-        orders: probe orders of the statement in the joint plan, with their steps; empty: it is
-            refused.
+        orders: its probe orders in the joint plan, with their steps; empty: it is refused.
         stores: the stores that these steps probe.
         shared_with: registered queries that use these stores, too.
         added_cost: cost that the statement would add to the registered queries' plan, in the unit

@@ -36,8 +36,7 @@ class ForecastOut(Document):
         method: ``trend``, or ``last`` (the last value) if that had smaller errors so far; ``none``:
             there are no measurements.
         error: mean absolute error of the trend's forecasts so far; null: too few measurements.
-        error_of_last: mean absolute error of the last values as forecasts; null: too few
-            measurements.
+        error_of_last: mean absolute error of last values as forecasts; null: too few measurements.
     """
 
     value: float | None

@@ -66,8 +66,7 @@ def formatted(args: Sequence[Expr]) -> Expr:
     """Typed ``format_string(format, values...)``, whose format must be a literal.
 
     Raises:
-        QueryError: ``bad-literal``: the format; ``type-mismatch``: a value that its specifier does
-            not take.
+        QueryError: ``bad-literal``: the format; ``type-mismatch``: a value of a wrong type.
     """
     pattern = converted("format_string", args[0], Argument.PATTERN)
     if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):

@@ -61,8 +61,7 @@ def escaped(pattern: str, escape: str) -> str:
     """A LIKE pattern with escape character ``escape``, rewritten with backslashes.
 
     Raises:
-        QueryError: ``bad-literal``: the escape precedes a character other than ``%``, ``_`` and
-            itself.
+        QueryError: ``bad-literal``: the escape precedes other characters than ``%``, ``_``, itself.
 
     >>> escaped("10#%_", "#")
     '10\\\\%_'

@@ -27,8 +27,7 @@ def build_problem(
     Args:
         mir: whether intermediate results may be kept.
         there: the running stores and copies, if a plan may probe no others. Copies of base stores
-            then remain in any case, so inserts into them cost nothing. None: a plan may open
-            stores.
+            then remain in any case, so inserts into them cost nothing. None: any store.
     """
     builder = Builder(model, mir=mir, there=there)
     builder.add(queries)
