@@ -293,8 +293,7 @@ def check_postgres(text: str, policy: AccessPolicy, field: str) -> None:
     """Refuse the address of a PostgreSQL server that is not allowed.
 
     Raises:
-        AccessError: the server is not allowed, or the address has another form or parameters that
-            open files.
+        AccessError: the server is not allowed, or the form or parameters of the address are not.
     """
     match = _POSTGRES.fullmatch(text)
     if match is None:

@@ -104,8 +104,7 @@ class SinkSpec:
             ``redis-stream``, ``kafka``, ``webhook``, ``delta``, ``iceberg``, or a format of Spark's
             ``DataFrameWriter.format``.
         options: (name, value), sorted by name.
-        path: directory of the files, or of a table given by path; None: below the results
-            directory.
+        path: directory of the files, or of a table; None: below the results directory.
         mode: always ``append``: results of earlier batches are never overwritten.
         commit_interval: microseconds for which results of committed batches are gathered into one
             file or delivery; 0: each batch has its own.

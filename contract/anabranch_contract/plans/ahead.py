@@ -81,8 +81,7 @@ def _known_before(
 ) -> set[Presence]:
     """Return the filters in ``wanted`` whose keys the tuples of ``rule`` already have.
 
-    ``before``: the labels joined before ``rule``; the returned keys have only attributes of these
-    labels.
+    ``before``: labels joined before ``rule``; the returned keys only have their attributes.
     """
     names = _names(rule, before, own)
     found = set()

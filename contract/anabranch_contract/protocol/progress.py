@@ -186,8 +186,7 @@ class Resources:
 
     Attributes:
         state_bytes: bytes of stored rows.
-        batch_seconds: duration of the last batch. ``processing_seconds``: total duration of all
-            batches.
+        batch_seconds: duration of the last batch. ``processing_seconds``: duration of all batches.
         private_bytes: peak private memory of the last batch, sum over its tasks.
         memory_limit: upper limit of the private memory, in bytes; None: no limit.
     """

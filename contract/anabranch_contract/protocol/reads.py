@@ -23,8 +23,7 @@ class Reads(Body, Summed):
         by_batch: segments skipped because they have no rows of the requested batches. This and the
             following counts are summed over the tuples.
         by_partition: segments skipped because they belong to another partition than the key.
-        by_time: segments skipped because their event times rule out partners of all tuples of the
-            probe call.
+        by_time: segments skipped because their event times match no tuple of the probe call.
         filtered: segments skipped because their filter excludes the key, or they have no keys.
         looked: segments read.
 

@@ -91,8 +91,7 @@ class StreamRecord(Closed, StreamProperties):
         kind: events, table or changes. A table's ``latest`` is its key, and its ``retain`` is None.
         changes: form in which rows of a stream of changes state inserts and deletes; its operation
             column is one of ``columns``. None: rows only insert.
-        registration: id that distinguishes the stream from a deleted one of the same name and
-            definition.
+        registration: id that distinguishes the stream from a deleted one with equal definition.
         reading: how Spark reads the source (``contract.connectors.spark_source``); None where the
             runtime reads it itself.
         accepted_rejects: number of rejected tuples that an operator has acknowledged.

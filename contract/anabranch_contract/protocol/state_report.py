@@ -132,8 +132,7 @@ class SegmentReport(Body):
         rows: number of rows.
         bytes: size in bytes, with indexes.
         batches: first and last of the batches in which the newest members of its rows arrived.
-        event_time: least and greatest event time of any member, in microseconds; None: no event
-            time.
+        event_time: least and greatest event time of any member, in microseconds; None: none.
     """
 
     partition: int

@@ -73,8 +73,7 @@ def rewritten_replacement(replacement: str, groups: int) -> str:
     r"""Rewrite Java's replacement text for a regular expression, in which ``$1`` means a group.
 
     Raises:
-        ValueError: it names a group beyond ``groups``, the number of groups, or ends with a
-            backslash.
+        ValueError: it names a group beyond the number ``groups``, or ends with a backslash.
     """
     found, at = "", 0
     while at < len(replacement):

@@ -387,8 +387,7 @@ FRAMED = frozenset({
 def windowed_text(
     one: Windowed, texts: Mapping[str, str], over: str, key: DataType | None = None
 ) -> str:
-    """Return a window function as SQL text. ``texts``: columns of the joined rows -> their
-    expressions.
+    """Return a window function as SQL text. ``texts``: column of the joined rows -> expression.
 
     Args:
         over: text of PARTITION BY and ORDER BY. ``key``: type of the only sort key.

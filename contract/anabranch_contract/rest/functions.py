@@ -28,8 +28,7 @@ class FunctionIn(Closed):
 
     Attributes:
         signature: name, parameters and result, with types of Spark's SQL.
-        module: module that the operator allows: NAME for NAME.py, a.b for a/b.py in an allowed
-            folder.
+        module: module that the operator allows: NAME for NAME.py, a.b for a/b.py in a folder.
         attribute: name of the function in the module; default: the same as in SQL.
         kind: form of arguments and result: Arrow arrays, pandas Series, or values of one row.
         deterministic: whether equal arguments always have equal results. If not, queries may call

@@ -69,8 +69,7 @@ class ViewInfo(Closed):
     """The post-join part of a query.
 
     Attributes:
-        identity: the columns that identify a row of the view in its changes; empty: the view has
-            one row only.
+        identity: the columns that identify a row of the view in changes; empty: it has one row.
         joined: the columns of the joined rows, with their expressions.
         keys: the GROUP BY keys; empty if joined rows are ranked.
         aggregates: the aggregates; empty if joined rows are ranked.
@@ -81,8 +80,7 @@ class ViewInfo(Closed):
         offset: number of first rows that are skipped.
         limits: the conditions on `current_timestamp` by which joined rows enter and leave the view.
         sets: the keys of each of the GROUPING SETS; empty: rows are grouped by all keys.
-        partition: columns of PARTITION BY: joined rows with equal values are ranked and limited
-            separately.
+        partition: columns of PARTITION BY; rows with equal values are ranked separately.
         ranking: `row_number`, `rank` or `dense_rank`; null: the view has no ranking function.
         changes: all columns of a change (an upsert or delete of a row of the view).
     """
@@ -136,8 +134,7 @@ class OuterInfo(Closed):
             arrive at any time.
         look_ups: the joins of a chain, in order; empty: no chain.
         where: conditions on the results of these joins.
-        changes: whether right sides are streams without a deadline, so that results may be deleted
-            later.
+        changes: whether right sides are streams without a deadline, so results may be deleted.
     """
 
     kind: str

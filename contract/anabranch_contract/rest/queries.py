@@ -666,8 +666,7 @@ class QueryChange(Document):
     when-complete`` until the new run has caught up.
 
     Attributes:
-        action: outcome: no change, a new query, changed settings, or a new run in place of the
-            present one.
+        action: outcome: no change, a new query, changed settings, or a new run that replaces one.
         fields: fields of the body whose values differ from the registered ones.
         dry_run: whether nothing was stored.
         query: the query's new registration; null in a dry run for an unregistered query.

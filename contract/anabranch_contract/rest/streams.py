@@ -281,8 +281,7 @@ class SourceStatusOut(Document):
         since: time at which the source entered this state; null: not tried yet.
         behind_bytes: bytes of a database's log that have not been read yet; null: unknown, or the
             source is no database.
-        new_columns: columns that were added to the database's table and that the stream does not
-            read.
+        new_columns: columns that were added to the database's table and that the stream lacks.
     """
 
     state: Open[Literal["not tried", "reading", "failed", "stopped"]]

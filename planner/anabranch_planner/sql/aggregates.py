@@ -17,8 +17,7 @@ BIGINT = DataType(TypeKind.BIGINT)
 _F = AggregateFunction
 
 #: Name of an aggregate (in Spark or another dialect) -> function that computes it. Some functions
-#: are replacements with a valid result: ``any_value`` is the minimum, an approximate count the
-#: exact one.
+#: are replacements with a valid result: ``any_value`` is the minimum, approximate counts are exact.
 AGGREGATES = {
     **{function.value: function for function in _F},
     **dict.fromkeys(("mean", "regr_avgx", "regr_avgy"), _F.AVG),

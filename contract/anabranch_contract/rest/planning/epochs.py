@@ -38,8 +38,7 @@ class EpochOut(PublishedEpoch):
     """A published epoch.
 
     Attributes:
-        first_batch: its first batch; null before the runtime starts the epoch, and again after 1024
-            later epochs.
+        first_batch: its first batch; null before it starts, and again after 1024 later epochs.
     """
 
     first_batch: int | None
@@ -85,8 +84,7 @@ class EpochSummary(KeptSummary):
     """Summary of an epoch in the list of epochs.
 
     Attributes:
-        first_batch: its first batch; null before the runtime starts the epoch, and again after 1024
-            later epochs.
+        first_batch: its first batch; null before it starts, and again after 1024 later epochs.
         revisions: number of revisions of the epoch's ruleset.
     """
 
@@ -115,8 +113,7 @@ class EpochDiffOut(Document):
         queries_added: queries that only the plan of ``epoch`` has.
         queries_removed: queries that only the other plan has.
         settings: setting with different values -> its value in the other epoch, and in ``epoch``.
-        diff: difference of the plan of ``epoch`` from the other plan; null: the steps of one plan
-            are unknown.
+        diff: difference of the plan of ``epoch`` from the other; null: one plan is unknown.
         diff_reason: reason why ``diff`` is null; else empty.
         reasons: savings by shared elements and by intermediate results in ``epoch``, as of its
             publication; null: not computed.

@@ -90,7 +90,7 @@ class ProbePathOut(Document):
     """Probe path of the tuples of an alias: the stores that they probe, in order.
 
     Attributes:
-        alias: alias of the tuples; empty: their relation is no alias of the query.
+        alias: alias of the tuples; empty: the query has no alias for them.
         label: name of their relation.
         detail: filter of the relation, or ``all tuples``.
         tuples_per_second: rate of arriving tuples, in tuples per second.
