@@ -156,7 +156,7 @@ def _with_windows(query: Unresolved, windows: Sequence[Node]) -> Unresolved:
 
 
 def _as_windowed(window: Node) -> Node:
-    """A window function without its PARTITION BY and ORDER BY (in :attr:`PostJoin.ranking`)."""
+    """Return ``window`` without PARTITION BY and ORDER BY (kept in :attr:`PostJoin.ranking`)."""
     made = window.copy()
     made.set("partition_by", None)
     made.set("order", None)

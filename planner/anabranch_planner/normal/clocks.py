@@ -206,7 +206,7 @@ def _floor(below: TimeSum, name: str) -> TimeSum | None:
 
 
 def _to_months(clock: Clock, constant: int, months: int) -> TimeSum | None:
-    """A clock of ``now()`` plus ``constant``, rounded down to ``months`` months, or None."""
+    """``clock`` (of ``now()``) plus ``constant``, rounded down to months; None if not exact."""
     if clock.months:
         if constant or max(months, clock.months) % min(months, clock.months):
             return None

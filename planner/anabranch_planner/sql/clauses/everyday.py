@@ -182,7 +182,7 @@ def _between(tokens: Sequence[Token], index: int) -> bool:
     """Whether the word at ``index`` separates two arguments, and is not an argument itself."""
     edges = (TokenType.COMMA, TokenType.L_PAREN, TokenType.R_PAREN, TokenType.DOT)
     before, after = tokens[index - 1].token_type, tokens[index + 1].token_type
-    # Words that separate nothing: IS DISTINCT FROM; (s).placing; substring(placing, 2).
+    # In these, the word separates no arguments: IS DISTINCT FROM, (s).placing, f(placing, 2).
     return before not in (*edges[:2], *edges[3:], TokenType.DISTINCT) and after not in edges[::2]
 
 
