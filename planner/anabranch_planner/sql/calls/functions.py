@@ -16,8 +16,8 @@ from anabranch_planner.sql.unresolved import Node, as_written
 
 _TEXT = frozenset({TypeKind.STRING})
 _EXACT = INTEGRAL | {TypeKind.DECIMAL}
-#: Type of SQL node -> the arguments that are translated. Where they take two lines, those of the
-#: second line depend on the dialect, not on the statement.
+#: Type of SQL node -> the arguments that are translated. Arguments in the second line of a set
+#: depend on the dialect, not on the statement.
 READ: dict[type[Node], frozenset[str]] = {
     exp.Is: frozenset({"this", "expression", "negate"}),
     exp.Star: frozenset({"except_", "replace"}),
