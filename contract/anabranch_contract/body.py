@@ -19,15 +19,15 @@ READING = object()
 class Body:
     """Base of dataclasses whose fields and public properties appear unchanged in REST bodies.
 
-    The class itself does not import pydantic, which tasks do not need. In an answer of another
-    release, absent fields get empty values and unknown fields are ignored.
+    The class itself does not import pydantic, which tasks do not need. When an answer of another
+    release is read, absent fields get empty values and unknown fields are ignored.
     """
 
     __slots__ = ()
 
     @classmethod
     def properties(cls) -> dict[str, property]:
-        """Public properties by name; properties of base classes come first."""
+        """Public properties of a REST body by name; properties of base classes come first."""
         return {
             name: value
             for base in reversed(cls.__mro__)
@@ -38,7 +38,7 @@ class Body:
     @classmethod
     @cache
     def empties(cls) -> dict[str, Any]:
-        """Return the required fields, each with None or the empty value of its type."""
+        """Return the required fields of a REST body, each with None or its type's empty value."""
         hints, optional = get_type_hints(cls), dataclasses.MISSING
         return {
             f.name: empty(hints[f.name])
@@ -79,13 +79,13 @@ class Body:
 
 
 _ENTRY = re.compile(r"^ {4}((?:\w+, )*\w+): ((?:.+\n?)+?)(?=^ {4}\w|\Z|\n)", re.MULTILINE)
-#: Start of another field's entry within an entry.
+#: Pattern of the beginning of another field's entry within an entry of ``Attributes:``.
 _INNER = re.compile(r"(?<=\.)\s+((?:``\w+``, )*``\w+``): ")
 
 
 @cache
 def meanings(kind: type) -> dict[str, str]:
-    """Return the meanings of a record's fields, from the docstrings of its class and base classes.
+    """Return the meanings of a REST body's fields, from the docstrings of its class and its bases.
 
     An entry of ``Attributes:`` may continue with fields that have no entry of their own, as in
     ``first: … ``second``: …``. The meaning of a property is its docstring.
@@ -107,7 +107,7 @@ def meanings(kind: type) -> dict[str, str]:
 
 
 def described(kind: type, core: Any, handler: Any) -> Any:
-    """Return the JSON schema of a record, with the descriptions in its docstring."""
+    """Return the JSON schema of a REST body, with the descriptions in its docstring."""
     schema = handler(core)
     own = handler.resolve_ref_schema(schema)
     own["description"] = _parts(kind)[0]
@@ -144,7 +144,7 @@ def _as_json(text: str) -> str:
 
 
 def empty(kind: Any) -> Any:
-    """Return the value for a field of type ``kind`` that an older release's answer lacks."""
+    """Return the value for a field of this type that an older release's answer lacks."""
     origin = get_origin(kind) or kind
     if not isinstance(origin, type):
         return "" if origin is Literal else None

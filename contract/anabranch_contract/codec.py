@@ -13,17 +13,17 @@ import msgspec
 
 _T = TypeVar("_T")
 
-#: A part of a document that is left undecoded.
+#: A part of a JSON document that decoders leave undecoded.
 Raw = msgspec.Raw
 #: Raised by all decoders of this module; the message names the path in the document.
 Malformed = msgspec.ValidationError
-#: Decoders by type, and the lock of the thread that makes one.
+#: Decoders by type, and the lock with which one thread makes a decoder.
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 _MAKING = RLock()
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """A frozen value that is encoded compactly, as the list of its fields."""
+    """A frozen value whose JSON is compact: the list of its fields without names."""
 
 
 class Message:
@@ -80,7 +80,7 @@ def from_json(document: Any, kind: type[_T]) -> _T:
 
 
 def fields(value: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass or Row by name, with unconverted values."""
+    """Return the fields of a dataclass or Row by name, without converting their values."""
     if isinstance(value, msgspec.Struct):
         return msgspec.structs.asdict(value)
     return {name: getattr(value, name) for name in value.__match_args__}
@@ -90,15 +90,15 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     """Return the decoder of ``kind``, which one thread makes while others wait."""
     found = _DECODERS.get(kind)
     if found is None:
-        # msgspec keeps its description of a class with the class before the description has all
-        # fields: a thread that decodes the class meanwhile ends the process by a null pointer.
+        # Lock: msgspec publishes its description of a class before the description is complete, and
+        # another thread that decodes the class meanwhile would end the process by a null pointer.
         with _MAKING:
             found = _DECODERS.setdefault(kind, msgspec.json.Decoder(kind, dec_hook=_decoded))
     return found
 
 
 def _encoded(value: Any) -> str:
-    """Return the text of a value whose type msgspec does not know."""
+    """Return the JSON text of a value whose type msgspec does not know."""
     if not isinstance(value, str):
         raise TypeError(f"{type(value).__name__} {value!r} has no JSON form")
     return str(value)

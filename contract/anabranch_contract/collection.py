@@ -2,9 +2,9 @@
 
 With a thousand queries, the service, its planner and the runtime each hold millions of objects for
 as long as they run. Every plan or batch creates many more, which reference counting soon frees.
-With Python's default thresholds the collector scans all objects again and again. It takes a quarter
-of the CPU time of a decision on a revision, and a third of a batch's, and frees almost nothing.
-Cycles are rare here, so the collector runs less often.
+With Python's default thresholds the collector scans all objects again and again. These scans take a
+quarter of the CPU time of a decision on a revision, and a third of a batch's, and free almost
+nothing. Cyclic garbage is rare here, so the collector is set to run less often.
 """
 
 from __future__ import annotations

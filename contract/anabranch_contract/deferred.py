@@ -1,4 +1,4 @@
-"""Modules of a package that are imported on their first use as its attributes."""
+"""Deferred imports: modules of a package that are imported when first used as its attributes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import ModuleType
 
 
 def modules_of(package: str) -> Callable[[str], ModuleType]:
-    """Return the ``__getattr__`` of a package's ``__init__`` that imports its modules.
+    """Return a ``__getattr__`` for a package's ``__init__`` that imports the package's modules.
 
     >>> modules_of("anabranch_contract.rest")("slo").__name__
     'anabranch_contract.rest.slo'

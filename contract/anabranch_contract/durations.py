@@ -22,7 +22,7 @@ _UNITS = {
     "millisecond": 1_000,
     "microsecond": 1,
 }
-#: Abbreviated units.
+#: Abbreviations of units of time.
 _SHORT = {
     "w": "week",
     "d": "day",
@@ -79,7 +79,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(micros: int) -> str:
-    """Return ``micros`` as a text for :func:`parse_duration`, largest unit first.
+    """Return ``micros`` as a text that :func:`parse_duration` can read, largest unit first.
 
     >>> format_duration(0), format_duration(-1_500_000)
     ('0 seconds', '-1 second -500 milliseconds')
@@ -95,7 +95,7 @@ def format_duration(micros: int) -> str:
 
 
 def unit_micros(unit: str) -> int | None:
-    """Return the microseconds of ``unit`` (singular or plural, any case); None: no fixed length."""
+    """Return the microseconds of ``unit`` (singular or plural, any case); None if they vary."""
     name = unit.lower()
     return _UNITS.get(name) or _UNITS.get(name.removesuffix("s"))
 

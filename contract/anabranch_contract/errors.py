@@ -1,4 +1,4 @@
-"""Structured, picklable errors (they cross Spark and REST), and the errors of the planner."""
+"""Structured, picklable errors, which cross Spark and REST, and the errors of the planner."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import copy
 from collections.abc import Sequence
 from typing import Self
 
-#: Maximum number of characters of a message, field or remedy, which may quote long names and
-#: literals.
+#: Maximum characters of a message, field or remedy, which may quote long names and literals.
 LONGEST = 4000
 #: Maximum number of errors of one input that are reported together.
 MOST_ERRORS = 10
@@ -17,11 +16,11 @@ class StructuredError(Exception):
     """An error that names field, position and remedy; base of each package's base error.
 
     Attributes:
-        code: stable machine-readable kind, e.g. ``"unknown-column"``.
+        code: stable machine-readable kind of error, e.g. ``"unknown-column"``.
         message: the problem (one sentence, no trailing newline).
         field: the subject, e.g. an input field (``"sql"``, ``"window.o"``), a column or a file; may
             be empty.
-        remedy: what the user can do.
+        remedy: action by which the user can correct the input.
         position: line and column in the text of ``field``, both from 1; None: no position.
         others: further errors of the same input, which do not follow from this one.
     """
@@ -62,7 +61,7 @@ class StructuredError(Exception):
         return f"line {self.position[0]}, column {self.position[1]}: {self.message}"
 
     def moved(self, *, field: str = "", position: tuple[int, int] | None = None) -> Self:
-        """Return a copy with another field or position; omitted arguments keep their values."""
+        """Return a copy with another field or position; omitted arguments stay as they are."""
         other = copy.copy(self)
         other.field = field or self.field
         other.position = position or self.position
@@ -71,7 +70,7 @@ class StructuredError(Exception):
         return other
 
     def beside(self, others: Sequence[StructuredError]) -> Self:
-        """Return a copy with further errors of the same input."""
+        """Return a copy of the error with further errors of the same input."""
         other = copy.copy(self)
         other.others = tuple(others)
         other.__cause__ = self.__cause__
@@ -79,11 +78,11 @@ class StructuredError(Exception):
 
 
 class PlannerError(StructuredError):
-    """Bad input to the planner."""
+    """The planner's base error: invalid input."""
 
 
 class QueryError(PlannerError):
-    """A query that can't be planned; never affects any other query."""
+    """A query that can't be planned; other queries are never affected."""
 
 
 class StreamError(PlannerError):

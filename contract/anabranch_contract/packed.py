@@ -12,9 +12,9 @@ from __future__ import annotations
 import base64
 import zlib
 
-#: Prefix of a compressed text, with which no JSON begins.
+#: Prefix of a compressed text; no JSON text begins with it.
 _MARK = "zlib:"
-#: Minimum characters of a text to compress, and zlib's compression level (1: fastest).
+#: Minimum number of characters of a text to compress, and zlib's compression level (1: fastest).
 _LEAST, _LEVEL = 1 << 16, 1
 
 
@@ -26,7 +26,7 @@ def pack(text: str) -> str:
 
 
 def unpack(kept: str) -> str:
-    """Return the text given to :func:`pack`.
+    """Return the original of a text that :func:`pack` has returned.
 
     Raises:
         ValueError: the packed text is damaged.

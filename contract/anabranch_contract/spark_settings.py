@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Mapping
 
 OPTION = "--spark-conf"
-#: Environment variable with one setting per line: values may contain commas, colons and spaces.
+#: Environment variable with one setting per line, as values may contain commas and spaces.
 VARIABLE = "ANABRANCH_SPARK_CONF"
 
-#: Settings that the runtime fixes: correctness or start-up time depends on their values.
+#: Spark settings fixed by the runtime, since correctness or start-up time depends on them.
 KEPT = frozenset(
     {
         "spark.python.unix.domain.socket.enabled",
@@ -28,13 +28,13 @@ KEPT = frozenset(
         "spark.sql.execution.arrow.maxRecordsPerBatch",
     }
 )
-#: Refused setting -> the option of anabranch that replaces it; empty: there is none.
+#: Refused Spark setting -> the option of anabranch that replaces it; empty: there is none.
 _ELSEWHERE = {"spark.master": "--master (ANABRANCH_MASTER)", "spark.submit.deployMode": ""}
 _SETTING = re.compile(r"(spark\.[^\s=]+)\s*=\s*(.*)")
 
 
 def spark_setting(text: str) -> tuple[str, str]:
-    """Parse one setting ``KEY=VALUE``.
+    """Parse one Spark setting ``KEY=VALUE``.
 
     Raises:
         ValueError: the text is not a setting, or operators can't set the key; with the remedy.
@@ -64,7 +64,7 @@ def spark_setting(text: str) -> tuple[str, str]:
 def given_settings(
     texts: Iterable[str] | None, environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Parse the settings in the options ``texts``, or, if None, in :data:`VARIABLE`.
+    """Parse the Spark settings in the options ``texts``, or, if None, in :data:`VARIABLE`.
 
     Raises:
         ValueError: as :func:`spark_setting`, with the name of the option or variable.

@@ -1,5 +1,5 @@
 """The planner: from SQL join queries to one jointly optimised, epoch-tagged ruleset.
 
-Pure functions over frozen values: no I/O, no clock, no Spark, no Redis. :mod:`.passes` has the
-passes in order.
+Pure functions over frozen values: no I/O, no clock, no Spark, no Redis. :mod:`.passes` lists the
+passes of planning in order.
 """

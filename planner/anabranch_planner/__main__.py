@@ -1,4 +1,4 @@
-"""``python -m anabranch_planner``; see :mod:`anabranch_planner.command.cli`."""
+"""``python -m anabranch_planner``: the command in :mod:`anabranch_planner.command.cli`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The passes of planning, in order: from a statement to the rules of an epoch.
 
-The passes of a tuple run in order. Each takes the result of the preceding one, and the request that
-all of them share. ``tests/planner/golden/passes`` has the result of every pass for queries of
+The passes of a tuple run in order. Each pass takes the result of the preceding one, and the request
+that all passes share. ``tests/planner/golden/passes`` has the result of every pass for queries of
 TPC-H.
 """
 
@@ -79,7 +79,7 @@ DOCUMENT = (read, bind, normalise)
 
 #: Joint plan of all queries; ``search.anytime`` has the steps of ``solve``.
 PLAN = (check, build, charge, solve, assemble)
-#: Plans of each query alone, for comparison with the joint plan.
+#: Passes that plan each query alone, for comparison with the joint plan.
 APART = (check, build, plan_apart)
 
 
@@ -95,11 +95,11 @@ class EpochRequest:
         streams: every registered stream.
         epoch: number of the epoch.
         sinks: query id -> the sink of its results.
-        freshness: query id -> alias -> maximum age of result members of that alias (microseconds).
+        freshness: query id -> alias -> maximum age in microseconds of an alias's tuples in results.
         past: queries that also emit results over tuples from before their activation.
-        backfilling, horizon: whether to backfill new intermediate results; how long plans are
-            expected to use them.
-        running: the decisions of the running epoch; None: no epoch runs.
+        backfilling, horizon: whether to backfill new intermediate results; and for how long plans
+            are expected to use them.
+        running: the backfill decisions of the running epoch; None: no epoch runs.
         before: the parts of the previous plan, whose cached rules may be reused.
         look_ahead: whether look-ahead filters are added where they pay.
         hot_keys: whether new rows of frequent values are spread over several hosts where that pays.
@@ -139,7 +139,7 @@ class Decided(NamedTuple):
 
 class Rules(NamedTuple):
     """Ruleset, backfill decisions, parts, look-ahead filters and hot values of an epoch. ``hot`` is
-    None unless hot values were requested."""
+    None unless spreading of hot values was enabled."""
 
     ruleset: Ruleset
     backfills: tuple[BackfillDecision, ...]
@@ -149,12 +149,12 @@ class Rules(NamedTuple):
 
     @property
     def decisions(self) -> Decisions:
-        """Decisions that the next epoch's planning takes into account."""
+        """Backfill decisions that the next epoch's planning takes into account."""
         return decisions_of(self.ruleset, footprint_of_parts(self.parts), self.backfills)
 
 
 def divide_plan(plan: Plan, request: EpochRequest) -> DividedPlan:
-    """Divide a plan into parts whose rules are independent, so that later plans can reuse them."""
+    """Divide a plan into parts with independent rules, so that later plans can reuse them."""
     return DividedPlan(plan, divide(plan, request.queries, request.before))
 
 
@@ -194,7 +194,7 @@ def compile_rules(decided: Decided, request: EpochRequest) -> Rules:
 
 
 def ask_ahead(rules: Rules, request: EpochRequest) -> Rules:
-    """Add filters that drop tuples without a later match, if enabled and where they save time."""
+    """Add look-ahead filters (drop tuples without a later match), if enabled, where they pay."""
     if not request.look_ahead:
         return rules
     model = _model(request, rules.ruleset.substreams)
@@ -244,12 +244,12 @@ class Conversion(NamedTuple):
 
 
 def plan_joins(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
-    """Express the query as a plan with binary joins."""
+    """Express the query as a logical plan with binary joins."""
     return logical_plan(query, streams)
 
 
 def convert_joins(before: Node, _: Mapping[str, Stream]) -> Conversion:
-    """Replace binary joins by multi-way joins (TSC)."""
+    """Replace the logical plan's binary joins by multi-way joins (TSC)."""
     return Conversion(before, convert(before))
 
 
@@ -276,7 +276,7 @@ def read_sql(sql: str) -> Unresolved:
 
 
 def builtin_functions() -> tuple[str, ...]:
-    """Return the names of SQL's functions, scalar ones, aggregates and window functions."""
+    """Return the names of SQL's functions: scalar functions, aggregates and window functions."""
     return tuple(sorted({*REWRITINGS, *BY_MEETING, *function_names()}))
 
 
@@ -331,7 +331,7 @@ def parse_sql(
 def _resolved(
     statement: object, passes: Sequence[Callable[..., Any]], given: Registration
 ) -> JoinQuery:
-    """The result of all ``passes`` over a statement; parsing, the first, may have been done.
+    """The result of ``passes`` over a statement; parsing, the first, may already be done.
 
     If tables can't be looked up, the statement is bound again with tables as streams of changes.
     """
@@ -379,7 +379,7 @@ def parse_structured(
     ``read_document``; for the other arguments see :class:`Registration`.
 
     Raises:
-        QueryError: ``field`` names the part, e.g. ``"where[1]"``.
+        QueryError: ``field`` is the path of the invalid part, e.g. ``"where[1]"``.
     """
     with located("from"):
         return _resolved(document, DOCUMENT, Registration(query_id, streams, window))
@@ -422,7 +422,7 @@ def make_rules(plan: Plan, request: EpochRequest) -> Rules:
 
 
 def parse_joins(parsed: Unresolved, streams: Mapping[str, Stream]) -> JoinQuery:
-    """The joins of a statement that is rejected for its SELECT list or a clause after the joins.
+    """The joins of a statement whose SELECT list, or a clause after the joins, is rejected.
 
     Raises:
         QueryError: the joins themselves are rejected.

@@ -21,7 +21,7 @@ from anabranch_contract.connectors.policy import AccessError, AccessPolicy, list
 Resolve = Callable[[str], str]
 
 
-#: File systems other than this machine's.
+#: Schemes of file systems other than this machine's.
 REMOTE = ("abfs", "abfss", "gs", "hdfs", "s3", "s3a", "wasb", "wasbs")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.S)
 _GLOB = re.compile(r"[*?\[\]{}\\]")
@@ -41,8 +41,7 @@ _POSTGRES = re.compile(
 _DERBY = re.compile(r"jdbc:derby:(memory:[A-Za-z0-9_-]+|/[^;:?]*)((?:;[^;]*)*)")
 _TLS = ("ssl", "sslmode", "usessl", "requiressl", "encrypt", "trustservercertificate")
 _TIMES = ("connecttimeout", "sockettimeout", "logintimeout", "tcpkeepalive")
-#: Allowed parameters of database addresses. Other parameters load classes, open files or run
-#: statements.
+#: Allowed parameters of database addresses. Others load classes, open files or run statements.
 _PARAMETERS = {
     "postgresql": (
         *(*_TLS, *_TIMES, "user", "password", "applicationname", "currentschema"),
@@ -64,7 +63,7 @@ _PARAMETER = re.compile(r"([A-Za-z_]+)=([A-Za-z0-9_ ./:+$*{}-]*)")
 
 @dataclass(frozen=True, slots=True)
 class PathAddress:
-    """A path: local (``scheme`` is ``file``, ``host`` empty), or of a remote file system."""
+    """A path of a source or sink: local (``scheme`` is ``file``, ``host`` empty), or remote."""
 
     scheme: str
     host: str
@@ -72,7 +71,7 @@ class PathAddress:
 
 
 def parse_path(text: str, field: str = "path") -> PathAddress:
-    """Parse a path of a registration.
+    """Parse a path of a source's or sink's registration.
 
     Raises:
         AccessError: the path is ambiguous, or its scheme is not supported.
@@ -129,7 +128,7 @@ def parse_path(text: str, field: str = "path") -> PathAddress:
 def check_path(
     text: str, policy: AccessPolicy, resolve: Resolve, field: str, *, write: bool = False
 ) -> str:
-    """Return the path of a registration, resolved if it is local.
+    """Check that the policy allows a path of a registration; return it, resolved if it is local.
 
     Raises:
         AccessError: the path is outside the allowed directories (whether or not it exists), or its
@@ -195,7 +194,7 @@ def check_no_pattern(text: str, field: str) -> None:
 def check_host(
     host: str, port: int | None, policy: AccessPolicy, field: str, *, by_list: bool = False
 ) -> None:
-    """Reject a host that is not allowed, and with ``by_list`` also unlisted ports of this machine.
+    """Reject a host that the policy forbids; with ``by_list`` also unlisted ports of this machine.
 
     Raises:
         AccessError: ``host-not-allowed``.
@@ -273,8 +272,7 @@ def check_redis(text: str, policy: AccessPolicy, resolve: Resolve, field: str) -
 
 
 def check_web(text: str, policy: AccessPolicy, field: str) -> None:
-    """Refuse the address of a web server that is not allowed; servers of this machine must be
-    listed.
+    """Refuse a web server's address that is not allowed; servers of this machine must be listed.
 
     Raises:
         AccessError: the server is not allowed, or the address is not of a plain form.
@@ -295,8 +293,7 @@ def check_postgres(text: str, policy: AccessPolicy, field: str) -> None:
     """Refuse the address of a PostgreSQL server that is not allowed.
 
     Raises:
-        AccessError: the server is not allowed, or the address has another form or parameters that
-            open files.
+        AccessError: the server is not allowed, or the form or parameters of the address are not.
     """
     match = _POSTGRES.fullmatch(text)
     if match is None:
@@ -345,8 +342,8 @@ def check_database(text: str, policy: AccessPolicy, resolve: Resolve, field: str
             )
 
 
-#: Scheme and ``user:password@`` of a URL. The scheme's length is bounded so that searching a long
-#: text does not take quadratic time.
+#: Scheme and ``user:password@`` of a URL. The scheme's length is bounded, so that a search in a
+#: long text does not take quadratic time.
 _CREDENTIALS = re.compile(r"([a-z][a-z0-9+.-]{0,30}://)([^\s/@:'\"]*):[^\s/@'\"]+@", re.IGNORECASE)
 
 

@@ -35,20 +35,19 @@ from anabranch_contract.connectors.postgres.options import POSTGRES
 from anabranch_contract.connectors.secrets import REFERENCE, check_secrets
 from anabranch_contract.connectors.webhook.options import WEBHOOK
 
-#: Options that anabranch interprets itself.
+#: Options of Spark's formats that anabranch interprets itself.
 _OWN_SOURCE, _OWN_SINK = ("payload", "schema", "column.*"), ("anabranch.*",)
 #: Maximum number of characters of one option, and maximum number of options of a registration.
 MOST_TEXT, MOST_OPTIONS = 20_000, 1_200
-#: Maximum number of characters of all options of one registration: parsing expressions takes 10 us
-#: per character.
+#: Maximum number of characters of all options of a registration, since parsing takes 10 us each.
 MOST_ALL_TEXT = 200_000
 #: Formats of sources whose path is a file or directory of this machine.
 _LOCAL = ("recorded", "files", DELTA)
 _DANGEROUS = re.compile(r"class|callback|interceptor|provider|factory|loader|init|script", re.I)
 _IDENTIFIER = r'(?:[A-Za-z_][A-Za-z0-9_$]*|"[A-Za-z0-9_$ -]+")'
 _TABLE = re.compile(rf"{_IDENTIFIER}(?:\.{_IDENTIFIER}){{0,2}}")
-#: The quantifiers are possessive, since backtracking over spaces could take hours. Only groups have
-#: plain ones: Python 3.11.2 accepts texts that do not match if a group's is possessive.
+#: Pattern of a column and its type. Quantifiers are possessive, since backtracking over spaces
+#: could take hours; but not in groups, whose possessive quantifiers are wrong in Python 3.11.2.
 _COLUMN_TYPE = re.compile(
     rf"\s*+{_IDENTIFIER}\s++[A-Za-z]++(?: ++[A-Za-z]++)*\s*+"
     r"(?:\(\s*+\d++\s*+(?:,\s*+\d++\s*+)?\)\s*+)?"
@@ -72,10 +71,10 @@ def check_source_access(
     Args:
         format, path, options: as registered.
         policy: the allowed formats, directories and hosts.
-        resolve: follows links and ``..`` of a local path.
+        resolve: function that follows links and ``..`` of a local path.
 
     Raises:
-        AccessError: naming the option, the allowed values, and the flag that would allow it.
+        AccessError: names the option, the allowed values, and the flag that would allow more.
     """
     _check_format("source", format, SOURCES, policy)
     _check_sizes("source", options)
@@ -101,7 +100,8 @@ def check_sink_access(
     policy: AccessPolicy,
     resolve: Resolve,
 ) -> str | None:
-    """Reject a sink whose path or options the policy forbids; see :func:`check_source_access`."""
+    """Reject a sink whose path or options the policy forbids; return the resolved path, if any.
+    Arguments and errors are as for :func:`check_source_access`."""
     _check_format("sink", format, SINKS, policy)
     _check_sizes("sink", options)
     check_secrets("sink", format, path, options)
@@ -226,7 +226,7 @@ def _check_jdbc(name: str, text: str, policy: AccessPolicy, resolve: Resolve, fi
 
 
 def _are_columns(text: str) -> bool:
-    """Whether ``text`` is a comma-separated list of columns with their types."""
+    """Whether a source's option is a comma-separated list of columns with their types."""
     at = 0
     while found := _COLUMN_TYPE.match(text, at):
         at = found.end()

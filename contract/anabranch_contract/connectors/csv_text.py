@@ -23,9 +23,9 @@ from typing import Any
 
 from anabranch_contract.errors import StreamError
 
-#: Kinds of fields: plain text; quoted; quoted with escaped characters; malformed.
+#: Kinds of fields in CSV text: plain text; quoted; quoted with escaped characters; malformed.
 PLAIN, QUOTED, ESCAPED, MALFORMED = 0, 1, 2, 3
-#: Maximum length of a quoted field in bytes: a longer one counts as never closed.
+#: Maximum length of a quoted field in bytes; a longer field is treated as never closed.
 LONGEST_FIELD = 1 << 26
 BOM = b"\xef\xbb\xbf"
 #: Number of bytes from the start of a file that are examined to detect its type.
@@ -48,8 +48,8 @@ class CsvDialect:
 
     Attributes:
         header: whether the first record names the columns; else columns are found by position.
-        separator, quote, escape, comment: ASCII characters; empty: none.
-        null: an unquoted field with this text is NULL.
+        separator, quote, escape, comment: ASCII characters; empty: the dialect has none.
+        null: text of an unquoted field that means NULL.
         quoted_null: whether a quoted field with the text of ``null`` is NULL as well, and so is an
             unquoted empty field.
         empty: the value of a quoted empty field.
@@ -68,14 +68,14 @@ class CsvDialect:
 
     @property
     def codes(self) -> tuple[int, int, int, int, bool]:
-        """The dialect as arguments of :func:`scan`; the code of an absent character is -1."""
+        """The CSV dialect as arguments of :func:`scan`; the code of an absent character is -1."""
         characters = (self.separator, self.quote, self.escape, self.comment)
         separator, quote, escape, comment = (ord(c) if c else -1 for c in characters)
         return separator, quote, escape, comment, self.multiline
 
     @property
     def escapes(self) -> tuple[str, str]:
-        """A regular expression, and its replacement, that unescape an escaped field's content."""
+        """A regular expression and its replacement, to unescape the content of a CSV field."""
         quote, escape = re.escape(self.quote), re.escape(self.escape)
         doubled = f"{quote}({quote})"
         if not self.escape or self.escape == self.quote:
@@ -83,11 +83,11 @@ class CsvDialect:
         return f"{escape}([{quote}{escape}])|{doubled}", r"\1\2"
 
     def text(self, content: str, mark: int, *, textual: bool) -> str | None:
-        """Return the value of a field as text; None if the field is NULL.
+        """Return the value of a CSV field as text; None if the field is NULL.
 
         Args:
             content: the field without its quotes.
-            mark: kind of the field.
+            mark: kind of the field, such as ``QUOTED``.
             textual: whether the column's type is string or binary; in columns of other types an
                 empty field is NULL.
         """
@@ -119,12 +119,12 @@ def scan(
     firsts: Any,
     bounds: Any,
 ) -> tuple[int, int]:
-    """Divide ``data[at:end]`` into records and fields.
+    """Divide the CSV text ``data[at:end]`` into records and fields.
 
     Args:
         data: bytes. ``at``: the start of a record.
-        final: whether the input ends at ``end``. If not, a record that reaches ``end`` is not
-            divided, as it may continue.
+        final: whether the input ends at ``end``. If it does not, a record that reaches ``end`` is
+            not divided, because it may continue.
         most: maximum number of records.
         separator, quote, escape, comment, multiline: ``CsvDialect.codes``.
         starts, stops, marks: receive start, stop and kind of every field's content. For the least
@@ -223,14 +223,14 @@ def scan(
 
 
 def room(data: bytes, separator: int) -> tuple[int, int]:
-    """Return upper bounds for the number of records, and of fields, in ``data``."""
+    """Return upper bounds for the number of CSV records, and of their fields, in ``data``."""
     lines = data.count(b"\n") + data.count(b"\r") + 1
     return lines, lines + data.count(bytes([separator]))
 
 
 def other_than_utf8(head: bytes) -> str | None:
     """Return the name of the type of a file that is not text in UTF-8, by its first bytes ``head``;
-    None if it may be UTF-8. A file with a quarter of zero bytes counts as no text.
+    None if it may be UTF-8. A file with a quarter of zero bytes is not a text.
 
     >>> other_than_utf8("id,s".encode("utf-16-le")), other_than_utf8(b"id,s")
     ('UTF-16, or no text', None)
@@ -243,21 +243,21 @@ def other_than_utf8(head: bytes) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record: its bytes, and the content and kind of each field."""
+    """A CSV record: its bytes, and the content and kind of each field."""
 
     raw: bytes
     fields: tuple[tuple[bytes, int], ...]
 
     @property
     def malformed(self) -> bool:
-        """Whether a field of the record is malformed."""
+        """Whether a field of the CSV record is malformed."""
         return any(mark == MALFORMED for _, mark in self.fields)
 
 
 def records(
     data: bytes, dialect: CsvDialect, most: int | None = None, *, final: bool = True
 ) -> Iterator[Record]:
-    """Yield the first ``most`` records of ``data``."""
+    """Yield the first ``most`` CSV records of ``data`` (None: all)."""
     codes = dialect.codes
     lines, fields = room(data, codes[0])
     most = lines if most is None else min(most, lines)
@@ -270,7 +270,7 @@ def records(
 
 
 def header_of(record: Record, dialect: CsvDialect) -> list[str]:
-    """Return the column names in a header record.
+    """Return the column names in the header record of a CSV file.
 
     Raises:
         ValueError: the record is malformed or not in UTF-8.
@@ -281,7 +281,7 @@ def header_of(record: Record, dialect: CsvDialect) -> list[str]:
 
 
 def positions(header: Sequence[str], columns: Sequence[str]) -> dict[str, int]:
-    """Return the positions of ``columns`` in a header, without columns that it lacks.
+    """Return the positions of ``columns`` in a CSV header, without columns that it lacks.
 
     A name matches exactly; or, if that is unambiguous, ignoring case and surrounding spaces.
 
@@ -305,7 +305,7 @@ def positions(header: Sequence[str], columns: Sequence[str]) -> dict[str, int]:
 
 
 def csv_dialect(options: Mapping[str, str], default: CsvDialect) -> CsvDialect:
-    """Return the dialect given by options (Spark's names, in any case).
+    """Return the CSV dialect described by options (Spark's names, in any case).
 
     Raises:
         StreamError: an option has a value that is not supported.

@@ -1,6 +1,5 @@
 """Options of directories of files that the runtime reads itself: sources of format ``files``, and
-of Spark's ``csv`` and ``json`` if all their options have the same meaning here as in Spark.
-"""
+of Spark's ``csv`` and ``json`` if the meaning of all their options is the same as in Spark."""
 
 from __future__ import annotations
 
@@ -30,9 +29,9 @@ from anabranch_contract.connectors.sources import (
 from anabranch_contract.errors import StreamError
 from anabranch_contract.queries.types import NESTED, UNORDERED, DataType, TypeKind
 
-#: Options that choose a policy for bad or changed files.
+#: Options that choose a policy for bad or changed files of a directory.
 POLICIES = ("on_bad_file", "on_changed_file")
-#: Spark's default dialect: columns by position, no line ends in quoted fields.
+#: Spark's default CSV dialect: columns by position, no line ends in quoted fields.
 SPARK_CSV = CsvDialect(header=False, escape="\\", quoted_null=True, multiline=False)
 _CSV = ("header", "sep", "delimiter", "quote", "escape", "nullValue", "emptyValue", "comment")
 _ENCODING = ("encoding", "charset")
@@ -111,13 +110,13 @@ def file_options(path: str | None, options: Mapping[str, str]) -> FileOptions:
 
 
 def is_own(format: str, path: str | None, options: Mapping[str, str]) -> bool:
-    """Whether a source is a directory that the runtime reads itself (:func:`own_files`)."""
+    """Whether a source is a directory of files for the runtime itself (:func:`own_files`)."""
     sparks = format not in ("csv", "json") or not path
     return format == FILES or not (sparks or sparks_option(format, path or "", options))
 
 
 def is_json(format: str, path: str | None, options: Mapping[str, str]) -> bool:
-    """Whether the runtime itself reads a source's rows as JSON objects."""
+    """Whether the runtime, without Spark, reads a source's rows from JSON objects."""
     if format == REDIS_STREAM:
         return redis_stream_options(options).payload is SourcePayload.JSON
     if is_own_topic(format, options):
@@ -173,7 +172,7 @@ def check_nested(
 
 
 def own_files(format: str, path: str | None, options: Mapping[str, str]) -> FileOptions | None:
-    """Parse the options of a directory that the runtime reads itself.
+    """Parse the options of a directory of files that the runtime may read itself.
 
     Returns:
         The options; None if the source is not a directory, or if Spark reads it

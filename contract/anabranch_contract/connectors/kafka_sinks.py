@@ -16,9 +16,8 @@ SINK_NAMES = (*CONNECTION, "topic", "key", "payload", "headers", "progress_topic
 
 
 class KafkaPayload(StrEnum):
-    """The content of messages: results as JSON, the current row of each key (a message without a
-    value deletes it), or changes as Debezium's envelopes.
-    """
+    """Content of messages to a topic: results as JSON; the current row of each key (a message
+    without a value deletes it); or changes as Debezium's envelopes."""
 
     JSON = "json"
     UPSERT = "upsert"
@@ -26,7 +25,7 @@ class KafkaPayload(StrEnum):
 
 
 class MessageHeaders(StrEnum):
-    """The headers of messages: the query, batch and epoch of a result, or none."""
+    """Headers of messages to a topic: the query, batch and epoch of a result, or none."""
 
     ORIGIN = "origin"
     NONE = "none"
@@ -37,12 +36,12 @@ class KafkaSinkOptions:
     """Options of a ``kafka`` sink that the runtime writes itself.
 
     Attributes:
-        topic: receives the results.
+        topic: topic to which results are sent.
         key: columns that make up a message's key; empty: the option was not given.
         payload: the content of messages.
-        headers: their headers.
-        progress_topic: compacted topic that records each query's last delivery; None: the
-            pipeline's.
+        headers: headers of messages.
+        progress_topic: compacted topic that records each query's last delivery; None: one for the
+            whole pipeline.
     """
 
     topic: str
@@ -53,7 +52,7 @@ class KafkaSinkOptions:
 
 
 def is_own_sink(format: str, options: Collection[str]) -> bool:
-    """Whether the runtime itself, not Spark, writes a sink with options of these names.
+    """Whether the runtime, not Spark, writes a sink whose options have these names.
 
     >>> is_own_sink("kafka", ["brokers"]), is_own_sink("kafka", ["kafka.bootstrap.servers"])
     (True, False)
@@ -93,11 +92,11 @@ def check_messages(
 
     Args:
         options: options of the sink.
-        columns: (name, type) of the results.
+        columns: (name, type) of the results' columns.
         identity: columns that identify a row of a view; None: the query has no view.
 
     Raises:
-        StreamError: naming the option; the field begins with ``source``, not ``sink``.
+        StreamError: the error names the option; its field begins with ``source``, not ``sink``.
     """
     names = [name for name, _ in columns]
     lower = {name.lower() for name in names}

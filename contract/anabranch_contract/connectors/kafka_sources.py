@@ -33,7 +33,7 @@ PARTS = {
     "partition": "partition_column",
     "offset": "offset_column",
 }
-#: Options of the connection; :func:`client_settings` translates them.
+#: Options of the connection to brokers; :func:`client_settings` translates them.
 CONNECTION = (
     *("brokers", "security", "mechanism", "user", "password", "ca_file", "certificate_file"),
     *("private_key", "private_key_password"),
@@ -43,8 +43,8 @@ NAMES = (
     *(*CONNECTION, "topics", "payload", *_SCHEMAS, "start", "on_loss", "group"),
     *PARTS.values(),
 )
-#: Part of a message -> allowed types of its column, and their names in errors; a key has any type
-#: that is not nested.
+#: Part of a message -> allowed types of its column, and their names in errors. A key may have any
+#: type that is not nested.
 _TYPES = {
     "headers": (
         "array<struct<key:string,value:binary>>",
@@ -76,10 +76,10 @@ class Mechanism(StrEnum):
 
 
 class MessagePayload(StrEnum):
-    """The content of a message's value.
+    """The content of a Kafka message's value.
 
     ``JSON``: one object. ``ARROW``: an Arrow IPC stream of any number of rows. ``AVRO``: one
-    record, written by the schema in the options, or after the id of its schema in a registry.
+    record, encoded by the schema in the options, or preceded by the id of its schema in a registry.
     ``PROTOBUF``: one message, with its schema as for ``AVRO``.
     """
 
@@ -100,14 +100,14 @@ class KafkaOptions:
 
     Attributes:
         topics: names of the topics; their partitions form the stream.
-        payload: format of messages.
+        payload: format of message values.
         start: where reading begins: at the earliest or latest message, or (a number) with the first
             messages from this time on, in milliseconds since 1970.
         offsets: (topic, partition) -> first offset to read; other partitions begin at ``start``.
         on_loss: policy for messages that were deleted before they were read.
-        group: consumer group for which read offsets are committed, for other tools; None: a group
-            of the stream's own; empty: offsets are not committed.
-        parts: column -> part of the message (:data:`PARTS`) that it holds.
+        group: consumer group for which read offsets are committed, to be seen by other tools; None:
+            a group of the stream's own; empty: offsets are not committed.
+        parts: column -> part of the message (:data:`PARTS`) that the column contains.
     """
 
     topics: tuple[str, ...]
@@ -120,7 +120,7 @@ class KafkaOptions:
 
 
 def is_own_topic(format: str, options: Mapping[str, str]) -> bool:
-    """Whether the runtime itself, not Spark, reads a source of Kafka topics.
+    """Whether the runtime, not Spark, reads a source of Kafka topics.
 
     >>> is_own_topic("kafka", {"brokers": "b:9092"}), is_own_topic("kafka", {"subscribe": "t"})
     (True, False)
@@ -167,7 +167,7 @@ def kafka_options(options: Mapping[str, str]) -> KafkaOptions:
 
 
 def check_parts(options: KafkaOptions, columns: Sequence[tuple[str, DataType]]) -> None:
-    """Check that the columns for parts of messages exist and have fitting types.
+    """Check that the columns for parts of Kafka messages exist and have fitting types.
 
     Raises:
         StreamError: naming the option or the column.
@@ -189,7 +189,7 @@ def check_parts(options: KafkaOptions, columns: Sequence[tuple[str, DataType]]) 
 
 
 def client_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a client's connection, by their names in ``librdkafka``.
+    """Return the settings of a connection to Kafka, by their names in ``librdkafka``.
 
     Args:
         options: options of the source or sink, with secrets in place of references to them.
@@ -238,7 +238,7 @@ def _check_schemas(options: Mapping[str, str], payload: MessagePayload) -> None:
 
 
 def check_connection(options: Mapping[str, str]) -> None:
-    """Check that the options of a connection to brokers do not contradict each other.
+    """Check that the options of a connection to Kafka brokers do not contradict each other.
 
     Raises:
         StreamError: naming the option.
@@ -263,7 +263,7 @@ def check_connection(options: Mapping[str, str]) -> None:
 def _start(
     text: str, topics: Sequence[str]
 ) -> tuple[StreamStart | int, dict[tuple[str, int], int]]:
-    """Parse the option ``start``: earliest or latest, a time, or offsets as JSON."""
+    """Parse the Kafka option ``start``: earliest or latest, a time, or offsets as JSON."""
     if text in tuple(StreamStart):
         return StreamStart(text), {}
     remedy = (

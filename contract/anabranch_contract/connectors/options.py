@@ -1,9 +1,9 @@
 """Allowlists of the options of each format. An option that a later version of Spark or of a
 connector adds is refused until it has been reviewed and listed.
 
-Not listed are options that load classes, open files or addresses, move or delete files, run
-statements, or identify batches (for idempotent writes). Names are compared ignoring case, as in
-Spark. In a name that ends with ``#*`` the ``*`` stands for a column's name.
+Deliberately not listed are options that load classes, open files or addresses, move or delete
+files, run statements, or identify batches (for idempotent writes). Names are compared ignoring
+case, as in Spark. In a name that ends with ``#*`` the ``*`` stands for a column's name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anabranch_contract.connectors.postgres import options as postgres_options
 
 _DATES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone", "locale")
 _REBASE = ("datetimeRebaseMode", "int96RebaseMode")
-#: Options of every directory of files as a source. Not ``cleanSource``: it moves and deletes files.
+#: Options of all directories of files as sources. ``cleanSource`` would move and delete files.
 _FOUND = (
     *("maxFilesPerTrigger", "maxBytesPerTrigger", "latestFirst", "fileNameOnly", "maxFileAge"),
     *("pathGlobFilter", "ignoreCorruptFiles", "ignoreMissingFiles"),
@@ -126,7 +126,7 @@ FILE_SINK_OPTIONS: Mapping[str, tuple[str, ...]] = {
         "avro.mapred.deflate.level",
     ),
 }
-#: Allowed names of codecs. Spark would load any other name as a class.
+#: Allowed names of compression codecs. Spark would load any other name as a class.
 CODECS = frozenset({
     "none", "uncompressed", "bzip2", "deflate", "gzip", "lz4", "lz4_raw", "lzo", "snappy", "zstd",
     "zlib", "brotli", "xz", "zstandard",
@@ -148,7 +148,7 @@ FILE_OPTIONS = (
 
 
 def option_fits(name: str, pattern: str) -> bool:
-    """Whether ``name`` matches the option ``pattern``, which may end with ``*``."""
+    """Whether the option ``name`` matches ``pattern``, which may end with ``*``."""
     if pattern.endswith("*"):
         return name.lower().startswith(pattern[:-1].lower())
     return name.lower() == pattern.lower()

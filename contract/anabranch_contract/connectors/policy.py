@@ -1,4 +1,4 @@
-"""The operator's access policy: formats, root directories, hosts. Pure: nothing is opened here.
+"""The operator's access policy: formats, root directories, hosts. Nothing is opened here.
 
 >>> policy = AccessPolicy(paths=("/data", "/work"), reserved=("/work/state",), hosts=("*.lan",))
 >>> [policy.permits_path(p) for p in ("/data/x", "/database", "/work/a", "/work/state/a")]
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from anabranch_contract.codec import Message
 from anabranch_contract.errors import PlannerError
 
-#: Formats of sources and of sinks that need no ``--allow-format``.
+#: Formats of sources and of sinks that are allowed without ``--allow-format``.
 SOURCES = frozenset({
     "recorded", "redis-stream", "files", "kafka", "postgres", "rate", "rate-micro-batch",
     "parquet", "json", "csv", "text", "orc", "xml", "avro", "delta", "iceberg",
@@ -26,9 +26,9 @@ SINKS = frozenset({
     "count", "parquet", "redis-stream", "json", "csv", "orc", "text", "xml", "avro", "delta",
     "kafka", "iceberg", "webhook",
 })  # fmt: skip
-#: Hosts that need no ``--allow-host``.
+#: Hosts that are allowed without ``--allow-host``.
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-#: IPv6 addresses that end with an IPv4 address.
+#: Network of IPv6 addresses that end with an IPv4 address (NAT64).
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 
@@ -43,8 +43,8 @@ class AccessPolicy(Message):
     Attributes:
         formats: additional formats of sources and sinks.
         paths: directories, absolute and resolved, below which files may be read and written.
-        reserved: directories within ``paths`` that may not be used. The longest directory of
-            ``paths`` and ``reserved`` that contains a path decides.
+        reserved: directories within ``paths`` that may not be used. Of all directories in both
+            lists that contain a path, the longest decides.
         read_only: directories within ``paths`` that only sources may use.
         hosts: ``host``, ``host:port``, ``*.suffix`` or ``*``; in URIs the host, or the bucket.
         functions: modules of users' functions, ``NAME.py``, and folders of modules.
@@ -58,16 +58,16 @@ class AccessPolicy(Message):
     functions: tuple[str, ...] = ()
 
     def permits_path(self, path: str, *, write: bool = False) -> bool:
-        """Whether ``path`` (absolute and resolved) may be used."""
+        """Whether the policy permits ``path`` (absolute and resolved)."""
         closed = (*self.reserved, *self.read_only) if write else self.reserved
         allowed = max((len(root) for root in self.paths if _within(path, root)), default=-1)
         refused = max((len(root) for root in closed if _within(path, root)), default=-1)
         return allowed > refused
 
     def permits_host(self, host: str, port: int | None, *, listed: bool = False) -> bool:
-        """Whether connections to ``host`` are allowed, judged by its name without a DNS look-up.
+        """Whether the policy permits connections to ``host``, by its name without a DNS look-up.
 
-        With ``listed``, ports of this machine must be listed too, under any of its names.
+        With ``listed``, ports of this machine must be listed as well, under one of its names.
         """
         name = host.lower().rstrip(".").strip("[]")
         own = name in LOOPBACK
@@ -77,8 +77,8 @@ class AccessPolicy(Message):
         return any(_host_fits(n, port, entry.lower()) for entry in self.hosts for n in names)
 
     def permits_address(self, host: str, port: int, address: str) -> bool:
-        """Whether the IP ``address`` of ``host`` may be connected to: if it is not public, host or
-        address must be listed by name, without ``*``.
+        """Whether the policy permits a connection to the IP ``address`` of ``host``. If the address
+        is not public, host or address must be listed by name, without ``*``.
 
         >>> policy = AccessPolicy(hosts=("*", "hooks.lan"))
         >>> [policy.permits_address(h, 80, "10.0.0.1") for h in ("hooks.lan", "evil.example")]
@@ -95,7 +95,7 @@ class AccessPolicy(Message):
         return any(named.permits_host(name, port, listed=True) for name in (host, str(found)))
 
     def with_server(self, url: str) -> AccessPolicy:
-        """Return this policy with the server of ``url``, the pipeline's own Redis, as a host."""
+        """Return this policy with the server of ``url``, the pipeline's own Redis, allowed."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -112,7 +112,7 @@ class AccessPolicy(Message):
         given: Mapping[str, Sequence[str] | None],
         resolve: Callable[[str], str],
     ) -> AccessPolicy:
-        """Read the policy from environment variables, ``ANABRANCH_ALLOW_PATH`` etc., and options.
+        """Read the policy from environment variables (``ANABRANCH_ALLOW_PATH`` etc.) and options.
 
         Args:
             environ: the variables; paths are separated by colons, other items by commas.
@@ -163,5 +163,5 @@ def _host_fits(name: str, port: int | None, entry: str) -> bool:
 
 
 def listed(items: Iterable[str], none: str = "none") -> str:
-    """Return a comma-separated list of ``items`` for a message, or ``none`` if empty."""
+    """Return a list of what the policy allows, for a message; ``none`` if empty."""
     return ", ".join(items) or none

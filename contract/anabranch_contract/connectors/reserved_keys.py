@@ -1,6 +1,6 @@
-"""Checks of Redis keys in registrations: none may be one of a pipeline's own records.
+"""Checks of Redis keys in registrations, which must not name a pipeline's own records.
 
-A URL may address the pipeline's own server by another name, so keys are checked for all servers.
+A URL may address the pipeline's own Redis server by another name, so all servers' keys are checked.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from anabranch_contract.connectors.policy import AccessError
 
 
 def check_source_keys(keys: Iterable[str], namespace: str) -> None:
-    """Refuse a source that reads the pipeline's own keys, except keys of streams and of results.
+    """Refuse a source that reads the pipeline's own Redis keys, except keys of streams and results.
 
     Raises:
         AccessError: ``reserved-key``.
@@ -23,7 +23,7 @@ def check_source_keys(keys: Iterable[str], namespace: str) -> None:
 
 
 def check_push_key(key: str, namespace: str) -> None:
-    """Refuse pushed rows for a key of the pipeline's own, except keys of streams.
+    """Refuse pushed rows for one of the pipeline's own Redis keys, except keys of streams.
 
     Raises:
         AccessError: ``reserved-key``.
@@ -32,7 +32,7 @@ def check_push_key(key: str, namespace: str) -> None:
 
 
 def check_sink_key(key: str, namespace: str) -> None:
-    """Refuse a sink that writes to a key of the pipeline's own, except keys of streams.
+    """Refuse a sink that writes to one of the pipeline's own Redis keys, except keys of streams.
 
     Raises:
         AccessError: ``reserved-key``.

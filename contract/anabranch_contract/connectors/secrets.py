@@ -14,7 +14,7 @@ from urllib.parse import quote
 from anabranch_contract.connectors.policy import AccessError
 
 REFERENCE = re.compile(r"\$\{(ANABRANCH_(?:SINK|SOURCE)_[A-Z0-9_]+)\}")
-#: Prefixes of environment variables that hold secrets.
+#: Prefixes of the environment variables with secrets.
 PREFIXES = ("ANABRANCH_SINK_", "ANABRANCH_SOURCE_")
 MASK = "***"
 
@@ -23,15 +23,15 @@ _SECRET_NAME = re.compile(
     r"|api\.?key|sas\.?key|account\.?key",
     re.I,
 )
-#: A secret ``name=value`` in an address or connection string. The value ends at a separator.
+#: Pattern of a secret ``name=value`` in an address or connection string, up to a separator.
 _IN_TEXT = re.compile(
     r"((?:password|passwd|passphrase|pwd|user_?info|secret|token|access_?key(?:_?id)?|api_?key|sig)"
     r"\s*=\s*)(\"[^\"]*\"|[^&;,\s]*)",
     re.I,
 )
-#: ``user:password@`` after ``//``, up to the last ``@`` before the path.
+#: Pattern of ``user:password@`` after ``//``, up to the last ``@`` before the path.
 _USERINFO = re.compile(r"(//[^/?#@:]*:)([^/?#]*)(@)")
-#: ``user@`` in a Redis URL without a password: possibly a password whose colon was forgotten.
+#: Pattern of ``user@`` in a Redis URL, which may be a password whose colon was forgotten.
 _USER_ONLY = re.compile(r"(\brediss?://)([^/?#@:]+)(@)", re.I)
 _OPTIONS = {
     "kafka": frozenset({
@@ -44,7 +44,7 @@ _OPTIONS = {
     "postgres": frozenset({"url", "password"}),
     "webhook": frozenset({"url", "secret"}),
 }  # fmt: skip
-#: Formats whose options are all known and never secret.
+#: Formats whose options are all known, and never secret.
 _WITHOUT = frozenset({
     "count", "recorded", "files", "rate", "rate-micro-batch",
     "parquet", "json", "csv", "orc", "text", "xml", "avro", "delta", "iceberg",
@@ -56,7 +56,7 @@ _JAAS = re.compile(
 
 
 def takes_secret(format: str, option: str) -> bool:
-    """Whether ``option`` may contain references to secrets."""
+    """Whether ``option`` of a source or sink of ``format`` may contain references to secrets."""
     if format in _OPTIONS:
         return option.lower() in _OPTIONS[format]
     return format not in _WITHOUT and _SECRET_NAME.search(option) is not None
@@ -78,7 +78,7 @@ def check_secrets(kind: str, format: str, path: str | None, options: Mapping[str
         )
     _check_references(kind, format, options)
     for name, value in options.items():
-        # The planner parses a column's expression, and passes its literals to Spark escaped.
+        # The planner parses expressions of columns, and passes their literals to Spark escaped.
         if not _is_literal(name) and is_secret(name, value):
             raise AccessError(
                 f"secret-in-{kind}",
@@ -137,6 +137,7 @@ def _check_reference(prefix: str, format: str, name: str, value: str, field: str
 
 
 def _password_only(url: str) -> bool:
+    """Whether references to secrets in an address only replace its password."""
     rest = _USERINFO.sub(lambda m: m[1] + m[3] if REFERENCE.fullmatch(m[2]) else m[0], url)
     rest = _IN_TEXT.sub(lambda m: m[1] if REFERENCE.fullmatch(m[2]) else m[0], rest)
     return "${" not in rest
@@ -185,9 +186,9 @@ def _masked_option(name: str, value: str) -> str:
 def resolved(
     kind: str, format: str, options: Mapping[str, str], environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the options with the variables' values in place of references to them; references
-    within these values stay. Secrets in plain text are allowed, since the address of the pipeline's
-    own Redis server may have a password.
+    """Return the options with values of environment variables in place of references to secrets;
+    references within these values stay. Secrets in plain text are allowed, since the address of the
+    pipeline's own Redis server may have a password.
 
     Raises:
         AccessError: a variable is not set, or an option that takes no secret has a reference.

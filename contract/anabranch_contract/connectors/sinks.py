@@ -27,17 +27,17 @@ from anabranch_contract.queries.views import CHANGE
 
 #: Prefix of anabranch's own options for Spark's formats.
 OWN = "anabranch."
-#: Option: name of an added column with the query and batch of each row.
+#: Option: name for an added column with the query and batch of each row.
 BATCH_COLUMN = "anabranch.batchColumn"
 #: Option: comma-separated columns by which files and tables are partitioned.
 PARTITION_BY = "anabranch.partitionBy"
 #: Option: the column that is the key of Kafka messages written by Spark; or the key columns of a
-#: view whose current rows a table holds.
+#: view whose current rows are kept in a table.
 KEY = "anabranch.key"
 #: Option: the content of a Delta or Iceberg table.
 CONTENT = "anabranch.table"
 #: Column with the number of equal rows, in tables of the current rows of queries without a view;
-#: below 0 while deletes have come before their inserts.
+#: the number is negative while deletes have come before their inserts.
 COUNT = "anabranch_count"
 #: Options: the codec and size in bytes of a table's files.
 COMPRESSION, FILE_SIZE = "compression", "targetFileSize"
@@ -50,7 +50,7 @@ class SinkDefinitionError(PlannerError):
 
 
 class SinkKind(StrEnum):
-    """The writer of a sink: none (``COUNT``), Spark (``FILES``, ``TABLE``), or the runtime."""
+    """The writer of a sink: none (``COUNT``), Spark (``FILES``, ``TABLE``), else the runtime."""
 
     COUNT = "count"
     PARQUET = "parquet"
@@ -79,33 +79,32 @@ class SinkPayload(StrEnum):
 #: Default of the option ``rows``: rows per entry of a Redis Stream with Arrow payload.
 ARROW_ROWS = 1000
 
-#: Options of Kafka sinks that Spark's connector does not have.
+#: Options of Kafka sinks written by the runtime that Spark's connector does not have.
 _OWN_KAFKA = frozenset(SINK_NAMES) - {"topic"}
 _REDIS_OPTIONS = ("stream", "maxlen", "payload", "rows", "url")
 #: Formats of tables that the runtime writes.
 LAKE_FORMATS = ("delta", "iceberg")
 #: Codecs of the files of tables.
 LAKE_CODECS = ("uncompressed", "snappy", "gzip", "zstd")
-#: Format -> refused options: the runtime sets them itself for idempotent writes, or with them
-#: results would be lost.
+#: Format -> refused options, because the runtime sets them itself for idempotent writes, or because
+#: they would lose results.
 _RESERVED = {"jdbc": ("truncate", "query")}
 #: Characters that names of columns in Delta tables can't have.
 _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
-#: Types that the formats of tables lack.
+#: Types of columns that Delta and Iceberg tables can't have.
 _NOT_IN_TABLES = (*INTERVALS, TypeKind.NULL)
 
 
 @dataclass(frozen=True, slots=True)
 class SinkSpec:
-    """Destination of one query's results.
+    """The destination of one query's results: format, path and options.
 
     Attributes:
         format: ``parquet`` (the default: files in the results directory), ``count``,
             ``redis-stream``, ``kafka``, ``webhook``, ``delta``, ``iceberg``, or a format of Spark's
             ``DataFrameWriter.format``.
         options: (name, value), sorted by name.
-        path: directory of the files, or of a table given by path; None: below the results
-            directory.
+        path: directory of the files, or of a table; None: below the results directory.
         mode: always ``append``: results of earlier batches are never overwritten.
         commit_interval: microseconds for which results of committed batches are gathered into one
             file or delivery; 0: each batch has its own.
@@ -119,7 +118,7 @@ class SinkSpec:
 
     @property
     def kind(self) -> SinkKind:
-        """The writer of the sink, determined by format and options."""
+        """The writer of the sink, determined by its format and options."""
         if self.format == "count":
             return SinkKind.COUNT
         if self.format == "redis-stream":
@@ -137,12 +136,11 @@ class SinkSpec:
     @property
     def gathers(self) -> bool:
         """Whether results of committed batches are gathered before they are delivered; a webhook
-        without a commit interval gathers results until its last delivery is done.
-        """
+        without a commit interval gathers results until its last delivery is done."""
         return self.commit_interval > 0 or self.format == WEBHOOK
 
     def option(self, name: str) -> str | None:
-        """Return an option's value; names are compared ignoring case, as in Spark."""
+        """Return the value of a sink's option; names are compared ignoring case, as in Spark."""
         return next((v for k, v in self.options if k.lower() == name.lower()), None)
 
 
@@ -199,7 +197,7 @@ has no option 'colour' (it has none)
 
 
 def _own_options(sink: SinkSpec) -> tuple[str, ...]:
-    """Return anabranch's own options for the sink's format."""
+    """Return anabranch's own options that a sink of this format may have."""
     if sink.kind in (SinkKind.COUNT, SinkKind.REDIS):
         return ()
     if sink.kind is SinkKind.KAFKA:
@@ -387,7 +385,7 @@ def _check_columns(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
 
 
 def _check_lake(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
-    """Refuse a Delta or Iceberg table that can't hold the columns."""
+    """Refuse a Delta or Iceberg table as a sink if it can't hold the columns."""
     _check_positive(sink, FILE_SIZE)
     codec = sink.option(COMPRESSION)
     if codec is not None and codec.lower() not in LAKE_CODECS:
@@ -444,7 +442,7 @@ def _check_lake(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
 
 
 def _check_current(sink: SinkSpec, columns: dict[str, str], identity: Sequence[str] | None) -> None:
-    """Refuse a key for a table of all changes, and a current table that can't be maintained."""
+    """Refuse a sink's key for a table of all changes, and an impossible table of current rows."""
     content, key = sink.option(CONTENT), current_key(sink)
     if content is not None and content not in list(LakeContent):
         raise SinkDefinitionError(
@@ -488,7 +486,7 @@ def _check_current(sink: SinkSpec, columns: dict[str, str], identity: Sequence[s
             field=f"sink.options.{KEY}",
             remedy=f"give {','.join(identity)}" if identity else "leave it out",
         )
-    # Each commit merges rows into the table by comparing these columns.
+    # Each commit merges rows into the table by comparison of these columns.
     compared = key if identity is not None else tuple(columns)
     kinds = {name.lower(): kind for name, kind in columns.items()}
     for name in compared:
@@ -510,14 +508,13 @@ def _check_current(sink: SinkSpec, columns: dict[str, str], identity: Sequence[s
 
 
 def current_key(sink: SinkSpec) -> tuple[str, ...]:
-    """Return the key columns of a table with a view's current rows; empty for other tables."""
+    """Return a sink's key columns of a table with a view's current rows; else empty."""
     return _listed(sink.option(KEY))
 
 
 def target(sink: SinkSpec) -> str | None:
-    """Return the path, Redis Stream or topic of upserts that only this sink's query may write to;
-    None if the sink may be shared.
-    """
+    """Return the path, Redis Stream or topic of upserts to which only this sink's query may write;
+    None if other queries may write there, too."""
     if sink.path is not None and (
         sink.kind is SinkKind.FILES or sink.option(CONTENT) == LakeContent.CURRENT
     ):
@@ -531,7 +528,7 @@ def target(sink: SinkSpec) -> str | None:
 
 
 def partition_columns(sink: SinkSpec) -> tuple[str, ...]:
-    """Return the columns by which files or a table are partitioned."""
+    """Return the columns by which a sink's files or table are partitioned."""
     return _listed(sink.option(PARTITION_BY))
 
 

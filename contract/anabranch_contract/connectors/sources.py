@@ -1,7 +1,7 @@
-"""Parsers of sources' formats and options, complete for sources that the runtime reads itself.
+"""Formats and options of sources, with parsers for all sources that the runtime reads itself.
 
-With the same functions the service checks registrations and the runtime parses options, so the
-service rejects every source that the runtime could not read. Pure: nothing is opened here.
+The service checks registrations by the same functions with which the runtime parses options, so it
+rejects every source that the runtime could not read. Nothing is opened here.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 REDIS_STREAM = "redis-stream"
 #: Format: files of a directory, each read once, in the order in which they are found.
 FILES = "files"
-#: Format: the versions of a registered query that another query reads; options :data:`RUN` and, of
-#: a view, :data:`KEY`: the names of its identity columns as a JSON list.
+#: Format: the versions of a registered query that another query reads. Options are :data:`RUN` and,
+#: for a view, :data:`KEY`: the names of its identity columns as a JSON list.
 QUERY = "query"
-#: Key of a version file's metadata: number of rows of all versions up to it.
+#: Key of a version file's metadata: number of rows of all versions up to this one.
 TOTAL = b"anabranch_rows"
-#: Key of a merged result file's metadata: its batches and their numbers of rows, in the order of
-#: the rows, as a JSON list of pairs.
+#: Key of a merged result file's metadata: batches and their numbers of rows, in the order of the
+#: rows, as a JSON list of pairs.
 BATCHES = b"anabranch_batches"
 RUN, KEY = "run", "identity"
 #: Format: one Parquet file, replayed with a fixed number of rows per batch.
@@ -47,16 +47,15 @@ class SourcePayload(StrEnum):
 
 
 class StreamStart(StrEnum):
-    """First data of a stream that was never read: the earliest, or the first after the latest."""
+    """The first data that a stream reads: the earliest data, or those after the latest."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
 class OnLoss(StrEnum):
-    """The policy for lost input (removed entries, a bad file): the stream stops before it, or skips
-    it and records it as unread.
-    """
+    """The policy for lost input (removed entries, a bad file): the stream stops before the lost
+    input, or skips it and records it as unread."""
 
     STOP = "stop"
     SKIP = "skip"
@@ -73,8 +72,7 @@ class FileType(StrEnum):
 
 class OnChangedFile(StrEnum):
     """The policy for a file that changes, or whose name is reused, after it was read: record the
-    change, read the file as a new one, or stop the stream.
-    """
+    change, read the file as a new one, or stop the stream."""
 
     WARN = "warn"
     READ = "read"
@@ -149,7 +147,7 @@ def check_known(options: Mapping[str, str], names: Collection[str], format: str)
 
 
 def choice(kind: type[_Choice], options: Mapping[str, str], name: str, default: _Choice) -> _Choice:
-    """Return the value of an option with a fixed set of values.
+    """Return the value of a source's option that has a fixed set of values.
 
     Raises:
         StreamError: ``bad-option``.

@@ -16,7 +16,7 @@ from anabranch_contract.queries.expressions import Column, Expr
 
 #: Options that anabranch interprets itself: the prefix ``column.``, and two names.
 COLUMN, PAYLOAD, SCHEMA = "column.", "payload", "schema"
-#: Formats in which Spark keeps records that it can't parse, and its column for their text.
+#: Formats for which Spark keeps records that it can't parse, and the column with their text.
 WITH_CORRUPT, CORRUPT = ("csv", "json", "xml"), "#corrupt"
 
 
@@ -27,8 +27,8 @@ class SparkSource:
     Attributes:
         schema: columns of the source in Spark's DDL; None: the format provides its own.
         parsed: SQL text of the parsed JSON payload, selected as ``#data``; None: no payload.
-        inputs: the columns that Spark selects, each with its SQL text, which gives NULL if a cast
-            fails. A column without alias is one of the source's own.
+        inputs: the columns that Spark selects, each with its SQL text: NULL if a cast fails. A
+            column without alias is one of the source's own.
         columns: each column of the stream as an expression over the inputs, in order.
         invalid: SQL text of a condition that marks a row as invalid (unreadable, or a failed cast).
         arrived: SQL text of the record as received, in bytes; NULL if the inputs contain it.
@@ -43,7 +43,7 @@ class SparkSource:
 
 
 def format_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of the format itself, without anabranch's own.
+    """Return the options of Spark's format itself, without anabranch's own options.
 
     >>> format_options({"subscribe": "t", "payload": "json", "column.a": "data.b"})
     {'subscribe': 't'}
@@ -53,5 +53,5 @@ def format_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def from_json(doc: Mapping[str, Any]) -> SparkSource:
-    """Decode a source from its JSON document."""
+    """Decode the instructions for a Spark source from their JSON document."""
     return codec.from_json(doc, SparkSource)

@@ -1,7 +1,7 @@
 """Functions of users: scalar functions of Python modules that the operator allows.
 
-The first argument of a call is a literal text that describes the function. So workers need no
-registry, and calls of two versions of a function are different expressions.
+In an expression, the first argument of a call is a literal text that describes the function. So
+workers need no registry, and calls of two versions of a function are different expressions.
 
 >>> from anabranch_contract.queries.expressions import Column
 >>> from anabranch_contract.queries.types import parse_type
@@ -37,8 +37,8 @@ from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 VARIABLE = "ANABRANCH_FUNCTIONS"
 #: Time limit of a call in milliseconds, unless a function has its own.
 LIMIT = 10_000
-#: Maximum time limit in milliseconds, well below the time after which a batch without progress is
-#: repeated.
+#: Maximum time limit in milliseconds, well below the time after which the runtime repeats a batch
+#: without progress.
 MOST_LIMIT = 300_000
 #: Maximum number of parameters of a function.
 MOST_PARAMETERS = 64
@@ -57,13 +57,13 @@ class FunctionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UserFunction(Message):
-    """A registered function.
+    """A registered function of users.
 
     Attributes:
-        name: its name in SQL, in lower case. ``parameters``, ``result``: types.
-        module, attribute: module of the Python function, and its name there.
+        name: its name in SQL, in lower case. ``parameters``, ``result``: their types.
+        module, attribute: Python module of the function, and the function's name in it.
         deterministic: whether equal arguments have equal results, in any process.
-        limit: time limit of a call, in milliseconds; a call has one column of values per argument.
+        limit: time limit of a call, in milliseconds; one call computes a whole column of values.
         digest: SHA-256 of the module's file.
     """
 
@@ -79,17 +79,17 @@ class UserFunction(Message):
 
     @property
     def version(self) -> str:
-        """Digest of all properties, so that a change of any of them makes another version."""
+        """Digest of all properties of the function, so that any change makes another version."""
         return hashlib.sha256(self.dumps().encode()).hexdigest()[:8]
 
     def call(self, args: Sequence[Expr]) -> Call:
-        """Return the call with ``args``, which have the types of the parameters."""
+        """Return the expression that calls the function with ``args`` of the parameters' types."""
         whole = Literal(f"{self.name}@{self.version} {self.dumps()}", _TEXT)
         return Call(FUNCTION, (whole, *args), self.result)
 
     @staticmethod
     def of(call: Call) -> UserFunction:
-        """Return the function that ``call`` calls."""
+        """Return the user's function that the expression ``call`` calls."""
         first = call.args[0]
         assert isinstance(first, Literal)
         return _read(str(first.value))
@@ -101,12 +101,12 @@ def _read(text: str) -> UserFunction:
 
 
 def texts_of(functions: Mapping[str, UserFunction]) -> dict[str, str]:
-    """Return the functions as JSON texts, by name."""
+    """Return users' functions as JSON texts, by name."""
     return {name: function.dumps() for name, function in functions.items()}
 
 
 def is_deterministic(expr: Expr) -> bool:
-    """Whether all functions in ``expr`` give equal results for equal arguments."""
+    """Whether all users' functions in ``expr`` return equal results for equal arguments."""
     return all(
         UserFunction.of(term).deterministic
         for term in terms(expr)
@@ -115,7 +115,7 @@ def is_deterministic(expr: Expr) -> bool:
 
 
 def read_signature(text: str) -> tuple[str, dict[str, DataType], DataType]:
-    """Parse ``name(parameter TYPE, ...) RETURNS TYPE``; returns name, parameters and result.
+    """Parse a function's ``name(parameter TYPE, ...) RETURNS TYPE``: name, parameters, result.
 
     Raises:
         PlannerError: ``bad-signature`` or ``unknown-type``.
@@ -138,6 +138,7 @@ def read_signature(text: str) -> tuple[str, dict[str, DataType], DataType]:
 
 
 def _type(text: str) -> DataType:
+    """Parse the text of a type in a function's signature."""
     try:
         found = parse_type(text)
     except PlannerError as cause:
@@ -153,7 +154,7 @@ def _type(text: str) -> DataType:
 
 
 def _parts(text: str) -> list[str]:
-    """Split ``text`` at the commas outside of all brackets."""
+    """Split a signature's ``text`` at the commas outside of all brackets."""
     parts, depth = [""], 0
     for character in text if text.strip() else "":
         depth += (character in "<(") - (character in ">)")
@@ -170,7 +171,7 @@ def _bad(message: str) -> PlannerError:
 
 
 def module_files(allowed: Sequence[str], module: str) -> tuple[str, ...]:
-    """Return the possible paths of the file of ``module``; the first path that exists counts.
+    """Return the possible paths of the file of ``module``; the first existing one is used.
 
     Args:
         allowed: files NAME.py of modules NAME, and folders of modules.

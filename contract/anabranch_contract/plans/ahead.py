@@ -2,15 +2,15 @@
 
 A tuple on an edge is useless if each of its paths contains a probe without a match. Often the key
 of a later probe is known early: its attributes belong to labels that are already joined, or equal
-such attributes because of the keys of probes in between. Then a filter can test whether the later
-store has the key at all, before earlier probes multiply the tuple.
+attributes of joined labels because of the keys of probes in between. Then a filter can test whether
+the later store has the key at all, before earlier probes multiply the tuple.
 
 A filter before a probe (:func:`askable`) may test a later probe only if *every* store rule and
 output rule downstream of the filter is downstream of that probe, too: otherwise it would drop a
 tuple for a store or query that is reached without the probe. The filter tests only the presence of
-the key; the later probe's other checks (arrival, time bounds, residuals) can only reject more. Rows
-inserted after the test must not be missed. Base stores have all rows of a batch before the first
-probe; an intermediate result is complete from the level after its last inserts.
+the key; the later probe's other checks (arrival, time bounds, residuals) can only reject further
+tuples. Rows inserted after the test must not be missed. Base stores have all rows of a batch before
+the first probe; an intermediate result is complete from the level after its last inserts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Typed = tuple[AttrRef, str]
 def askable(ruleset: Ruleset) -> dict[Edge, tuple[Presence, ...]]:
     """Return the look-ahead filters that each probe may apply: outgoing edge -> filters, sorted.
 
-    The probe's own store and key are excluded, as are edges without filters.
+    Filters on the probe's own store and key are omitted, and so are edges without filters.
     """
     complete = _complete(ruleset)
     members = {s.id: s.members for s in ruleset.stores}
@@ -79,10 +79,9 @@ def _known_before(
     rule: ProbeRule,
     own: Mapping[Label, Label],
 ) -> set[Presence]:
-    """Return the look-ahead filters in ``wanted`` whose keys the tuples of ``rule`` already have.
+    """Return the filters in ``wanted`` whose keys the tuples of ``rule`` already have.
 
-    ``before``: the labels joined before ``rule``; the returned keys have only attributes of these
-    labels.
+    ``before``: labels joined before ``rule``; the returned keys only have their attributes.
     """
     names = _names(rule, before, own)
     found = set()
@@ -103,8 +102,8 @@ def _names(
     """Map each attribute to the attributes of labels in ``before`` that the key of ``rule`` equates
     with it.
 
-    Of several equal attributes the first in sorted order is taken. Only equalities of one key type
-    count: values equal in one type need not be equal in another.
+    Of several equal attributes the first in sorted order is taken. Equalities are only combined if
+    they have the same key type, since values equal in one type need not be equal in another.
     """
     groups: list[set[_Typed]] = []
     equal = [(k.probe, AttrRef(own[k.build.label], k.build.attribute), k.type) for k in rule.key]

@@ -11,14 +11,13 @@ from enum import StrEnum
 
 from anabranch_contract.codec import Row
 
-#: The version of :class:`BatchReads` that is written.
+#: The version of :class:`BatchReads` that this release writes.
 VERSION = 1
 
 
 class Unit(StrEnum):
-    """The unit of a range of a stream's input: rows, bytes of a file, entries of a Redis Stream, or
-    offsets of a Kafka partition.
-    """
+    """The unit in which a range of a stream's input is counted: rows, bytes of a file, entries of a
+    Redis Stream, or offsets of a Kafka partition."""
 
     ROWS = "rows"
     BYTES = "bytes"
@@ -45,7 +44,7 @@ class ReadRange(Row, frozen=True):
     last: int | str | None
 
     def joined(self, following: ReadRange) -> ReadRange | None:
-        """Return both ranges as one if ``following`` begins where this ends, else None."""
+        """Return both ranges of input as one if ``following`` begins where this ends, else None."""
         one, other = (self.stream, self.source), (following.stream, following.source)
         if one != other or self.last is None or self.last != following.first:
             return None
@@ -54,13 +53,13 @@ class ReadRange(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class BatchReads:
-    """The input of a batch, and the event-time limits for rejecting its rows.
+    """The input that a batch has read, and the event-time limits for rejecting its rows.
 
     Attributes:
         ranges: in reading order, adjacent ranges merged; without unreadable input.
         before: stream -> number of tuples read by earlier batches, rejected ones included.
-        watermarks: stream -> microseconds: a row with an event time below it was late.
-        newest_allowed: stream -> microseconds: rows with an event time above it were rejected.
+        watermarks: stream -> microseconds; a row with a lower event time was late.
+        newest_allowed: stream -> microseconds; rows with a greater event time were rejected.
     """
 
     batch: int

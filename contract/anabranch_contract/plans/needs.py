@@ -24,13 +24,13 @@ from anabranch_contract.queries.joins import ARRIVAL, Label, StreamName
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """The columns of a partial result's members that later steps read.
+    """The columns of a partial result's members that later steps of a ruleset read.
 
     Attributes:
         columns: (label, stream column) pairs.
-        sigmas, taus: labels whose arrival number, or event time, is read.
-        starts: columns read only if their label is that of the tuple that arrived last.
-        alike: columns read only if their label has the same stream as the last-arrived tuple.
+        sigmas, taus: labels whose arrival number, or event time, later steps read.
+        starts: columns that are read only if their label is that of the tuple that arrived last.
+        alike: columns that are read only if their label's stream is that of the last-arrived tuple.
     """
 
     columns: frozenset[tuple[Label, str]] = frozenset()
@@ -80,12 +80,12 @@ class Needs:
     _edges: dict[str, Needed] = field(default_factory=dict)
 
     def alike(self, other: Needs) -> bool:
-        """Whether ``other``, made for the same ruleset, has the same columns on every edge."""
+        """Whether ``other``, made for the same ruleset, requires the same columns on every edge."""
         mine = self.visible, self.always, self.ranked
         return mine == (other.visible, other.always, other.ranked)
 
     def edge(self, edge: str) -> Needed:
-        """Return the columns that the rules on ``edge`` and after it read."""
+        """Return the columns that the rules on ``edge`` and later rules read."""
         found = self._edges.get(edge)
         if found is None:
             found = self.always
@@ -99,25 +99,25 @@ class Needs:
         return found
 
     def keep(self, edge: str, spec: StoreSpec) -> None:
-        """Declare that all columns of store ``spec`` are needed on ``edge``, which has no rule."""
+        """Declare that ``edge``, which has no rule, needs all columns of store ``spec``."""
         self._edges[edge] = self.always | _stored(spec)
 
     def probe(self, rule: ProbeRule) -> Needed:
-        """Return the columns that the probe of ``rule`` and later steps read."""
+        """Return the columns that the probe of ``rule`` and later rules read."""
         own = self._probed(rule.key) | _timed(rule.bounds) | _read(rule.residuals)
         if rule.fill:
             own |= self.fill(rule, 0)
         return own | self.edge(rule.out)
 
     def fill(self, rule: ProbeRule, at: int) -> Needed:
-        """Return the columns that the base probes ``rule.fill[at:]``, and later steps, read."""
+        """Return the columns that the base probes ``rule.fill[at:]``, and later rules, read."""
         found = Needed(sigmas=frozenset(rule.members)) | _timed(rule.bounds) | _read(rule.residuals)
         for step in rule.fill[at:]:
             found |= self._probed(step.key) | _timed(step.bounds)
         return found | self.edge(rule.out)
 
     def output(self, rule: OutputRule) -> Needed:
-        """Return the columns that a query's output reads."""
+        """Return the columns that a query's output rule reads."""
         query = self.routes.queries[rule.query]
         read = read_by(query.projection, query.expansions)
         own = frozenset((Label(c.alias), c.name) for c in read if c.name != ARRIVAL)
@@ -138,6 +138,7 @@ class Needs:
         return found
 
     def _probed(self, key: Iterable[KeyPart]) -> Needed:
+        """Return the columns of a partial result that the join key of a probe reads."""
         found: set[tuple[Label, str]] = set()
         for part in key:
             label, name = part.probe.label, part.probe.attribute

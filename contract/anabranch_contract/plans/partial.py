@@ -6,8 +6,8 @@ result. Suppose that the key attribute that splits the substreams is also a prob
 store. Then a tuple matches only stored combinations with its own value of this attribute, and
 combinations with values of other substreams need not be kept (``StoreSpec.kept``). A store may keep
 more values than are probed, never fewer: a probe rule is valid only if the store keeps the values
-of all tuples that may take the rule. Tuples with values that are not kept need not maintain the
-store. Hashes stand for values: of two values with equal hashes, both are kept or neither.
+of all tuples that may take the rule. Tuples with other values need not maintain the store. Values
+are represented by their hashes: of two values with equal hashes, either both are kept or none.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Typed = tuple[AttrRef, str]
 
 
 class ValueSet(NamedTuple):
-    """A set of hashes: ``hashes`` if ``listed``, else all other hashes.
+    """A set of hashes of key values: ``hashes`` if ``listed``, else all other hashes.
 
     >>> some, others = ValueSet(frozenset({1, 2})), ValueSet(frozenset({2, 3}), listed=False)
     >>> some.union(others), others.has(some), others.has(ValueSet(frozenset({5})))
@@ -44,7 +44,7 @@ class ValueSet(NamedTuple):
     listed: bool = True
 
     def union(self, other: ValueSet) -> ValueSet:
-        """Return the union of both sets."""
+        """Return the union of two sets of key values' hashes."""
         if self.listed and other.listed:
             return ValueSet(self.hashes | other.hashes)
         if self.listed:
@@ -54,11 +54,11 @@ class ValueSet(NamedTuple):
         return ValueSet(self.hashes & other.hashes, listed=False)
 
     def has(self, other: ValueSet) -> bool:
-        """Whether this set contains all of ``other``."""
+        """Whether this set of key values' hashes contains all of ``other``."""
         return self.union(other) == self
 
     def is_apart_from(self, other: ValueSet) -> bool:
-        """Whether the sets are disjoint."""
+        """Whether two sets of key values' hashes are disjoint."""
         if self.listed and other.listed:
             return not self.hashes & other.hashes
         if self.listed or other.listed:
@@ -68,14 +68,13 @@ class ValueSet(NamedTuple):
 
     @property
     def is_all(self) -> bool:
-        """Whether the set contains every hash."""
+        """Whether the set contains every possible hash of a key value."""
         return not self.listed and not self.hashes
 
 
 def values_of(function: Substreams, numbers: Iterable[int]) -> ValueSet:
-    """Return the values of the substreams ``numbers``, or a superset: a substream defined by a
-    range of hashes counts as all values outside the groups.
-    """
+    """Return the key values of the substreams ``numbers``, or a superset of these: for a substream
+    that is a range of hashes, all values outside the listed groups."""
     own = set(numbers)
     groups = list(enumerate(function.groups, function.others))
     if all(number >= function.others for number in own):
@@ -91,7 +90,7 @@ def kept_values(kept: KeptValues) -> ValueSet:
 
 
 def covers(kept: KeptValues | None, wanted: KeptValues | None) -> bool:
-    """Whether a store that keeps ``kept`` also keeps ``wanted`` (None: all values)."""
+    """Whether a store that keeps the values ``kept`` has the values ``wanted`` (None: all)."""
     if kept is None or wanted is None:
         return kept is None
     same = (kept.attribute, kept.type) == (wanted.attribute, wanted.type)
@@ -100,14 +99,13 @@ def covers(kept: KeptValues | None, wanted: KeptValues | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """Substreams whose tuples travel over each edge of a ruleset, and attributes equal to the key
-    that splits tuples into substreams.
+    """For each edge of a ruleset: the substreams whose tuples are sent over it, and the attributes
+    that are equal to the key by which the tuples are split.
 
     Attributes:
         functions: label of the arriving tuples (the *start*) -> their split into substreams.
         takers: edge -> numbers of the substreams whose tuples reach it; empty: all.
-        equal: edge -> attributes whose value equals that of the attribute by which the start is
-            split.
+        equal: edge -> attributes whose value equals that of the attribute that splits the start.
     """
 
     functions: Mapping[Label, Substreams]
@@ -116,7 +114,7 @@ class Ways:
 
     @staticmethod
     def of(ruleset: Ruleset) -> Ways:
-        """Compute substreams and equal attributes of all edges of ``ruleset`` with split tuples."""
+        """Compute substreams and equal attributes of the edges of ``ruleset`` with split tuples."""
         functions = {one.start: one for one in ruleset.substreams}
         members = {s.id: s.members for s in ruleset.stores}
         equal: dict[Edge, frozenset[_Typed]] = {}
@@ -129,9 +127,8 @@ class Ways:
 
     def found(self, rule: ProbeRule) -> tuple[KeptValues, ...]:
         """Return the key values that tuples probing by ``rule`` may have: one set for each key
-        attribute that equals the splitting attribute. The store must keep all values of one of the
-        sets. Empty: any value may be probed.
-        """
+        attribute that equals the splitting attribute. The probed store must keep all values of one
+        of these sets. Empty: tuples may have any value."""
         function, numbers = self.functions.get(rule.start), self.takers.get(rule.out)
         if function is None or not numbers or not rule.fill:
             return ()
@@ -150,7 +147,7 @@ class Ways:
         return range(1 if function is None else function.count)
 
     def needed(self, kept: KeptValues | None, start: Label, edges: Iterable[Edge]) -> set[int]:
-        """Return the substreams of ``start`` whose tuples yield rows for a store that keeps
+        """Return the substreams of ``start`` whose tuples contribute rows to a store that keeps
         ``kept``.
 
         Args:
@@ -166,12 +163,12 @@ class Ways:
 
 
 def _alone(function: Substreams) -> frozenset[_Typed]:
-    """Return a set with the attribute by which ``function`` splits tuples, and its key type."""
+    """Return a set of the attribute by which ``function`` splits tuples, with its key type."""
     return frozenset([(AttrRef(function.start, function.attribute), function.type)])
 
 
 def _reached(rule: ProbeRule, before: frozenset[_Typed], members: tuple[Label, ...]) -> set[_Typed]:
-    """Return attributes of probed rows that the key of ``rule`` equates with one in ``before``."""
+    """Return attributes of probed rows that the key of ``rule`` equates with any in ``before``."""
     own: Mapping[Label, Label] = dict(zip(members, rule.members, strict=True))
     pairs = [(k.probe, AttrRef(own[k.build.label], k.build.attribute), k.type) for k in rule.key]
     for step in rule.fill:
@@ -190,10 +187,10 @@ def _reached(rule: ProbeRule, before: frozenset[_Typed], members: tuple[Label, .
 
 def check_kept(ruleset: Ruleset) -> None:
     """Check that stores of intermediate results keep all values that tuples may look up, and that
-    each combination to be kept is inserted exactly once.
+    each combination that they keep is inserted exactly once.
 
     Raises:
-        RulesetError: naming the first probe or store that violates this.
+        RulesetError: names the first probe or store that violates this.
     """
     ways = Ways.of(ruleset)
     stores = {s.id: s for s in ruleset.stores}

@@ -1,4 +1,4 @@
-"""Rulesets as patches of another: rows copied from it, and new rows.
+"""Rulesets as patches of another ruleset: rows copied from that one, and new rows.
 
 The *base* of a patch is a ruleset stored in full, never a patch, and the patch names the digest of
 its text. Each section of the resulting ruleset is an ordered list of edits (:class:`Edit`), as in
@@ -17,17 +17,17 @@ from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans.rows import RulesetRows
 from anabranch_contract.plans.ruleset import RulesetId, digest
 
-#: Version of the patch format; row texts within are as in rulesets.
+#: Version of the patch format; the texts of rows in a patch have the version of rulesets.
 VERSION = 1
-#: Maximum length of a published patch, as a share of its ruleset's text.
+#: Maximum length of a published patch, as a fraction of its ruleset's text.
 WORTH = 0.25
 
-#: Prefix of every patch's text, and of no ruleset's text.
+#: Prefix of every patch's text; no ruleset's text begins with it.
 _BEGIN = '{"base":'
 
 
 class Edit(Row, frozen=True):
-    """Copy ``count`` rows of the base's section from row ``start`` on, then append ``rows``."""
+    """Edit: copy ``count`` rows of the base's section from ``start`` on, then append ``rows``."""
 
     start: int
     count: int
@@ -36,10 +36,10 @@ class Edit(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Patch(Message):
-    """A ruleset as its difference from another.
+    """A ruleset as its difference from another ruleset, the base.
 
     Attributes:
-        base, base_digest: the other ruleset's id, and the digest of its text.
+        base, base_digest: the base's id, and the digest of its text.
         digest: digest of the resulting text.
         sections: section name -> its edits. ``scalars``: all fields that are not sections.
     """
@@ -83,9 +83,8 @@ def loads(text: str) -> Patch:
 
 
 def difference(base: RulesetId, base_text: str, text: str) -> Patch:
-    """Return the patch that turns ``base_text``, the text of ``base``, into ``text``. Both texts
-    must be as ``ruleset.dumps`` writes them.
-    """
+    """Return the patch that turns ``base_text``, the text of ruleset ``base``, into ``text``. Both
+    texts must be as ``ruleset.dumps`` writes them."""
     before, after = RulesetRows.of(base_text).sections, RulesetRows.of(text)
     sections = {name: _edits(before.get(name, []), rows) for name, rows in after.sections.items()}
     return Patch(base, digest(base_text), digest(text), sections, dict(after.scalars))
@@ -95,8 +94,8 @@ def applied(base_text: str, patch: Patch) -> str:
     """Apply ``patch`` to ``base_text`` and return the resulting text.
 
     Raises:
-        RulesetError: ``base-differs``: the digest of ``base_text`` is not the patch's;
-            ``patch-of-patch``: the base is a patch; ``digest-differs``: the result's digest is not.
+        RulesetError: ``base-differs``: ``base_text`` has another digest than the patch states;
+            ``patch-of-patch``: the base is a patch; ``digest-differs``: the result has another one.
     """
     if digest(base_text) != patch.base_digest:
         raise RulesetError("base-differs", f"the ruleset {patch.base} is not the patch's base")
@@ -116,7 +115,7 @@ def applied(base_text: str, patch: Patch) -> str:
 
 
 def _edits(base: list[bytes], rows: list[bytes]) -> tuple[Edit, ...]:
-    """Return edits that turn ``base`` into ``rows``, each copying as many rows as possible."""
+    """Return a patch's edits that turn ``base`` into ``rows`` and copy as many rows as possible."""
     places = {row: place for place, row in enumerate(base)}
     found: list[Edit] = []
     start = end = 0

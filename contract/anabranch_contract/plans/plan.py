@@ -14,7 +14,7 @@ from anabranch_contract.queries.mirs import Mir, MirId
 
 
 class Optimizer(StrEnum):
-    """The optimisers, behind one signature (``plans.optimise``)."""
+    """The optimisers of plans, behind one signature (``plans.optimise``)."""
 
     CLASH = "clash"
     SHARED = "shared"
@@ -24,8 +24,7 @@ class Optimizer(StrEnum):
 
 class Objective(StrEnum):
     """The unit of costs: ``SECONDS``: CPU time of probes, inserts and merges; ``TUPLES``: number of
-    tuples sent and rows written; ``PAPER``: number of tuples sent.
-    """
+    tuples sent and rows written; ``PAPER``: number of tuples sent."""
 
     SECONDS = "seconds"
     TUPLES = "tuples"
@@ -40,7 +39,7 @@ class Formulation(StrEnum):
 
 
 class Solver(StrEnum):
-    """The solvers, by name.
+    """The solvers of integer programs, by name.
 
     ``BRANCH`` is anabranch's own branch and bound over linear relaxations solved by HiGHS; the
     others are solvers of whole integer programs.
@@ -98,8 +97,8 @@ class Step:
             namespace (``Mir.members``); None if the copy is not partitioned by a key.
         broadcast: whether all partitions are probed, because the probing tuple has no value for
             ``partition``.
-        cost: the step's cost under the plan's cost model, for explain.
-        cardinality: estimated tuples per unit of time after the step.
+        cost: the step's cost under the plan's cost model, for explanations.
+        cardinality: estimated number of tuples per unit of time after the step.
     """
 
     target: MirId
@@ -112,7 +111,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ProbeOrder:
-    """The probes of a tuple that arrives for the label ``start``, towards one goal.
+    """The probes of a tuple that arrives for the label ``start``, in order, up to one goal.
 
     ``goal`` is the id of a query, or (``maintains``) of an MIR, an intermediate result to maintain.
     ``owner`` is empty for shared orders; without sharing it is the query that the order serves.
@@ -134,7 +133,7 @@ class ProbeOrder:
 
 @dataclass(frozen=True, slots=True)
 class StoreCopy:
-    """A copy of a store, hash-partitioned by the MIR's attribute ``partition`` (None: by none)."""
+    """A copy of a store, hash-partitioned by the attribute ``partition`` (None: not by a key)."""
 
     mir: MirId
     partition: AttrRef | None
@@ -144,16 +143,16 @@ class StoreCopy:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The decisions of an optimiser.
+    """A plan: the probe orders and store copies that an optimiser has chosen.
 
     Attributes:
         mirs: every store that an order probes or maintains, base relations included.
-        copies: the copies to keep; every relation of every query has at least one.
-        cost: the plan's cost per unit of time. ``switching``: penalty for changing to it from the
-            running plan, if charged.
-        bound: proven lower bound of ``cost + switching``. ``gap``: relative distance to it.
+        copies: the store copies to keep; every relation of every query has at least one.
+        cost: the plan's cost per unit of time. ``switching``: penalty for changing to this plan
+            from the running plan, if charged.
+        bound: proven lower bound of ``cost + switching``. ``gap``: relative distance to the bound.
         method: the method that found the plan, e.g. ``"highs"``, ``"greedy"``.
-        candidates, variables, constraints: the size of the problem that was solved.
+        candidates, variables, constraints: the size of the integer program that was solved.
         substreams: the splits of arriving tuples. Each goal has one order per substream of a split
             label; the orders of all other labels have substream 0.
     """

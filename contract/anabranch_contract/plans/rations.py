@@ -17,8 +17,7 @@ from anabranch_contract.queries.joins import Label, QueryId
 
 class Overload(StrEnum):
     """Policy for input beyond the machine's capacity: let input wait, ration probes (load
-    shedding), or ration probes and compute the withheld results later, when capacity is free.
-    """
+    shedding), or ration probes and compute the withheld results later, when capacity is free."""
 
     WAIT = "wait"
     RATION = "ration"
@@ -26,11 +25,11 @@ class Overload(StrEnum):
 
 
 class Allocation(StrEnum):
-    """The objective of rations.
+    """The objective by which load shedding chooses rations.
 
     ``FAIR`` maximises the completeness of the least complete query, ``RESULTS`` the number of
-    results. ``JAQPOT`` allocates CPU time as the paper does: first to floors, then to input paths
-    by descending productivity.
+    results. ``JAQPOT`` allocates CPU time as the paper does: first to meet floors, then to input
+    paths by descending productivity.
     """
 
     FAIR = "fair"
@@ -77,7 +76,7 @@ class RationedBatches:
 
     Attributes:
         first, last: numbers of batches, both included.
-        rations: the rations below 1, sorted; all other goals have ration 1.
+        rations: the rations below 1, sorted; goals without an entry have ration 1.
         watermarks: stream -> its watermark in microseconds at the beginning of the first batch; in
             the ledger only.
         now: reference time for freshness, in microseconds; in the ledger only. None: unknown.
@@ -105,7 +104,7 @@ class PaidBatches:
 
 
 class RationedGoal(Row, frozen=True):
-    """A goal that may be rationed, and the ranking of the tuples that arrive last for it."""
+    """A goal whose tuples load shedding may withhold, and the ranking of these tuples."""
 
     query: QueryId
     start: Label
@@ -113,7 +112,7 @@ class RationedGoal(Row, frozen=True):
 
 
 class Floor(Row, frozen=True):
-    """The completeness that a query needs, and the CPU time for it.
+    """The share of its results that a query needs, and the CPU time for it.
 
     Attributes:
         completeness: the least allowed share of results, in (0, 1].
@@ -125,12 +124,12 @@ class Floor(Row, frozen=True):
     needs: float
 
     def broken(self, budget: float) -> bool:
-        """Whether ``budget``, a share of CPU time, is too small for the required completeness."""
+        """Whether ``budget``, a share of CPU time, is too small for the query's floor."""
         return budget < self.needs - 1e-6
 
 
 class SchedulePoint(Row, frozen=True):
-    """A point of a schedule: a budget of CPU time, and the rations that use it exactly.
+    """A point of a schedule: a CPU budget, and the best rations that use it exactly.
 
     Attributes:
         used: the budget, in [0, 1]: a share of the CPU time of the goals' probes without rations.
@@ -146,19 +145,17 @@ class RationSchedule(Message):
     """The best rations of a ruleset's goals for every budget, as planned by the service
     (``Keys.rations``; absent under the policy ``wait``).
 
-    Rations between two points are interpolated. They never use more than the interpolated budget:
-    the share of tuples for which a step runs is the maximum of the rations of all goals behind it,
-    which is a convex function.
+    Rations between two points are interpolated. They never use more than the interpolated budget: a
+    step runs for the maximum ration of all goals that need it, which is a convex function.
 
     Attributes:
-        epoch, revision: the ruleset of the schedule. A revision of the same epoch has the same
-            goals.
+        epoch, revision: the schedule's ruleset. Revisions of the same epoch have the same goals.
         goals: in the order of every point's shares. Queries that can't be rationed have no goal.
-        points: by ascending ``used``; all shares of the last are 1; never empty.
+        points: by ascending ``used``; never empty; all shares of the last point are 1.
         allocation: the objective of the rations.
-        latency: promised seconds from a tuple's arrival to the commit of its results.
-        rationable: share of the CPU time of all probes that these goals take without rations.
-        budget: the operator's limit on the budget; None: as much as the machine allows.
+        latency: promised maximum of seconds from a tuple's arrival to the commit of its results.
+        rationable: share of all probes' CPU time that the goals' probes take without rations.
+        budget: the operator's limit on the budget; None: only the machine's capacity limits it.
         catch_up: whether withheld results are computed later.
         floors: floors of the queries that have one and may be rationed.
     """
@@ -178,8 +175,8 @@ class RationSchedule(Message):
         """Return the rations below 1 for a budget, sorted.
 
         Args:
-            budget: the share of the goals' CPU time that may be used. A budget below the first
-                point's ``used`` gives the first point's rations.
+            budget: the usable share of the goals' CPU time. A budget below the first point's
+                ``used`` has the first point's rations.
         """
         shares = shares_at(self.points, budget)
         found = (
@@ -194,8 +191,8 @@ def shares_at(points: Sequence[SchedulePoint], budget: float) -> tuple[float, ..
     """Return each goal's ration for a budget, interpolated between two points of a schedule.
 
     Args:
-        points: by ascending ``used``; all shares of the last are 1; never empty.
-        budget: the share of the goals' CPU time that may be used.
+        points: by ascending ``used``; never empty; all shares of the last point are 1.
+        budget: the usable share of the goals' CPU time.
     """
     before = points[0]
     if budget >= 1:

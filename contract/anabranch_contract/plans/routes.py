@@ -24,8 +24,8 @@ class Routes:
     """The rules of one ruleset, indexed by edge, store and query.
 
     Attributes:
-        ranks: stream -> the place of its tuples in each batch: 0 for tables, 1 for streams that
-            queries look up, 2 for others.
+        ranks: stream -> position of its tuples in the order of a batch: 0 for tables, 1 for streams
+            that queries look up, 2 for others.
     """
 
     def __init__(self, ruleset: Ruleset) -> None:
@@ -68,15 +68,15 @@ class Routes:
         self.conjuncts = {r.id: tuple((str(f), f) for f in r.filter) for r in ruleset.relations}
 
     def derived(self, label: Label, attribute: str) -> Expr | None:
-        """Return the expression of a derived attribute of ``label``; None for a plain column."""
+        """Return the expression of a label's derived attribute in the ruleset; None: a column."""
         return self._derived.get((self.stream(label), attribute))
 
     def stream(self, label: Label) -> StreamName:
-        """Return the stream of ``label``."""
+        """Return the stream of ``label`` in the ruleset."""
         return self.relations[self.relation_of[label]].stream
 
     def order(self, label: Label) -> tuple[int, StreamName]:
-        """Return the sort key (rank, name) of the stream of ``label`` in a batch with rations."""
+        """Return the sort key (rank, name) of the stream of ``label`` within a rationed batch."""
         stream = self.stream(label)
         return self.ranks[stream], stream
 
@@ -88,12 +88,11 @@ class Routes:
         )
 
     def has_superseded(self, query: QuerySpec, label: Label) -> bool:
-        """Whether a later tuple of a key supersedes a tuple of ``label`` in ``query``: in streams
-        with latest per key, and in tables that the query looks up.
-        """
+        """Whether a later tuple of the same key replaces a tuple of ``label`` in ``query``: in
+        streams with latest per key, and in tables that the query looks up."""
         stream = self.streams[self.stream(label)]
         return bool(stream.latest) and (not stream.is_table or label in query.looked_up)
 
     def has_event_time(self, label: Label) -> bool:
-        """Whether tuples of ``label`` have an event time or, as rows of tables, an order."""
+        """Whether tuples of ``label`` have an event time or, as rows of a table, an order."""
         return self.streams[self.stream(label)].is_ordered

@@ -17,7 +17,7 @@ from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans.ruleset import RULES, Ruleset, loads
 
 _NAMES = {rules: f"rules.{kind}" for kind, rules in RULES.items()}
-#: Section name -> its field in :class:`Ruleset`, and the type of its rows.
+#: Section of a ruleset -> its field in :class:`Ruleset`, and the type of its rows.
 _FIELDS = {
     _NAMES.get(name, name): (name, get_args(kind)[0])
     for name, kind in get_type_hints(Ruleset).items()
@@ -65,7 +65,7 @@ class RulesetRows:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A ruleset, and for each section its decoded rows by text."""
+    """A ruleset, and for each of its sections the decoded rows by text."""
 
     ruleset: Ruleset
     rows: Mapping[str, Mapping[bytes, Any]] = field(default_factory=lambda: MappingProxyType({}))
@@ -79,7 +79,7 @@ def decoded(text: str, before: Decoded | None = None) -> Decoded:
         RulesetError: as ``ruleset.from_json`` does.
     """
     document = RulesetRows.of(text)
-    # Decode the scalars alone, with empty sections.
+    # Decode the scalar fields alone, with empty sections.
     empty = loads(RulesetRows({name: [] for name in document.sections}, document.scalars).text())
     rows: dict[str, dict[bytes, Any]] = {}
     fields: dict[str, Any] = {}

@@ -5,12 +5,13 @@ A ruleset maps every *edge label* to the rules for tuples that come in over it. 
 edge; a probe order ends in a store rule (insert an intermediate result) or an output rule (emit a
 query's result).
 
-A store's id names its layout: relation or MIR, partition attribute, parallelism, owner and (for an
-MIR) the columns and bounds it keeps. A store whose id occurs in consecutive rulesets keeps growing;
-a store whose id no longer occurs keeps its rows until nothing needs them (``semantics.md``).
+A store's id identifies its layout: relation or MIR, partition attribute, parallelism, owner and
+(for an MIR) its columns and time bounds. A store whose id occurs in consecutive rulesets keeps
+growing; a store whose id no longer occurs keeps its rows until nothing needs them
+(``semantics.md``).
 
-A *revision* is a ruleset that replaces another within its epoch. It routes tuples differently over
-the same stores. It may leave out stores of intermediate results, and adds none.
+A *revision* is a ruleset that replaces another within its epoch. It sends tuples over other paths
+through the same stores. It may drop stores of intermediate results, but adds no store.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class TimeBound(Row, frozen=True):
 
 
 class KeyPart(Row, frozen=True):
-    """One equality of a probe: ``probe`` of the partial result equals ``build`` of the store."""
+    """An equality of a probe: ``probe`` of the partial result equals the stored row's ``build``."""
 
     probe: AttrRef
     build: AttrRef
@@ -91,8 +92,8 @@ IndexSpec: TypeAlias = tuple[tuple[AttrRef, str], ...]
 
 
 class Presence(Row, frozen=True):
-    """Look-ahead filter: passes a tuple if ``store`` has a row with its ``key``, of any arrival
-    time (``plans.ahead``).
+    """Look-ahead filter: it passes a tuple if ``store`` has a row with the tuple's ``key``,
+    whatever the row's arrival time (``plans.ahead``).
 
     Attributes:
         mir, store, key: as in :class:`ProbeRule`; the tuple has all ``probe`` attributes.
@@ -110,12 +111,12 @@ class Substreams(Row, frozen=True):
     equal hashes are in one substream. The split may change with every ruleset.
 
     Attributes:
-        attribute, type: the key attribute of ``start`` that splits it, and its key type.
-        groups: sets of key hashes; the substreams from number ``others`` on, one per set.
-        others: number of substreams before the groups; they divide all other tuples into equal
-            ranges of the key hash. Tuples without a key are in substream 0.
+        attribute, type: the key attribute of ``start`` by which tuples are split, and its key type.
+        groups: sets of key hashes; each is a substream, with numbers from ``others`` on.
+        others: number of substreams before the groups. They divide tuples whose key is in no group
+            into equal ranges of the key hash. Tuples without a key are in substream 0.
         shares: the expected share of each substream in the arriving tuples when the split was
-            chosen; empty: unknown. Used only for reported loads.
+            chosen; empty: unknown. Only reported loads depend on it.
         aside: substreams that may not probe intermediate results by the attribute, so stores of
             intermediate results may exclude their values; not used by workers.
     """
@@ -148,15 +149,14 @@ class Substreams(Row, frozen=True):
         return (value >> 32) * self.others >> 32
 
     def share(self, numbers: Iterable[int]) -> float:
-        """Return the expected share of tuples in the substreams ``numbers``; without known shares
-        all substreams count equally.
-        """
+        """Return the expected share of tuples in the substreams ``numbers``; if shares are unknown,
+        all substreams have equal ones."""
         shares = self.shares or (1 / self.count,) * self.count
         return sum(shares[number] for number in numbers)
 
 
 class KeptValues(Row, frozen=True):
-    """The only key values whose rows the store of an intermediate result keeps (``plans.partial``).
+    """The key values to which a store of an intermediate result is restricted (``plans.partial``).
 
     Attributes:
         attribute, type: the key attribute, in the store's namespace, and its key type.
@@ -178,7 +178,7 @@ class HotValue(Row, frozen=True):
     Attributes:
         hash: hash of the value in the key type of the partition attribute. Values with equal
             hashes are spread alike.
-        hosts: number of hosts to spread over (at least 2), or all hosts if they are fewer.
+        hosts: number of hosts over which rows are spread (at least 2), or all if there are fewer.
     """
 
     hash: int
@@ -186,8 +186,9 @@ class HotValue(Row, frozen=True):
 
 
 def home_partition(value: int, partitions: int) -> int:
-    """Return the home partition of the hash ``value``, as the runtime's ``index.keys.partition_of``
-    does for arrays of hashes; rows of a hot value may be in other partitions.
+    """Return the home partition of the hash ``value``, like the runtime's
+    ``index.keys.partition_of`` for arrays of hashes. Rows of a hot value may be in other
+    partitions.
 
     >>> [home_partition(value, 4) for value in (0, 5, 1 << 40)]
     [0, 1, 0]
@@ -197,13 +198,13 @@ def home_partition(value: int, partitions: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StoreSpec:
-    """One store copy of this epoch.
+    """A store copy of a ruleset: its contents, partitions and indexes.
 
     Attributes:
         members: ``Mir.members``; the namespace of all attribute references below.
-        partition: (attribute, key type); None: rows are spread round robin.
-        columns: for an intermediate result (MIR) the (member, stream column) pairs that are kept;
-            empty for a base store, which keeps every column of its stream.
+        partition: (attribute, key type) that partitions rows; None: they are spread round robin.
+        columns: for an intermediate result (MIR) the stored (member, stream column) pairs; empty
+            for a base store, which keeps every column of its stream.
         bounds: the time bounds that every stored combination satisfies (MIR only).
         indexes: the local indexes that this epoch's probes use.
         kept: the key values to which its rows are restricted (MIR only); None: all.
@@ -227,7 +228,7 @@ class StoreSpec:
 
 
 class StoreRule(Row, frozen=True):
-    """Insert the tuples on ``edge`` into ``store``."""
+    """Rule: insert the tuples on ``edge`` into ``store``."""
 
     edge: Edge
     store: StoreId
@@ -235,14 +236,14 @@ class StoreRule(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ProbeRule:
-    """Probe a store with the tuples on ``edge`` and send matches over ``out``.
+    """Rule: probe a store with the tuples on ``edge``, and send matches over the edge ``out``.
 
     Attributes:
         start: the label of the arriving tuple with which the probe order begins.
         mir: the probed relation or intermediate result (MIR). ``store``: the copy to probe; older
             rows may be in other copies.
         members: the labels joined by the probe, in the order of the MIR's members.
-        key: the equalities; never empty.
+        key: the equalities of the probe; never empty.
         inclusive: labels in ``members`` over the start's stream that precede the start in the
             canonical label order: their tuple may be the arriving one itself; the tuples of all
             other labels must have arrived before it.
@@ -274,7 +275,7 @@ class ProbeRule:
 
 @dataclass(frozen=True, slots=True)
 class FillStep:
-    """One of the base probes that replace the probe of an intermediate result."""
+    """One of the base probes that together replace the probe of an intermediate result."""
 
     relation: RelationId
     store: StoreId
@@ -316,7 +317,7 @@ class LatestRule(Row, frozen=True):
 
     @property
     def index(self) -> IndexSpec:
-        """The store's index for looking up later tuples of a key."""
+        """The store's index for look-ups of a key's later tuples."""
         label = Label(self.relation)
         return tuple((AttrRef(label, column), kind) for column, kind in self.key)
 
@@ -333,12 +334,12 @@ class OutputRule:
 
 @dataclass(frozen=True, slots=True)
 class QuerySpec:
-    """An active query, as far as workers need it.
+    """An active query, as workers need it to emit results.
 
     Attributes:
         members: (alias, label, relation) in FROM order.
-        retention: [i][j]: microseconds for which member i's tuples must stay stored behind member
-            j's watermark (the closed matrix of time bounds); None: for ever.
+        retention: ``[i][j]``: microseconds behind member j's watermark for which member i's tuples
+            must stay stored (the closed matrix of time bounds); None: for ever.
         sink: destination of the results.
         view: the query's post-join part; its changes go to the sink instead of the joined rows.
         outer: the outer join of its results with the results of the query ``left_of``.
@@ -372,22 +373,22 @@ class QuerySpec:
 
     @property
     def has_post_join(self) -> bool:
-        """Whether the sink gets a view's or an outer join's rows instead of the joined rows."""
+        """Whether the sink receives rows of a view or an outer join instead of the joined rows."""
         return self.view is not None or self.has_outer_join
 
     @property
     def has_outer_join(self) -> bool:
-        """Whether the query, or its view, depends on left rows without a partner."""
+        """Whether the query's results, or its view, depend on left rows without a match."""
         return self.outer is not None or self.left_of is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Ruleset:
-    """The rules and stores of epoch ``epoch``.
+    """The rules and stores with which epoch ``epoch`` runs.
 
     Attributes:
-        derived: key expressions that are not plain columns: (stream, text, expression).
-        sketches: per relation, the attribute combinations whose distinct counts are measured.
+        derived: join key expressions that are not plain columns: (stream, text, expression).
+        sketches: per relation, the attribute combinations whose distinct values are counted.
         backfill_rules: at most one per MIR store.
         latest_rules: one per stream that queries read and that keeps the latest tuple per key.
         substreams: splits of arriving tuples, at most one per label.
@@ -412,7 +413,7 @@ class Ruleset:
 
     @property
     def id(self) -> RulesetId:
-        """Identifier of the ruleset: epoch and revision."""
+        """Identifier of the ruleset: its epoch and revision."""
         return RulesetId(self.epoch, self.revision)
 
     @property
@@ -422,7 +423,7 @@ class Ruleset:
 
     @property
     def paths(self) -> tuple[ProbeRule, ...]:
-        """The probe rules in depth-first order: each after the rule whose output it reads."""
+        """The probe rules in depth-first order: each after the rule whose matches it receives."""
         after: dict[Edge, list[ProbeRule]] = defaultdict(list)
         for rule in self.probe_rules:
             after[rule.edge].append(rule)
@@ -437,7 +438,7 @@ class Ruleset:
 
     @property
     def takers(self) -> dict[Edge, tuple[int, ...]]:
-        """Map a probe's outgoing edge to the substreams whose tuples reach it; empty: all."""
+        """Outgoing edge of each probe -> the substreams whose tuples reach it; empty: all."""
         found: dict[Edge, tuple[int, ...]] = {}
         for rule in self.paths:
             found[rule.out] = found.get(rule.edge) or rule.substreams
@@ -499,7 +500,7 @@ class Ruleset:
 
 
 def substream_counts(functions: Iterable[Substreams]) -> dict[Label, int]:
-    """Map each label whose arriving tuples a ruleset splits to its number of substreams."""
+    """Map each label whose arriving tuples are split by a ruleset to its number of substreams."""
     return {one.start: one.count for one in functions}
 
 
@@ -527,7 +528,7 @@ def _are_hot(store: StoreSpec) -> bool:
 
 
 def _require(condition: bool, message: str, row: object = "") -> None:
-    """Raise an error that names ``row`` unless ``condition`` holds; formats only on failure."""
+    """Raise an error about a ruleset that names ``row`` unless ``condition`` holds."""
     if not condition:
         raise RulesetError("bad-ruleset", f"{message} {row}".rstrip())
 
@@ -541,12 +542,12 @@ RULES = {kind: f"{kind}_rules" for kind in ("store", "probe", "output", "backfil
 
 
 def dumps(ruleset: Ruleset) -> str:
-    """Return the text of the wire document; equal rulesets give equal texts."""
+    """Return the JSON text of a ruleset; equal rulesets have equal texts."""
     return codec.dumps(_wire(ruleset))
 
 
 def digest(text: str) -> str:
-    """Return a short digest of a document, for comparison."""
+    """Return a short digest of a ruleset's text, for comparison."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -573,7 +574,7 @@ def to_json(ruleset: Ruleset) -> dict[str, Any]:
 
 
 def from_json(doc: dict[str, Any]) -> Ruleset:
-    """Return the ruleset that :func:`to_json` wrote.
+    """Return the ruleset of a document that :func:`to_json` has written.
 
     Raises:
         RulesetError: an unknown version, or a malformed document.

@@ -1,8 +1,8 @@
 """The steps of a ruleset, identified by their sub-joins instead of names of edges.
 
 The probe rules on a path from an arriving tuple name the labels that they fill, and the keys. These
-keys, closed under equality, are the key classes of the sub-join that the path has reached. They
-give the sub-join's canonical id.
+keys, closed under equality, are the key classes of the sub-join that the path has reached, and
+determine the sub-join's canonical id.
 
 The runtime counts tuples on every edge. If all tuples that arrive for a label take a step, on one
 edge or on one per substream, these edges' counts add up. If only some substreams take the step, or
@@ -32,14 +32,13 @@ from anabranch_contract.queries.mirs import MirId, canonical
 
 
 class StepPart(Row, frozen=True):
-    """The part of the tuples that a step's counts cover: some substreams, or filtered tuples.
+    """The tuples that a step's counts cover, if not all: some substreams, or filtered tuples.
 
     Attributes:
         start: label of the arriving tuples that are split into substreams; empty: no split.
         function: :func:`function_digest` of this split.
         substreams: numbers of the substreams that take the step, ascending.
-        sifted: whether a look-ahead filter before the step (``ProbeRule.ahead``) has dropped
-            tuples.
+        sifted: whether a look-ahead filter before the step (``ProbeRule.ahead``) dropped tuples.
     """
 
     start: Label = Label("")
@@ -48,7 +47,7 @@ class StepPart(Row, frozen=True):
     sifted: bool = False
 
     def __str__(self) -> str:
-        """Text that names the counted tuples for people; empty if all tuples are counted."""
+        """Text about the counted tuples for people; empty if all tuples are counted."""
         numbers = ", ".join(map(str, self.substreams))
         word = "substream" if len(self.substreams) == 1 else "substreams"
         named = [f"{word} {numbers} of {self.start}"] if numbers else []
@@ -60,7 +59,7 @@ WHOLE = StepPart()
 
 
 class SubJoinStep(NamedTuple):
-    """A step (a partial result probes a store), and the part of the tuples that its counts cover.
+    """A step (a partial result probes a store), and the tuples that its counts cover.
 
     Attributes:
         joined: the sub-join after the step.
@@ -86,8 +85,8 @@ class CountedStep(NamedTuple):
     """The step whose probes send their matches over one edge.
 
     Attributes:
-        asked: outgoing edge of an earlier probe that has a look-ahead filter on this probe's store
-            and key, and that probe's number of filters; None: there is no such probe.
+        asked: outgoing edge of the earlier probe with a look-ahead filter on this probe's store and
+            key, and the number of filters of that probe; None: there is no such probe.
     """
 
     step: SubJoinStep
@@ -95,7 +94,7 @@ class CountedStep(NamedTuple):
 
 
 def steps_of(ruleset: Ruleset) -> dict[str, SubJoinStep]:
-    """Map the outgoing edge of each probe to its step; all steps are counted over all tuples."""
+    """Map the outgoing edge of each probe to its step, as if all tuples were counted."""
     relation_of: dict[Label, RelationId] = {
         label: relation for query in ruleset.queries for _, label, relation in query.members
     }
@@ -144,7 +143,7 @@ def function_digest(function: Substreams) -> str:
 
 
 def _asked(ruleset: Ruleset) -> dict[Edge, tuple[Edge, int] | None]:
-    """Map each probe's outgoing edge to the look-ahead filter on it (:attr:`CountedStep.asked`)."""
+    """Map each probe's outgoing edge to its look-ahead filter (:attr:`CountedStep.asked`)."""
     pending: dict[Edge, dict[_Question, tuple[Edge, int]]] = {}
     found: dict[Edge, tuple[Edge, int] | None] = {}
     for rule in ruleset.paths:
@@ -155,7 +154,7 @@ def _asked(ruleset: Ruleset) -> dict[Edge, tuple[Edge, int] | None]:
     return found
 
 
-#: The test of a probe or look-ahead filter: a store, and the key attributes with their types.
+#: The look-up of a probe or look-ahead filter: a store, and the key attributes with types.
 _Question = tuple["StoreId", frozenset[tuple[str, str]]]
 
 
@@ -166,7 +165,7 @@ def _question(asked: Presence | ProbeRule) -> _Question:
 def _equalities(rule: ProbeRule) -> list[tuple[AttrRef, AttrRef, str]]:
     """Return the equalities of a probe rule, between attributes of the query's labels.
 
-    Equalities within an intermediate result come from the base probes that can replace its probe.
+    Equalities within an intermediate result come from base probes that can replace its probe.
     """
     only = rule.members[0] if len(rule.members) == 1 else None
     found = [
@@ -181,6 +180,7 @@ def _equalities(rule: ProbeRule) -> list[tuple[AttrRef, AttrRef, str]]:
 def _closed(
     classes: Sequence[KeyClass], equalities: Iterable[tuple[AttrRef, AttrRef, str]]
 ) -> tuple[KeyClass, ...]:
+    """Return the key classes of a sub-join merged by further equalities."""
     groups = [(c.type, set(c.members)) for c in classes]
     for left, right, kind in equalities:
         touched = [g for g in groups if left in g[1] or right in g[1]]
@@ -191,9 +191,8 @@ def _closed(
 
 
 def orders_digest(ruleset: Ruleset) -> str:
-    """Return a digest of the probe orders, equal for two rulesets exactly if equal tuples take
-    equal probes and end in equal stores and queries: they do the same work on the same data.
-    """
+    """Return a digest of the probe orders. It is equal for two rulesets exactly if equal tuples
+    take equal probes and end in equal stores and queries, i.e. the rulesets do the same work."""
     functions = {
         one.start: (one.attribute, one.type, one.groups, one.others) for one in ruleset.substreams
     }

@@ -22,11 +22,11 @@ class ViewRows(Message):
         batch: the last batch whose joined rows the view includes; -1 before the first.
         withheld, owed, blind, completeness: as in :class:`Activation`, for the joined rows up to
             ``batch``.
-        partial: the columns and clauses that are inexact because joined rows are missing.
-        whole: per row, whether no joined row of its group is missing; None: unknown. Empty if no
+        partial: the view's columns and clauses that are inexact because joined rows are missing.
+        whole: for each row, whether its group lacks no joined row; None: unknown. Empty if no
             joined row of the view is missing.
-        scaled: per row, a JSON object column -> estimate and error (``semantics.md``, "Views over
-            a part"). Empty if no joined row is missing, or if ``unscaled`` gives a reason.
+        scaled: for each row, a JSON object: column -> estimate and error (``semantics.md``, "Views
+            over a part"). Empty if no joined row is missing, or if ``unscaled`` gives a reason.
     """
 
     version: int
@@ -50,7 +50,7 @@ Retention = tuple[tuple[int | None, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """The first batch, and least event time (microseconds), of an alias's visible tuples."""
+    """The first batch and the least event time (microseconds) of an alias's visible tuples."""
 
     batch: int
     event_time: int | None
@@ -77,13 +77,12 @@ class Failure(Body):
 
 
 class LeftOut(Row, frozen=True):
-    """A span of event time in which joined rows of a view are missing and stay missing.
+    """A span of event time in which a view lacks joined rows for good.
 
     Attributes:
         low, high: least and greatest time, in microseconds, that the view's window column may have
             in the missing rows; None: unbounded.
-        share: the least ration in the span (share of tuples that probed); 0: no estimate is
-            possible.
+        share: the least ration in the span (share of tuples that probed); 0: no estimate.
         universe: whether the same keys were withheld in all batches (``plans.rations.Ranking``).
         key: (name, key type) of the grouping column by which ``universe`` ranks tuples; None: it
             ranks by no grouping column.
@@ -98,15 +97,14 @@ class LeftOut(Row, frozen=True):
 
 class PastStatus(StrEnum):
     """Status of results over tuples from before a query's activation: being emitted, all emitted,
-    or no longer computable.
-    """
+    or no longer computable."""
 
     PENDING = "pending"
     EMITTED = "emitted"
     GIVEN_UP = "given-up"
 
 
-#: From best to worst: a union's past has the worst status of its branches' pasts.
+#: Statuses from best to worst; a union's past has the worst status of its branches.
 _WORSE = (PastStatus.EMITTED, PastStatus.PENDING, PastStatus.GIVEN_UP)
 
 
@@ -124,13 +122,13 @@ class PastResults(Row, frozen=True):
 
     @property
     def pending(self) -> bool:
-        """Whether more results of the past will be emitted."""
+        """Whether the query will emit more results of the past."""
         return self.status is PastStatus.PENDING
 
 
 @dataclass(frozen=True, slots=True)
 class Activation(Message):
-    """The activation of a query by the runtime: its visible tuples, and its results since.
+    """The activation of a query by the runtime: its visible tuples, and its results since then.
 
     Attributes:
         activated_batch: first batch whose arrivals can complete a result.
@@ -143,15 +141,16 @@ class Activation(Message):
         failure: the failure in batch ``expired_batch``; None: no failure.
         retention: the query's closed matrix of time bounds in microseconds
             (``ruleset.QuerySpec.retention``).
-        earlier: the activations before this one, oldest first. Each ended, with its final
-            ``results``, when a stream's ttl changed the matrix. Their own ``earlier`` is empty.
-        withheld: number of results that rations have withheld so far, estimated from kept ones:
-            with ration p there are 1/p − 1 withheld results for each kept one.
+        earlier: the previous activations, oldest first. Each ended, with its final ``results``,
+            when a stream's ttl changed the matrix. Their own ``earlier`` is empty.
+        withheld: number of results that rations have withheld so far, estimated from emitted ones:
+            with ration p there are 1/p − 1 withheld results for each emitted one.
         blind: number of (last-arriving alias, batch) pairs with ration 0, whose withheld results
             can't be estimated.
         owed: number of withheld results to be computed later, with the same estimate; not included
-            in ``withheld`` or ``blind``. ``caught_up``: number computed, included in ``results``.
-        left_out: for a view, the spans in which joined rows are missing and stay missing.
+            in ``withheld`` or ``blind``. ``caught_up``: number of such results that have been
+            computed; they are included in ``results``.
+        left_out: for a view, the spans of event time in which joined rows are missing for good.
         past: progress of the results of the past, if the query emits them.
         missed: alias -> number of earlier tuples of its stream that were not stored and may be
             missing in results.
@@ -185,25 +184,25 @@ class Activation(Message):
 
     @property
     def incomplete(self) -> bool:
-        """Whether rations have ever withheld results."""
+        """Whether rations have ever withheld results of the query."""
         return bool(self.withheld or self.owed or self.blind or self.caught_up or self.left_out)
 
     @property
     def gaps(self) -> tuple[LeftOut, ...]:
-        """``left_out``, or one unbounded span if results were withheld without a recorded span."""
+        """``left_out``; one unbounded span if results were withheld without a recorded span."""
         if not self.left_out and (self.withheld or self.blind):
             return (LeftOut(),)
         return self.left_out
 
 
 class LeftRows(Row, frozen=True):
-    """Numbers of an outer join's left rows whose deadline has passed.
+    """Counts of an outer join's left rows whose deadline has passed.
 
     Attributes:
-        given: number of results: rows without a partner; for a semi join, rows with a partner.
-        missing: estimated number of results lost to rations: a result whose row was decided with
-            probability ``c`` stands for ``1/c − 1`` missing ones.
-        undecided: number of rows that gave no result because their pairs may have been withheld.
+        given: number of results: rows without a match; for a semi join, rows with a match.
+        missing: estimated number of results lost to rations: each result whose row could be decided
+            with probability ``c`` accounts for ``1/c − 1`` missing ones.
+        undecided: number of rows not emitted because their pairs may have been withheld.
     """
 
     kind: JoinKind
@@ -212,7 +211,7 @@ class LeftRows(Row, frozen=True):
     undecided: int = 0
 
     def plus(self, more: LeftRows) -> LeftRows:
-        """The field-wise sum of both."""
+        """Return the field-wise sum of two counts of an outer join's left rows."""
         return LeftRows(
             self.kind,
             self.given + more.given,
@@ -229,8 +228,8 @@ def counted(
 
     Args:
         activations: join -> its activation; the left rows of an outer join are a join, too.
-        left_rows: numbers of an outer join's left rows. If they are unknown (None), its numbers of
-            results are unknown too, and None is returned.
+        left_rows: counts of an outer join's left rows. If they are unknown (None), so are its
+            numbers of results, and None is returned.
     """
     pairs, left = activations.get(name), activations.get(name + LEFT_SUFFIX)
     if pairs is None or left is None:
@@ -240,8 +239,7 @@ def counted(
 
 def of_union(activations: Mapping[str, Activation], name: str, branches: int) -> Activation | None:
     """Return the activation of a union, whose visible tuples, missed tuples, completeness and past
-    results are combined from its ``branches`` branches.
-    """
+    results are combined from its ``branches`` branches."""
     ids = (branch_id(name, number) for number in range(1, branches + 1))
     found = [one for branch in ids if (one := activations.get(branch)) is not None]
     if len(found) < 2:
@@ -268,7 +266,7 @@ def of_union(activations: Mapping[str, Activation], name: str, branches: int) ->
 
 
 def least_complete(found: Sequence[Activation]) -> tuple[str, int | None]:
-    """Return ``complete`` and ``complete_from`` of results that combine rows of all ``found``."""
+    """Return ``complete`` and ``complete_from`` of an activation that combines all ``found``."""
     complete = max((one.complete for one in found), key=("always", "from", "never").index)
     ends = [one.complete_from for one in found if one.complete_from is not None]
     return complete, max(ends) if complete == "from" else None
@@ -277,9 +275,9 @@ def least_complete(found: Sequence[Activation]) -> tuple[str, int | None]:
 def of_outer_join(pairs: Activation, left: Activation, left_rows: LeftRows) -> Activation:
     """Return ``pairs`` with the numbers of an outer join's results (the input of its view, if any).
 
-    Emitted left rows are results; pairs are results of a left join only. The share of results among
-    undecided rows is assumed to be at least their share among decided rows. Before the first result
-    no share is known, and all withheld or undecided left rows count as withheld results.
+    Emitted left rows are results, and so are pairs in the case of a left join. The share of results
+    among undecided rows is assumed to be at least their share among decided rows. Before the first
+    result no share is known, and all withheld or undecided left rows count as withheld results.
     """
     given, undecided = left_rows.given, left_rows.undecided
     found = given + left_rows.missing

@@ -13,19 +13,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import ceil, log2
 
-#: Number of a bin (as text, for JSON) -> number of ages in the bin.
+#: Number of a bin (as text, for JSON) -> number of ages in the bin; a histogram.
 AgeCounts = dict[str, int]
-#: Bins per doubling; upper bound of bin 0 in seconds; the last bin, which also has all longer ages.
+#: Bins per doubling; upper bound of bin 0 in seconds; number of the last bin, with all longer ages.
 _PARTS, _LEAST, _LAST = 4, 0.001, 120
 
 
 def bin_of(seconds: float) -> str:
-    """Return the bin of an age in seconds; ages of at most a millisecond are in bin 0."""
+    """Return the histogram's bin for an age in seconds; ages up to a millisecond are in bin 0."""
     return str(min(ceil(_PARTS * log2(max(seconds / _LEAST, 1.0))), _LAST))
 
 
 def bound_of(bin: str) -> float:
-    """Return the upper bound of a bin in seconds."""
+    """Return the upper bound, in seconds, of a bin in the histogram of ages."""
     return float(_LEAST * 2 ** (int(bin) / _PARTS))
 
 

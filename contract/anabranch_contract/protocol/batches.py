@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from anabranch_contract.codec import Message
 
-#: Number of reports kept.
+#: Number of batch reports kept in Redis.
 BATCHES_KEPT = 200
-#: The phases of a task, in order; in ``wait`` it waits for other tasks.
+#: The phases of a task in a batch, in order; in ``wait`` it waits for other tasks.
 PHASES = ("read", "store", "wait", "probe", "catch-up", "write", "backfill", "upload")
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 
 class Summed:
-    """Base of frozen dataclasses whose fields are all numbers."""
+    """Base of frozen dataclasses whose fields are all counts over a period of time."""
 
     __slots__ = ()
 
@@ -17,7 +17,7 @@ class Summed:
         return self._with(operator.add, other)
 
     def __sub__(self, earlier: Self) -> Self:
-        """Return the counts since ``earlier``."""
+        """Return the counts since the time of ``earlier``."""
         return self._with(operator.sub, earlier)
 
     def _with(self, how: Callable[[Any, Any], Any], other: Self) -> Self:

@@ -12,9 +12,8 @@ from anabranch_contract.protocol.table_progress import TableProgress
 
 
 class SourceState(StrEnum):
-    """The state of a stream's source: not opened yet; being read; failed, to be tried again; or not
-    read because no runtime runs.
-    """
+    """The state of a stream's source: not opened yet; being read; failed, and tried again later; or
+    not read because no runtime is running."""
 
     NOT_TRIED = "not tried"
     READING = "reading"
@@ -28,10 +27,9 @@ class SourceStatus(Message):
 
     Attributes:
         registration: the stream's registration; a report with a different one is out of date.
-        error: why the source can't be read.
+        error: reason why the source can't be read.
         since: Unix time at which the source entered this state.
-        behind: bytes of a database's log that have not been read; None: unknown, or the source is
-            no database.
+        behind: unread bytes of a database's replication log; None: unknown, or no database.
         new_columns: columns that were added to the database's table and that the stream lacks.
     """
 
@@ -71,9 +69,8 @@ class UnreadPiece(Body):
     batch: int
 
     def joined(self, after: UnreadPiece) -> UnreadPiece | None:
-        """Return this piece and ``after`` as one piece, if ``after`` is the next part of the same
-        file and could not be read for the same reason; else None.
-        """
+        """Return this piece and ``after`` as one, if ``after`` is the next part of the same file
+        and could not be read for the same reason; else None."""
         same = (self.source, self.unit, self.code) == (after.source, after.unit, after.code)
         follows = self.last is not None and self.last == after.first
         if self.unit in ("entries", "offsets") or not (same and follows):
@@ -85,7 +82,7 @@ class UnreadPiece(Body):
 
 @dataclass(frozen=True, slots=True)
 class Unread(Body):
-    """The part of a stream's input that was not read and never will be.
+    """The parts of a stream's input that were not read and never will be.
 
     Attributes:
         pieces: number of pieces: parts of files, or ranges of entries or offsets.
@@ -99,9 +96,8 @@ class Unread(Body):
     last: tuple[UnreadPiece, ...] = ()
 
     def and_also(self, more: Sequence[UnreadPiece]) -> Unread:
-        """Return this record with ``more`` pieces. A piece that continues a recorded piece of the
-        same file is merged with it.
-        """
+        """Return this record with further unread pieces, ``more``. A piece that continues a
+        recorded piece of the same file is merged with it."""
         pieces, lost, last = self.pieces, self.lost, list(self.last)
         for piece in more:
             longer = ((i, known.joined(piece)) for i, known in enumerate(last))
@@ -121,7 +117,7 @@ RECORDED = 20
 
 @dataclass(frozen=True, slots=True)
 class SnapshotProgress(Body):
-    """Progress of the first reading of a table, before its later changes.
+    """Progress of reading the rows that a table has at first, before its later changes.
 
     Attributes:
         rows: number of rows of the table.
@@ -138,9 +134,9 @@ class StreamIntake:
 
     Attributes:
         waiting: estimated number of rows that have arrived and have not been read yet.
-        seconds: waiting time of the oldest of these rows.
+        seconds: seconds for which the oldest of these rows has waited.
         lost: as in ``unread``.
-        error: why the stream can't be read at present; None: it is being read.
+        error: reason why the stream can't be read at present; None: it is being read.
         unread: the recorded pieces that could not be read.
         snapshot: progress of reading a snapshot; None: no snapshot is being read.
     """
@@ -155,7 +151,7 @@ class StreamIntake:
 
 @dataclass(frozen=True, slots=True)
 class InputProgress:
-    """State of the runtime's input.
+    """State of the runtime's input from all streams.
 
     Attributes:
         intake: stream -> state of its input, for streams that the runtime reads itself or that
@@ -165,7 +161,7 @@ class InputProgress:
         sites: the sites of the last batch's executors; empty if tasks share a state directory.
         latest_since: stream with ``latest`` -> first batch from which on its tuples replace
             earlier tuples of their key.
-        tables: table -> its versions and number of rows.
+        tables: table -> its versions and its number of rows.
     """
 
     intake: dict[str, StreamIntake] = field(default_factory=dict)

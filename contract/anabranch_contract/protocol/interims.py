@@ -2,7 +2,7 @@
 
 They are the samples of time series (dpPick, section 4.2): per step the hit ratio ``found / probes``
 (gamma, Eq. 9) and matches per hit ``matches / found`` (mu, Eq. 10); per store the distinct keys
-(kappa, Eq. 11). The sub-join after a step identifies it, so its series continues across plans.
+(kappa, Eq. 11). The sub-join after a step identifies it, so a step's series continues across plans.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHOWN, NAMED = 10, 200
 
 @dataclass(frozen=True, slots=True)
 class StepMeasures:
-    """Counts of one step (partial results probing a store) in one period, over all its edges.
+    """Counts of one step (partial results probe a store) in one period, over all its edges.
 
     Attributes:
         joined: the canonical sub-join after the step.
@@ -40,7 +40,7 @@ class StepMeasures:
 
     @classmethod
     def of(cls, step: SubJoinStep, counts: EdgeStatistics) -> StepMeasures:
-        """Return the measures of ``step`` with the given ``counts``."""
+        """Return the measures of ``step`` with the counts of a period."""
         return cls(step.joined, step.head, step.target, counts, step.part)
 
     @property
@@ -51,7 +51,7 @@ class StepMeasures:
 
 @dataclass(frozen=True, slots=True)
 class StoreSize:
-    """A store at the end of a period.
+    """Size of a store at the end of a period.
 
     Attributes:
         keys: comma-joined sorted key attributes -> upper bound of the number of distinct values.
@@ -102,7 +102,7 @@ class DriftedStep:
 
 @dataclass(frozen=True, slots=True)
 class Drifts:
-    """Drifts of one period, detected by the runtime (``driver.drift``), sorted; falsy if none."""
+    """Sudden changes in a period, found by the runtime (``driver.drift``); falsy if none."""
 
     rates: tuple[DriftedRate, ...] = ()
     steps: tuple[DriftedStep, ...] = ()
@@ -111,7 +111,7 @@ class Drifts:
         return bool(self.rates or self.steps)
 
     def shown(self) -> tuple[str, ...]:
-        """Return descriptions of the drifts for display: at most :data:`SHOWN`, rates first."""
+        """Return descriptions of the drifts for people: at most :data:`SHOWN`, rates first."""
         return tuple(map(str, (*self.rates, *self.steps)[:SHOWN]))
 
 
@@ -124,7 +124,7 @@ class DriftedRates:
 
 @dataclass(frozen=True, slots=True)
 class Arrivals(Message):
-    """The arrivals of one period: the part of an :class:`Interim` that rates are computed from.
+    """The arrivals of one period: the part of an :class:`Interim` from which rates are computed.
 
     Decoding an ``Interim``'s text as ``Arrivals`` skips all other fields, most of the text.
 
@@ -146,7 +146,7 @@ class Interim(Message):
 
     Attributes:
         until: end of the period, seconds since 1970.
-        seconds: its length by a monotonic clock.
+        seconds: length of the period by a monotonic clock.
         epoch: epoch of its last batch. ``ruleset_epoch``, ``revision``: ruleset of its last batch.
         next_batch: the first batch after the period. ``batches``: number of its batches.
         arrivals: relation -> number of tuples that arrived, after the local filter.
@@ -159,7 +159,7 @@ class Interim(Message):
         rationed: whether a batch of the period withheld tuples from probes.
         drifted: the drifts at its first batch; they ended the period early.
         rulesets: (epoch, revision) of the rulesets of its batches, ascending.
-        emitted: join -> number of its results; only the :data:`NAMED` joins with most results.
+        emitted: join -> number of its results; only for the :data:`NAMED` joins with most results.
     """
 
     until: float

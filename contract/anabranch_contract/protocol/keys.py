@@ -38,8 +38,7 @@ class Keys:
         """Redis Stream: changes of the registry, newest last, each added in the change's own
         transaction (service). Fields: ``streams``, ``queries`` or ``functions`` -> JSON list of
         names, or ``settings``; and ``planned`` if the change requires no other plan. Trimmed
-        to the newest :data:`CHANGES_KEPT`.
-        """
+        to the newest :data:`CHANGES_KEPT`."""
         return self._key("changes")
 
     @property
@@ -54,32 +53,29 @@ class Keys:
 
     def ruleset(self, ruleset: int | RulesetId) -> str:
         """String: the ruleset's wire document, or a :class:`~.plans.patches.Patch` of another
-        ruleset that yields it (service, immutable).
-        """
+        ruleset that yields it (service, immutable)."""
         return self._key("ruleset", ruleset)
 
     @property
     def newest_ruleset(self) -> str:
         """String: the newest epoch's whole wire document, for readers that can't apply patches;
-        absent unless that epoch is published as a patch (service).
-        """
+        absent unless that epoch is published as a patch (service)."""
         return self._key("ruleset", "newest")
 
     @property
     def rations(self) -> str:
-        """String: JSON :class:`~.plans.rations.RationSchedule` (service)."""
+        """String: rations per budget, JSON :class:`~.plans.rations.RationSchedule` (service)."""
         return self._key("rations")
 
     @property
     def approval(self) -> str:
         """Hash: the plan that waits for approval, and the operator's decisions (service). Its field
-        ``approved``, which the runtime watches, is the digest of the plan to publish.
-        """
+        ``approved``, which the runtime watches, is the digest of the plan to publish."""
         return self._key("approval")
 
     @property
     def revision(self) -> str:
-        """String: JSON :class:`~.revisions.RevisionAnswer` (service)."""
+        """String: newest revisions, JSON :class:`~.revisions.RevisionAnswer` (service)."""
         return self._key("revision")
 
     def epoch(self, epoch: int) -> str:
@@ -94,8 +90,7 @@ class Keys:
     @property
     def boundaries(self) -> str:
         """List: JSON :class:`Boundary` documents. The runtime appends; the service reads by index
-        and removes boundaries before the last one for which it has published a ruleset.
-        """
+        and removes all boundaries before the last one for which it has published a ruleset."""
         return self._key("boundaries")
 
     @property
@@ -111,8 +106,7 @@ class Keys:
     @property
     def leader(self) -> str:
         """Hash: the service that leads or led last: ``owner`` (as in the lease), ``token`` (grows
-        with every change), ``address``, ``since`` (POSIX seconds) (service).
-        """
+        with every change), ``address``, ``since`` (POSIX seconds) (service)."""
         return self._key("leader")
 
     @property
@@ -132,19 +126,18 @@ class Keys:
 
     @property
     def runtime(self) -> str:
-        """String: JSON :class:`Progress` (runtime)."""
+        """String: state of the runtime, a JSON :class:`Progress` (runtime)."""
         return self._key("runtime")
 
     @property
     def heartbeat(self) -> str:
-        """String with an expiry: JSON :class:`Heartbeat`; absent: no runtime works (runtime)."""
+        """String with an expiry: JSON :class:`Heartbeat`; absent: no runtime runs (runtime)."""
         return self._key("heartbeat")
 
     @property
     def standby(self) -> str:
         """String with an expiry: JSON :class:`Heartbeat` of a runtime that waits for the end of
-        another one; absent: no runtime waits (runtime).
-        """
+        another one; absent: no runtime waits (runtime)."""
         return self._key("standby")
 
     @property
@@ -154,12 +147,12 @@ class Keys:
 
     @property
     def state(self) -> str:
-        """String: JSON :class:`~.state_report.StateReport` (runtime)."""
+        """String: all stores, JSON :class:`~.state_report.StateReport` (runtime)."""
         return self._key("state")
 
     @property
     def state_parts(self) -> str:
-        """Hash: store -> JSON :class:`~.state_report.StoreParts` (runtime)."""
+        """Hash: store -> its parts, JSON :class:`~.state_report.StoreParts` (runtime)."""
         return self._key("state", "parts")
 
     @property
@@ -194,12 +187,12 @@ class Keys:
 
     @property
     def profile(self) -> str:
-        """String: JSON :class:`~.profile.CpuReport` (runtime)."""
+        """String: CPU time by purpose, JSON :class:`~.profile.CpuReport` (runtime)."""
         return self._key("profile")
 
     @property
     def history(self) -> str:
-        """List: JSON points of the last day, one per minute, oldest first (service)."""
+        """List: JSON points of the last day's history, one per minute, oldest first (service)."""
         return self._key("history")
 
     @property
@@ -214,17 +207,16 @@ class Keys:
     @property
     def limit(self) -> str:
         """String int: maximum number of rows of Redis Streams and files in a batch, for the next
-        start of the runtime; absent: no limit (runtime).
-        """
+        start of the runtime; absent: no limit (runtime)."""
         return self._key("limit")
 
     @property
     def sources(self) -> str:
-        """Hash: stream -> JSON :class:`SourceStatus` (runtime)."""
+        """Hash: stream -> its source's state, JSON :class:`SourceStatus` (runtime)."""
         return self._key("sources")
 
     def stream(self, name: str) -> str:
-        """Redis Stream: the entries of a ``redis-stream`` source that names no keys."""
+        """Redis Stream: entries for a ``redis-stream`` source that names no keys."""
         return self._key("stream", name)
 
     @property
@@ -246,24 +238,23 @@ class Keys:
         return self._key("statistics", epoch)
 
 
-#: Milliseconds after which a heartbeat expires.
+#: Milliseconds after which a heartbeat in Redis expires.
 HEARTBEAT_MILLISECONDS = 10_000
-#: Approximate number of registry changes kept. A reader that has missed more reads the whole
-#: registry.
+#: Approximate number of registry changes kept; a reader that lacks more reads the whole registry.
 CHANGES_KEPT = 100_000
-#: Number of interim measurements kept.
+#: Number of interim measurements kept in Redis.
 INTERIMS_KEPT = 120
-#: Seconds that a query counts as followed after the service's last entry in ``Keys.listeners``.
+#: Seconds for which a query is followed after the service's last entry in ``Keys.listeners``.
 LISTENING_SECONDS = 15
-#: Seconds that a tail is kept after the last sign of a reader.
+#: Seconds for which a tail is kept after the last sign of a reader.
 TAIL_SECONDS = 60
 
 
 def tail_entry(batch: int, ordinal: int) -> str:
-    """Return the id of a tail's entry.
+    """Return the id of an entry in a query's tail.
 
     ``ordinal`` numbers the entry's first row among all results of the query; ``batch`` is this
-    row's batch. For an entry without rows, ``batch`` is the last batch whose results it counts.
+    row's batch. For an entry without rows, ``batch`` is the last batch that it counts.
 
     >>> tail_entry(7, 1200), read_tail_entry("9-1200"), tail_entry(-1, 0)
     ('9-1200', (7, 1200), '1-0')
@@ -272,12 +263,12 @@ def tail_entry(batch: int, ordinal: int) -> str:
 
 
 def read_tail_entry(entry: str) -> tuple[int, int]:
-    """Parse an entry's id into batch and ordinal."""
+    """Parse the id of a tail's entry into batch and ordinal."""
     batch, ordinal = entry_numbers(entry)
     return batch - 2, ordinal
 
 
 def entry_numbers(entry: str) -> tuple[int, int]:
-    """Parse the id of an entry of a Redis Stream; ids have the order of these numbers."""
+    """Parse the id of an entry of a Redis Stream; ids are ordered by these two numbers."""
     first, _, second = entry.partition("-")
     return int(first), int(second)

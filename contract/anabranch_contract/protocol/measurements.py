@@ -19,16 +19,16 @@ from anabranch_contract.queries.types import FLOATING, TypeKind, parse_type
 
 @dataclass(frozen=True, slots=True)
 class JoinSample:
-    """Measurements of one step: partial results over ``head`` probing ``target``.
+    """Measurements of one step, in which partial results over ``head`` probe ``target``.
 
     Attributes:
         joined: the canonical sub-join over the labels of ``head`` and ``target``.
         head, target: the labels of the probing tuple, and of the probed store; sorted.
-        probes: number of tuples that probed. Fractional, since older tuples count less.
+        probes: number of tuples that probed; fractional, because older tuples have less weight.
         pairs: number of (probing tuple, stored tuple) pairs covered by the probes, including pairs
             of tuples that a look-ahead filter dropped.
         hits: ``pairs`` with equal keys, before any other check.
-        part: the tuples that were counted.
+        part: the tuples that were counted, if not all.
     """
 
     joined: MirId
@@ -41,7 +41,7 @@ class JoinSample:
 
     @classmethod
     def of(cls, step: SubJoinStep, probes: float, pairs: float, hits: float) -> JoinSample:
-        """Return the sample of ``step`` with the given counts."""
+        """Return the join sample of ``step`` with these counts."""
         return cls(step.joined, step.head, step.target, probes, pairs, hits, step.part)
 
     @property
@@ -52,24 +52,24 @@ class JoinSample:
 
 @dataclass(slots=True)
 class EdgeStatistics(Body, Summed):
-    """Counts of the probes of one edge. Mutable: running probes add to them in place.
+    """Counts of the probes of one edge. Mutable, so that running probes add to them in place.
 
     Attributes:
-        probes: tuples that probed.
-        matches: matches found before any check of time bounds or residuals.
+        probes: number of tuples that probed.
+        matches: number of matches before any check of time bounds or residuals.
         seconds: CPU seconds.
         pairs: pairs of a probing tuple and a stored row of an earlier batch: the size of their
             cross product, however few of them an index made the probes compare.
         hits: ``pairs`` with equal keys. Neither ``pairs`` nor ``hits`` has rows of the probing
             tuple's batch, because only some of these arrived before the tuple.
-        found: ``probes`` with at least one match.
+        found: number of ``probes`` with at least one match.
         calls: number of probe calls, each with a block of tuples.
-        looked: segments read, summed over the tuples.
-        made: matches that passed the rule's time bounds and residuals.
-        sent: tuples sent to other hosts for probing, counted once per host.
+        looked: number of segments read, summed over the tuples.
+        made: number of matches that satisfied the rule's time bounds and residuals.
+        sent: number of tuples sent to other hosts for probing, counted once per host.
         sent_bytes: their size in bytes (Arrow, not compressed).
-        asked: tuples tested by a look-ahead filter (``ProbeRule.ahead``).
-        dropped: tuples that the filter dropped; they are not in ``probes``.
+        asked: number of tuples tested by a look-ahead filter (``ProbeRule.ahead``).
+        dropped: number of tuples that the filter dropped; they are not in ``probes``.
     """
 
     probes: int = 0
@@ -88,7 +88,7 @@ class EdgeStatistics(Body, Summed):
 
     @property
     def nanoseconds(self) -> int:
-        """``seconds`` in whole nanoseconds."""
+        """CPU time of the edge's probes in whole nanoseconds."""
         return round(self.seconds * 1e9)
 
 
@@ -109,7 +109,7 @@ class Writes(Summed):
 
 @dataclass(frozen=True, slots=True)
 class StoreStatistics(Body):
-    """One store at the end of an epoch.
+    """Statistics of one store at the end of an epoch.
 
     Attributes:
         rows: number of rows.
@@ -117,8 +117,8 @@ class StoreStatistics(Body):
         segments: number of segments.
         keys: comma-joined sorted key attributes -> upper bound of the number of distinct values
             stored: the number since the store began, at most ``rows``.
-        reads: index -> its reads during the epoch.
-        mir: the relation or intermediate result that the store holds.
+        reads: index -> counts of its reads during the epoch.
+        mir: the relation or intermediate result whose rows the store has.
     """
 
     rows: int
@@ -136,11 +136,11 @@ class StoreStatistics(Body):
 
 @dataclass(frozen=True, slots=True)
 class StreamStatistics:
-    """One stream during one epoch.
+    """Statistics of one stream during one epoch.
 
     Attributes:
         input, late, invalid, ahead: numbers of tuples: read, late, invalid, too far in the future.
-        seconds: wall time from the epoch's first batch to the end of its last.
+        seconds: wall time from the beginning of the epoch's first batch to the end of its last one.
         event_seconds: growth of the greatest event time (in a stream's first epoch: from the least
             to the greatest); None without event time.
         delays: histogram of valid tuples by delay behind the greatest event time of earlier
@@ -158,18 +158,18 @@ class StreamStatistics:
 
     @property
     def arrival_rate(self) -> float | None:
-        """Tuples per second of wall time."""
+        """Tuples of the stream per second of wall time, in the epoch."""
         return self.input / self.seconds if self.seconds > 0 else None
 
     @property
     def event_rate(self) -> float | None:
-        """Valid tuples per second of event time."""
+        """Valid tuples of the stream per second of event time; None without event time."""
         if not self.event_seconds or self.event_seconds < 0:
             return None
         return (self.input - self.invalid - self.ahead) / self.event_seconds
 
     def delay(self, share: float) -> int | None:
-        """Return a delay in microseconds that at least ``share`` of the tuples did not exceed.
+        """Return a delay in microseconds that at least the ``share`` of the tuples did not exceed.
 
         It is the upper end of a bin of ``delays``, so at most twice the exact quantile.
 
@@ -187,14 +187,13 @@ class StreamStatistics:
 
 
 def valid(counts: Mapping[str, int]) -> int:
-    """Return a stream's number of accepted tuples, from its counts as in :class:`Snapshot`."""
+    """Return a stream's number of accepted tuples from its ``counts``, as in :class:`Snapshot`."""
     return counts["input"] - counts["late"] - counts["invalid"] - counts.get("ahead", 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Counts(Message):
-    """The fields of a :class:`Snapshot` from which rates are computed; other fields are not
-    decoded.
+    """The fields of a :class:`Snapshot` for computing rates; other fields are not decoded.
 
     Attributes:
         batches, total_batches, arrivals, streams: as in ``Snapshot``.
@@ -207,7 +206,7 @@ class Counts(Message):
 
     @property
     def relations(self) -> dict[str, int]:
-        """Return the number of tuples so far of each relation; a stream counts as a relation."""
+        """Return the number of tuples so far of each relation; streams are relations, too."""
         return {**self.arrivals, **{name: valid(counts) for name, counts in self.streams.items()}}
 
 
@@ -280,7 +279,7 @@ Value: TypeAlias = bool | int | float | str | Decimal | None
 
 @dataclass(frozen=True, slots=True)
 class StreamSample(Message):
-    """Uniform sample, without replacement, of all tuples of a stream.
+    """A uniform sample, without replacement, of all tuples of a stream so far.
 
     Attributes:
         seen: number of the stream's tuples.
@@ -294,7 +293,7 @@ class StreamSample(Message):
     columns: dict[str, tuple[str, list[Any]]]
 
     def values(self, column: str) -> list[Value]:
-        """Return a column's values, with decimals and floats parsed from their texts."""
+        """Return a column's sampled values, with decimals and floats parsed from their texts."""
         text, values = self.columns[column]
         kind = parse_type(text).kind
         read: Callable[[Any], Value] | None = None
@@ -311,8 +310,8 @@ class LatestRows(Message):
 
     Attributes:
         size: number of tuples.
-        content: an Arrow IPC stream of the rows, as base64. Columns of nested types and beyond
-            the 64th are left out; long texts are cut off.
+        content: an Arrow IPC stream of the rows, as base64. Columns of nested types, and all
+            columns after the 64th, are left out; long texts are cut off.
     """
 
     size: int

@@ -4,8 +4,8 @@
 store partition). A batch adds a segment, so a level ``k`` segment holds the rows of ``FANOUT**k``
 batches, and each row is rewritten once per level. If rows expire after ``lifetime`` batches,
 segments are merged only if they expire within ``lifetime / SPANS`` batches of each other. The
-``FANOUT`` segments merged into one of level ``k`` are of batches that lie up to ``(FANOUT - 1) *
-FANOUT**(k - 1)`` apart, which bounds ``k``.
+``FANOUT`` segments that become one of level ``k`` belong to batches up to ``(FANOUT - 1) *
+FANOUT**(k - 1)`` apart, so there is a greatest ``k``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import math
 FANOUT = 6
 #: Minimum number of spans into which segments divide the lifetime of a store's rows.
 SPANS = 4
-#: Mean rounding loss of levels: a store of ``FANOUT**k`` to ``FANOUT**(k + 1)`` batches has ``k``
-#: levels above the first, on average this much less than the logarithm of its batches.
+#: Mean rounding loss of levels. A store of ``FANOUT**k`` to ``FANOUT**(k + 1)`` batches has ``k``
+#: levels above the first, which is on average this much less than the logarithm of its batches.
 _PHASE = 0.5
 
 

@@ -15,14 +15,14 @@ from anabranch_contract.codec import Message
 
 
 class CpuGroup(StrEnum):
-    """Kind of work that uses CPU time. In parentheses: the objects by whose names it is divided.
+    """Kind of work that uses CPU time; in parentheses the kind of name by which it is divided.
 
     ``SOURCE``: reading and decoding (stream). ``INSERT``, ``MERGE``: rows and segments written
     (store). ``PROBE``: a probe step (edge). ``SINK``: last checks, projection and encoding (query).
-    ``VIEW``: the driver's work for a post-join part or an outer join (query).
-    ``TASK``: other work of tasks (phase). ``DRIVER``: the batch thread of the driver (step).
-    ``SPARK``: its JVM. ``SERVICE``: the service and its planner. ``REDIS``: the server.
-    ``UNATTRIBUTED``: the rest of the runtime's processes (kind of process).
+    ``VIEW``: the driver's work for a post-join part or an outer join (query). ``TASK``: other work
+    of tasks (phase). ``DRIVER``: the batch thread of the driver (step). ``SPARK``: the JVM of
+    Spark. ``SERVICE``: the service and its planner. ``REDIS``: the Redis server. ``UNATTRIBUTED``:
+    the rest of the runtime's processes (kind of process).
     """
 
     SOURCE = "source"
@@ -46,7 +46,7 @@ class CpuUse(Body):
     Attributes:
         group: kind of work.
         name: stream, store, edge, query or another name, depending on the group; empty: work for
-            all names of the group, or for names that are no longer counted.
+            all names of the group, or for names that are not counted separately any more.
         queries: the registered queries that need this work, sorted; empty: none in particular.
         seconds: its CPU seconds.
     """

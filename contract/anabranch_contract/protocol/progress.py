@@ -1,4 +1,4 @@
-"""The protocol between the control plane and the data plane.
+"""The protocol by which the control plane and the data plane communicate through Redis.
 
 Pure data, no I/O. The service writes rulesets and control keys, the runtime writes progress,
 activations and statistics. Neither imports the other; both import this module.
@@ -14,14 +14,15 @@ Protocol:
 * If no ruleset is published for an epoch, the runtime keeps running the newest older ruleset.
 * ``Keys.gate`` holds the number of batches that may start (absent: no limit).
 * If ``Keys.stop`` exists, the runtime finishes its batch and stops.
-* ``Keys.runtime`` is a JSON :class:`Progress`, rewritten after every batch. It stays when the
-  runtime ends, so it does not show whether a runtime works.
+* ``Keys.runtime`` is a JSON :class:`Progress`, rewritten after every batch. It is not removed when
+  the runtime ends, so it does not show whether a runtime is working.
 * ``Keys.heartbeat`` shows whether a runtime works: a JSON :class:`Heartbeat`, rewritten about every
   second, which expires after :data:`HEARTBEAT_MILLISECONDS`.
 * While a client follows a query's results, the service keeps the query in ``Keys.listeners``. The
   runtime appends committed rows to ``Keys.tail(query)`` (:func:`tail_entry`), keeps the newest few
   thousand, and never waits for a reader. An entry's field ``rows`` holds JSON objects, one a line.
-  An entry without rows begins a tail: ``count`` is the number of results before its first rows.
+  An entry without rows begins a tail; its field ``count`` is the number of results before the
+  tail's first rows.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ VERSION = 1
 
 
 class Mode(StrEnum):
-    """Pace of the runtime: ``LIVE`` never waits for the planner, which plans the epoch after the
-    next at every boundary; ``STEP`` (replay) waits at every boundary for the next epoch's plan.
+    """Pace of the runtime: ``LIVE`` never waits for the planner, which at every boundary plans the
+    epoch after the next one; ``STEP`` (replay) waits at every boundary for the next epoch's plan.
     """
 
     LIVE = "live"
@@ -67,7 +68,7 @@ class Heartbeat(Message):
     """A sign of life of the runtime.
 
     Attributes:
-        run: the id of this run of the runtime, the same as in :class:`Progress`.
+        run: id of this run of the runtime, the same as in :class:`Progress`.
         pid, host: process id of the runtime, and its host.
         state: ``starting`` until its main loop runs, then ``working``.
         version: :data:`VERSION` of its release.
@@ -85,7 +86,7 @@ class RevisionCounts:
     """Numbers of revisions that a run of the runtime has received, by outcome.
 
     Attributes:
-        taken: revisions used by a batch. ``passed_over``: revisions of an epoch that had ended.
+        taken: number used by a batch. ``passed_over``: number that came after their epoch's end.
         refused: revisions that could not replace the running ruleset. ``reason``: why the last of
             these was refused; empty: none was.
     """
@@ -98,10 +99,10 @@ class RevisionCounts:
 
 @dataclass(frozen=True, slots=True)
 class Rationing:
-    """State of load shedding: the rations of the last batch and the reasons for them.
+    """State of load shedding: the rations of the last batch, and the figures that determine them.
 
     Attributes:
-        policy: policy for input beyond the machine's capacity.
+        policy: policy for input that exceeds the machine's capacity.
         budget: the share of rationed probes' CPU time that the next batch may take.
         needed: time of all work without rations, as a share of the available time; above 1 the
             machine is too slow for its input. 0: unknown.
@@ -122,14 +123,13 @@ class Rationing:
     left_rows: dict[str, LeftRows] = field(default_factory=dict)
 
 
-#: Upper bounds of the bins of :class:`Latencies`, in seconds; one more bin counts greater times.
+#: Upper bounds, in seconds, of the bins of :class:`Latencies`; a last bin is for greater times.
 LATENCY_BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Histogram of times from arrival to commit, with one time per stream and batch: the oldest
-    row's.
+    """Histogram of times from arrival to commit: per stream and batch one, of the oldest row.
 
     Attributes:
         counts: number of times per bin of :data:`LATENCY_BOUNDS`; empty: nothing was measured.
@@ -152,7 +152,7 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """Monitoring figures of a run of the runtime. Sums and counts begin with the run.
+    """Monitoring figures of a run of the runtime; sums and counts begin with the run.
 
     Attributes:
         batches: number of batches committed by this run. ``seconds``: their total duration.
@@ -163,8 +163,8 @@ class Telemetry:
         latencies: times from arrival to commit, for sources that report arrivals; recordings do
             not. ``ages``: the same times by stream, for the history of freshness.
         watermarks: stream -> microseconds since 1970, as of the last batch.
-        parked: query -> number of batches whose results wait for its sink.
-        view_lag: view -> number of committed batches that it does not include yet.
+        parked: query -> number of batches whose results wait for the query's sink.
+        view_lag: view -> number of committed batches whose joined rows it does not include yet.
         merge_bytes: bytes of the segments that wait to be merged.
     """
 
@@ -186,8 +186,7 @@ class Resources:
 
     Attributes:
         state_bytes: bytes of stored rows.
-        batch_seconds: duration of the last batch. ``processing_seconds``: total duration of all
-            batches.
+        batch_seconds: duration of the last batch. ``processing_seconds``: duration of all batches.
         private_bytes: peak private memory of the last batch, sum over its tasks.
         memory_limit: upper limit of the private memory, in bytes; None: no limit.
     """
@@ -204,8 +203,8 @@ class Progress(Message):
     """The progress of the runtime.
 
     Attributes:
-        state: ``starting``, ``running``, ``idle``, ``stopped`` or ``failed``.
-        run: the id of the run of the runtime that wrote this.
+        state: ``starting``, ``running``, ``idle``, ``stopped`` or ``failed``: state of the runtime.
+        run: id of the run of the runtime that wrote this document.
         committed: number of batches committed so far (the next batch's number).
         epoch: the epoch of the last committed batch (-1 before the first).
         epoch_starts: epoch -> its first batch, for the epochs so far.
@@ -219,10 +218,10 @@ class Progress(Message):
         probes: epoch -> number of tuples that have probed in it so far.
         input: state of the sources. ``resources``: time, memory and disk of the runtime.
         sinks: query -> error of its failing sink.
-        backfill: store whose past is being computed -> the completed share (0..1).
+        backfill: store for which a backfill is running -> the completed share (0..1).
         rationing: state of load shedding.
         results_home: the results directory.
-        telemetry: the figures for monitoring.
+        telemetry: figures for monitoring the runtime.
     """
 
     state: str

@@ -12,21 +12,19 @@ from anabranch_contract.protocol.counts import Summed
 class Reads(Body, Summed):
     """Read counts of a store, or of one of its indexes, over a period of time.
 
-    A tuple that probes a store has one outcome per segment, from ``by_batch`` to ``looked``. The
-    first three cost nothing; ``filtered`` costs a filter test, ``looked`` an index look-up. A tuple
-    without a key has no outcomes.
+    A tuple that probes a store has one outcome per segment: one of the counts from ``by_batch`` to
+    ``looked``. The first three outcomes cost nothing; ``filtered`` costs a filter test, ``looked``
+    an index look-up. A tuple without a key has no outcomes.
 
     Attributes:
         probes: tuples that probed.
-        found: tuples with a partner: the same key, arrived before, in the requested batches.
-        matches: partners found.
+        found: tuples with a match: a row of the key, of requested batches, that arrived earlier.
+        matches: number of matches found.
         by_batch: segments skipped because they have no rows of the requested batches. This and the
             following counts are summed over the tuples.
         by_partition: segments skipped because they belong to another partition than the key.
-        by_time: segments skipped because their event times rule out partners of all tuples of the
-            probe call.
-        filtered: segments skipped because their filter excludes the key, or because they have no
-            keys.
+        by_time: segments skipped because their event times match no tuple of the probe call.
+        filtered: segments skipped because their filter excludes the key, or they have no keys.
         looked: segments read.
 
     >>> some = Reads(probes=4, found=1, matches=2, by_time=4, filtered=6, looked=2)
@@ -47,17 +45,17 @@ class Reads(Body, Summed):
 
     @property
     def hit_rate(self) -> float | None:
-        """The share of the tuples that found a partner."""
+        """The share of tuples probing the store that found a match."""
         return _share(self.found, self.probes)
 
     @property
     def read_amplification(self) -> float | None:
-        """Segments read per tuple that probes."""
+        """Segments of the store that were read per tuple that probes."""
         return _share(self.looked, self.probes)
 
     @property
     def filtered_share(self) -> float | None:
-        """Share of the tested segments that their filter excluded."""
+        """The share of filter tests, one per segment and tuple, that excluded the segment."""
         return _share(self.filtered, self.filtered + self.looked)
 
     @property

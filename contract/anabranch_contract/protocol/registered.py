@@ -23,7 +23,7 @@ MOST_TYPE = 65_536
 
 
 class ColumnRecord(Closed):
-    """One column.
+    """One column of a stream.
 
     Attributes:
         name: name of the column.
@@ -69,7 +69,7 @@ class StreamProperties(Document):
 
 
 class PropertyOptions(TypedDict, total=False):
-    """Keyword arguments for fields of :class:`StreamProperties`; None stands for the default."""
+    """Keyword arguments for fields of :class:`StreamProperties`; None means the field's default."""
 
     description: str | None
     keep_late: bool | None
@@ -83,8 +83,7 @@ class StreamRecord(Closed, StreamProperties):
         idle_timeout: microseconds without tuples after which the watermark follows the other
             streams' watermarks; None: never.
         ttl: window in microseconds on the stream's tuples in every query; None: no window.
-        latest: key columns: only the latest tuple of each key takes part in joins; empty: all
-            tuples do.
+        latest: key columns: only the latest tuple of each key takes part in joins; empty: all do.
         ahead_of_clock, ahead_of_stream: microseconds by which an event time may exceed the clock
             (in live mode), and the stream's earlier event times; None: any number.
         retain: microseconds behind the watermark for which all tuples stay stored; None: for ever;
@@ -92,8 +91,7 @@ class StreamRecord(Closed, StreamProperties):
         kind: events, table or changes. A table's ``latest`` is its key, and its ``retain`` is None.
         changes: form in which rows of a stream of changes state inserts and deletes; its operation
             column is one of ``columns``. None: rows only insert.
-        registration: id that distinguishes the stream from a deleted one of the same name and
-            definition.
+        registration: id that distinguishes the stream from a deleted one with equal definition.
         reading: how Spark reads the source (``contract.connectors.spark_source``); None where the
             runtime reads it itself.
         accepted_rejects: number of rejected tuples that an operator has acknowledged.
@@ -146,16 +144,15 @@ class StreamRecord(Closed, StreamProperties):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Key of a table or of upserts; empty: none."""
+        """Key columns of a table or of a stream of upserts; empty: it has no key."""
         if self.kind is StreamKind.TABLE:
             return self.latest
         return () if self.changes is None else self.changes.key
 
     @property
     def envelope(self) -> tuple[str, bool] | None:
-        """Operation column, and whether rows replace others by key, of rows in envelopes (such as
-        Debezium's); None if rows have the stream's columns as fields.
-        """
+        """For rows in envelopes (such as Debezium's): the operation column, and whether rows
+        replace others by key. None if rows have the stream's columns as fields."""
         form = self.changes
         if form is None or form.envelope is None or form.operation is None:
             return None
@@ -163,6 +160,6 @@ class StreamRecord(Closed, StreamProperties):
 
     @property
     def tuple_columns(self) -> tuple[tuple[str, DataType], ...]:
-        """(name, type) of the columns of a tuple: the declared ones without the operation."""
+        """(name, type) of the columns of a tuple, which has no operation column."""
         operation = None if self.changes is None else self.changes.operation
         return tuple((c.name, parse_type(c.type)) for c in self.columns if c.name != operation)

@@ -1,10 +1,10 @@
 """Revisions of the running epoch's ruleset: the service's answers to interim measurements.
 
 The runtime appends :class:`~anabranch_contract.protocol.interims.Interim` documents. The service
-may answer the newest with a *revision*: a ruleset over the stores of the running one, published
-under its own id (``Keys.ruleset``). Before each batch the runtime takes the newest revision. In
-live mode it never waits for one. In step mode (``replay``) it waits until the service has answered
-the interim before the batch, so that replays are repeatable.
+may answer the newest of them with a *revision*: a ruleset over the stores of the running one,
+published under its own id (``Keys.ruleset``). Before each batch the runtime takes the newest
+revision. In live mode it never waits for a revision. In step mode (``replay``) it waits until the
+service has answered the interim before the batch, so that replays are repeatable.
 
 In live mode rulesets are published before their epochs begin. A ruleset planned without the newest
 measurements may be revised before its epoch begins; the epoch then begins with the revision.
@@ -20,7 +20,7 @@ from anabranch_contract.plans.ruleset import RulesetId
 
 @dataclass(frozen=True, slots=True)
 class UpcomingRevision:
-    """The newest revision of the ruleset of an epoch that has not begun.
+    """The newest revision of the ruleset of an epoch that has not begun yet.
 
     Attributes:
         digest: as in :class:`RevisionAnswer`.
@@ -36,7 +36,7 @@ class RevisionAnswer(Message):
     """The service's newest answer to interim measurements.
 
     Attributes:
-        epoch: epoch of the ruleset that the answer is for.
+        epoch: epoch of the ruleset to which the answer refers.
         revision: the ruleset's newest revision; 0: none.
         digest: digest of the revision's text (:func:`~anabranch_contract.plans.ruleset.digest`).
         answered: ``next_batch`` of the last interim that the service has answered.
@@ -56,7 +56,7 @@ class RevisionAnswer(Message):
         return next((one for one in self.upcoming if one.epoch == epoch), None)
 
     def revised(self, name: RulesetId, digest: str) -> RevisionAnswer:
-        """Return this answer with the added revision ``name``, of its epoch or of a later one."""
+        """Return this answer with a further revision ``name``, for its epoch or a later one."""
         if name.epoch == self.epoch:
             return replace(self, revision=name.revision, digest=digest)
         others = [one for one in self.upcoming if one.epoch != name.epoch]
@@ -64,9 +64,8 @@ class RevisionAnswer(Message):
         return replace(self, upcoming=tuple(sorted(found, key=lambda one: one.epoch)))
 
     def following(self, epoch: int) -> RevisionAnswer:
-        """Return this answer advanced to the ruleset of ``epoch`` (the same or a later one), with
-        the revisions of that and of later rulesets published so far.
-        """
+        """Return this answer for a later ruleset, that of ``epoch`` (or for the same one), with the
+        revisions of that and of later rulesets that have been published so far."""
         if epoch == self.epoch:
             return self
         known = self.of_epoch(epoch) or UpcomingRevision(epoch, 0, "")

@@ -1,6 +1,6 @@
 """Reports of a pipeline's stores: the runtime writes them, the service shows them.
 
-A :class:`StateReport` has all stores; :class:`StoreParts` has the largest segments of one store and
+A :class:`StateReport` lists all stores, a :class:`StoreParts` the largest segments of one store and
 the edges that read it.
 
 Sizes are bytes on disk. Totals cover the newest committed state, amplification covers the
@@ -18,7 +18,7 @@ from anabranch_contract.protocol.reads import Reads
 
 @dataclass(frozen=True, slots=True)
 class LevelReport(Body):
-    """The segments of a store that have been merged equally often.
+    """The segments of one store that have been merged equally often.
 
     Attributes:
         level: number of merges of each segment.
@@ -38,11 +38,11 @@ class IndexReport(Body):
     """One index of a store.
 
     Attributes:
-        key: its columns and their types.
-        entries: number of rows with the key, over all segments.
+        key: columns of the index and their types.
+        entries: number of rows that have the key, over all segments.
         bytes: size of the index with its filters, in bytes.
         filter_bytes: size of its filters, in bytes.
-        life: reads of the index since the store began.
+        life: counts of the index's reads since the store began.
     """
 
     key: str
@@ -54,13 +54,13 @@ class IndexReport(Body):
 
 @dataclass(frozen=True, slots=True)
 class StoreReport(Body):
-    """One store.
+    """Report of one store: its contents and sizes.
 
     Attributes:
-        store: its id.
-        mir: the canonical relation or intermediate result that it holds.
+        store: id of the store.
+        mir: the canonical relation or intermediate result whose rows the store has.
         members: labels of an intermediate result; none for a stream.
-        streams: the streams whose tuples it holds.
+        streams: the streams whose tuples the store has.
         filter: conjuncts that its rows satisfy.
         partition: the attribute by which rows are partitioned; None: none.
         partitions: number of partitions.
@@ -71,11 +71,11 @@ class StoreReport(Body):
         bytes: size of its segments with their indexes, in bytes.
         index_bytes: size of its indexes, in bytes.
         segments: number of its segments.
-        levels: the same totals by level, smallest first.
-        expired_below: per member, event time (microseconds) below which rows may have expired.
-        backfill: whether a backfill computes its past.
-        ttl: per member, the ttl of its stream in microseconds; None: it has none.
-        disk_bytes: its share, by bytes, of the size of the files with its segments.
+        levels: the same totals for each level, smallest level first.
+        expired_below: for each member, event time (microseconds) below which rows may have expired.
+        backfill: whether a backfill is computing the store's past rows.
+        ttl: for each member, the ttl of its stream in microseconds; None: there is none.
+        disk_bytes: share of this store, by bytes, in the size of the files that contain it.
         indexes: its indexes.
     """
 
@@ -102,22 +102,22 @@ class StoreReport(Body):
 
     @property
     def kind(self) -> str:
-        """``stream`` or ``intermediate result``."""
+        """Kind of store: ``stream`` or ``intermediate result``."""
         return "intermediate result" if self.members else "stream"
 
     @property
     def life(self) -> Reads:
-        """Reads by all its indexes since the store began."""
+        """Counts of reads by all indexes of the store since it began."""
         return sum((index.life for index in self.indexes), Reads())
 
     @property
     def space_amplification(self) -> float | None:
-        """Bytes of its files over bytes of its live segments; None if nothing is stored."""
+        """Bytes of the store's files over bytes of its live segments; None if nothing is stored."""
         return self.disk_bytes / self.bytes if self.bytes and self.disk_bytes else None
 
     @property
     def write_amplification(self) -> float | None:
-        """Mean number of writes per stored byte: by its batch and by merges; None if empty."""
+        """Mean number of writes of a stored byte, by its batch and by merges; None if empty."""
         written = sum((1 + level.level) * level.bytes for level in self.levels)
         return written / self.bytes if self.bytes else None
 
@@ -131,9 +131,8 @@ class SegmentReport(Body):
         level: number of its merges.
         rows: number of rows.
         bytes: size in bytes, with indexes.
-        batches: first and last batch in which the last member of one of its rows arrived.
-        event_time: least and greatest event time of any member, in microseconds; None: no event
-            time.
+        batches: first and last of the batches in which the newest members of its rows arrived.
+        event_time: least and greatest event time of any member, in microseconds; None: none.
     """
 
     partition: int
@@ -164,9 +163,9 @@ class StoreParts(Message):
     """One store's segments and readers, as of ``next_batch``.
 
     Attributes:
-        segments: the largest, in the order in which they are probed.
-        omitted: number of smaller segments left out.
-        edges: the first edges by name. ``edges_omitted``: number of edges left out.
+        segments: the largest segments, in the order in which they are probed.
+        omitted: number of smaller segments that are not listed.
+        edges: the first edges by name. ``edges_omitted``: number of edges that are not listed.
     """
 
     store: str
@@ -179,7 +178,7 @@ class StoreParts(Message):
 
 @dataclass(frozen=True, slots=True)
 class TableReport(Body):
-    """The maintained table of a query's post-join part.
+    """Report of the maintained table of a query's post-join part.
 
     Attributes:
         query: name of the query's run.
@@ -188,10 +187,10 @@ class TableReport(Body):
         changes: number of changes written so far.
         rounds: number of batches of joined rows that its last checkpoint does not include.
         added: number of joined rows included since the start of the run.
-        seconds: CPU seconds for including them; the time for groups that several queries have in
-            common is divided equally.
-        bytes: size in memory, with common groups; 0: not known yet.
-        common: the first of the queries with the same table or groups, which identifies them.
+        seconds: CPU seconds for including them. Time for groups that several queries share is
+            divided equally.
+        bytes: size in memory, including shared groups; 0: not known yet.
+        common: the first of the queries that share a table or groups, which identifies these.
     """
 
     query: str
@@ -207,7 +206,7 @@ class TableReport(Body):
 
 @dataclass(frozen=True, slots=True)
 class StateReport(Body, Message):
-    """All stores of a pipeline, and the disk space and writes that they have cost.
+    """Report of all stores of a pipeline, with the disk space and writes that they have cost.
 
     Attributes:
         next_batch: number of the pipeline's next batch.
@@ -215,8 +214,8 @@ class StateReport(Body, Message):
         ruleset_epoch: epoch of its ruleset.
         bytes: size of all segments of the newest state, in bytes.
         packs: number of files of the newest state.
-        disk_bytes: size of these files, in bytes; they may still hold segments that have been
-            merged or dropped.
+        disk_bytes: size of these files, in bytes; they may contain segments that have been merged
+            or dropped since.
         space_amplification: ``disk_bytes`` over ``bytes``; None if nothing is stored.
         inserted_bytes: all bytes ever written by batches.
         merged_bytes: all bytes ever written by merges.

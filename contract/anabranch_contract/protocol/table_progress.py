@@ -11,7 +11,7 @@ class TableProgress:
 
     Attributes:
         version: version that queries look up; 0: none, the first has not been read completely.
-        reading: version that is being read; 0: none.
+        reading: version that is being read at present; 0: none.
         read_at: seconds since 1970 at which ``version`` had been read completely; None: never.
         rows: number of stored rows of ``version``; None: they can't be counted.
     """

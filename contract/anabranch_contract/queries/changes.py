@@ -26,11 +26,11 @@ from anabranch_contract.queries.views import Change
 
 TINYINT = DataType(TypeKind.TINYINT)
 _BIGINT, _STRING = DataType(TypeKind.BIGINT), DataType(TypeKind.STRING)
-#: Hidden column of a tuple's weight; no declared column of a stream of changes may have its name.
+#: Hidden column with a tuple's weight; no declared column of a stream of changes may have its name.
 TUPLE_WEIGHT = "#weight"
-#: Hidden column of the rows of a view that another query reads: the values of the row's identity.
+#: Hidden column in the rows of a view that another query reads: the values that identify a row.
 IDENTITY = "#identity"
-#: Default name of the operation column.
+#: Default name of the column with a row's operation.
 OPERATION = "op"
 #: Operations that insert or delete a tuple unless the stream names others, in lower case. ``+U``
 #: and ``-U`` are the halves of an update.
@@ -42,7 +42,7 @@ TOMBSTONES = DELETES - {"-u"}
 
 
 class Envelope(StrEnum):
-    """Form of JSON rows that contain the values before and after a change."""
+    """Form of JSON rows (such as Debezium's) that contain the values before and after a change."""
 
     DEBEZIUM = "debezium"
 
@@ -52,10 +52,10 @@ class ChangeFormat:
     """The form in which rows of a stream of changes state inserts and deletes.
 
     Attributes:
-        operation: column with the operation, which queries can't read; None: all rows insert.
+        operation: column with a row's operation, which queries can't read; None: all rows insert.
         inserts, deletes: operations that insert, and that delete, ignoring case; empty:
             :data:`INSERTS`, :data:`DELETES` (with a key :data:`UPSERTS`, :data:`TOMBSTONES`),
-            except values that the other field lists.
+            except operations that the other field lists.
         envelope: form of JSON rows; None: a row has the values of one tuple.
         key: columns of the key: a row replaces the tuple with an equal key; empty: a row that
             deletes has the values of the deleted tuple.
@@ -71,7 +71,7 @@ class ChangeFormat:
 
     def weight(self, operation: str) -> int | None:
         """Return the weight of a row with this ``operation``; None if the operation is unknown. A
-        tombstone has the weight 0, because it does not contain the tuple that it deletes.
+        tombstone has weight 0, because it does not contain the values of the tuple that it deletes.
         """
         deletes, inserts = (frozenset(map(str.lower, t)) for t in (self.deletes, self.inserts))
         known = (TOMBSTONES, UPSERTS) if self.key else (DELETES, INSERTS)
@@ -83,13 +83,13 @@ class ChangeFormat:
 
 
 def product(weights: Iterable[Expr]) -> Expr:
-    """Return the product of the members' weights: the weight of a join's result, a BIGINT."""
+    """Return the product of the members' weights, a BIGINT: the weight of a join's result."""
     wide = [Call("cast", (one,), _BIGINT) for one in weights]
     return reduce(lambda a, b: Call("mul", (a, b), _BIGINT), wide)
 
 
 def change_of(weight: Expr) -> Expr:
-    """Return the kind of change of a result with ``weight``: ``insert`` or ``delete``."""
+    """Return the SQL kind of change (``insert`` or ``delete``) of a result with ``weight``."""
     deletes = Call("lt", (weight, Literal(0, _BIGINT)), BOOLEAN)
     names = (Literal(str(one), _STRING) for one in (Change.DELETE, Change.INSERT))
     return Call("case", (deletes, *names), _STRING)

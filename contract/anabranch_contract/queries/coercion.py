@@ -1,7 +1,7 @@
 """Spark's ANSI type rules: the common type of two operands, and the result type of arithmetic.
 
 Spark converts silently between some families of types (string with number, date with timestamp).
-Such a conversion is rarely meant: these functions return None, and the caller demands a cast.
+Such a conversion is rarely intended; these functions return None, and the caller demands a cast.
 
 >>> common_type(parse_type("int"), parse_type("decimal(10,2)"))
 'decimal(12,2)'
@@ -43,7 +43,7 @@ TIMESTAMP = DataType(TypeKind.TIMESTAMP)
 
 
 def as_decimal(type_: DataType) -> DataType:
-    """Return the decimal type for all values of an integral ``type_``; a decimal type as it is."""
+    """Return the decimal type that has all values of an integral type; a decimal type unchanged."""
     if type_.kind is TypeKind.DECIMAL:
         return type_
     return DataType(TypeKind.DECIMAL, _DIGITS[type_.kind], 0)
@@ -61,21 +61,21 @@ def decimal_of(value: Decimal | int) -> DataType:
 
 
 def fits(value: int, kind: TypeKind) -> bool:
-    """Whether the integral column type ``kind`` can hold ``value``."""
+    """Whether a column of the integral type ``kind`` can have ``value``."""
     return -_RANGES[kind] <= value < _RANGES[kind]
 
 
 def integer_digits(type_: DataType) -> int:
-    """Return the maximum number of digits before the point of an exact number of ``type_``."""
+    """Return the maximum number of digits before the point in values of an exact numeric type."""
     if type_.kind is TypeKind.BIGINT:
         return 19
     return as_decimal(type_).precision - type_.scale
 
 
 def common_type(left: DataType, right: DataType) -> DataType | None:
-    """Return the common type of two values (comparison, CASE, coalesce); None if a cast is needed.
+    """Return the common type for comparisons, CASE and coalesce; None if a cast is needed.
 
-    The common type of exact numbers holds all their values: two decimals that would need more than
+    The common type of exact numbers has all their values. So two decimals that would need more than
     38 digits have no common type.
     """
     if left == right:
@@ -139,7 +139,7 @@ def arithmetic_type(op: str, left: DataType, right: DataType) -> DataType | None
 
 
 def castable(source: DataType, target: DataType) -> bool:
-    """Whether Spark's ANSI mode has an explicit cast from ``source`` to ``target``."""
+    """Whether Spark in ANSI mode has an explicit cast from ``source`` to ``target``."""
     a, b = source.kind, target.kind
     if TypeKind.NULL in (a, b):
         return True

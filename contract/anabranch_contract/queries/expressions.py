@@ -1,7 +1,7 @@
 """Typed scalar expressions of filters, residuals and projections.
 
-The planner builds them (from SQL or from a structured query), a ruleset carries them as JSON,
-and the runtime compiles them to Arrow kernels. ``Column.alias`` is empty inside an expression
+The planner builds expressions (from SQL or from a structured query), a ruleset contains them as
+JSON, and the runtime compiles them to Arrow kernels. ``Column.alias`` is empty inside an expression
 over one relation and a canonical label inside an expression over several.
 
 >>> from anabranch_contract.queries.types import parse_type
@@ -46,8 +46,9 @@ BOOLEAN = DataType(TypeKind.BOOLEAN)
 INTERVAL = whole_interval(TypeKind.INTERVAL)
 NULL = DataType(TypeKind.NULL)
 
-#: Every operation of the language. Semantics are Spark's (ANSI mode, UTC); NULL in, NULL out
-#: except for the logical, ``is_*``, ``coalesce``, ``case`` and ``eq_null_safe`` operations.
+#: Every operation of expressions. Semantics are Spark's (ANSI mode, UTC). A NULL argument makes the
+#: result NULL, except for the logical, ``is_*``, ``coalesce``, ``case`` and ``eq_null_safe``
+#: operations.
 OPERATIONS = {
     "eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq_null_safe": "<=>",
     "and": "AND", "or": "OR", "not": "NOT", "is_null": "IS NULL", "is_not_null": "IS NOT NULL",
@@ -62,7 +63,7 @@ OPERATIONS = {
     "timestamp_micros": "timestamp_micros", "unix_seconds": "unix_seconds",
     "unix_millis": "unix_millis", "unix_micros": "unix_micros",
 }  # fmt: skip
-#: Operations that are written as a call of the Spark function of their name.
+#: Operations whose SQL text is a call of the Spark function with their name.
 FUNCTIONS = frozenset({
     # Dates and times
     "add_months", "date_add", "date_format", "date_trunc", "datediff", "dayofweek", "dayofyear",
@@ -111,7 +112,7 @@ OPERATIONS[NOW] = NOW
 #: Call of a user's function (:mod:`anabranch_contract.connectors.user_functions`).
 FUNCTION = "function"
 OPERATIONS[FUNCTION] = FUNCTION
-#: Operations whose text :func:`own_form` makes.
+#: Operations for whose SQL text :func:`own_form` has a special rule.
 OWN_FORMS = frozenset({FUNCTION, PARAMETER, *OF_FUNCTIONS})
 #: Operations that never raise an error on columns and literals.
 _TOTAL = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "and", "or", "not",
@@ -121,11 +122,11 @@ _INFIX = {"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "and", "or", "add"
 
 
 class Term(msgspec.Struct, frozen=True, tag_field="term"):
-    """One node of an expression; in JSON the field ``term`` names its kind."""
+    """One node of an expression; in JSON the field ``term`` distinguishes the kinds of nodes."""
 
 
 class Column(Term, frozen=True, tag="column", rename={"name": "column"}):
-    """A column of a stream. ``alias`` is a canonical label, or empty within one relation."""
+    """A stream's column. ``alias`` is a canonical label, or empty if there is one relation."""
 
     alias: str
     name: str
@@ -207,8 +208,7 @@ Expr: TypeAlias = Column | Literal | Call
 
 def own_form(call: Call, args: Sequence[str]) -> str:
     """Return the text of an operation in :data:`OWN_FORMS`: a lambda's parameter, or a call whose
-    first argument is not shown. ``args``: texts of the arguments.
-    """
+    first argument is omitted. ``args``: texts of the arguments."""
     if call.op == PARAMETER:
         return f"x{args[0]}"
     name = called(call) if call.op == FUNCTION else call.op
@@ -229,14 +229,14 @@ class Output(codec.Row, frozen=True):
 
 
 class Expansion(codec.Row, frozen=True):
-    """Rows for the elements of an array or the entries of a map, in place of a row.
+    """An expansion of each row into rows for the elements of an array or the entries of a map.
 
     Attributes:
         name: alias of its columns: ``#1`` for the first expansion of a query, then ``#2``.
         value: the array or map; an expression over the joined streams and earlier expansions.
-        outer: whether a row without elements is kept, with NULLs in the added columns.
-        position: whether the first column is the place of the element, from 0.
-        fields: whether the fields of structs are columns.
+        outer: whether a row without elements stays, with NULLs in the added columns.
+        position: whether the first added column is the position of the element, from 0.
+        fields: whether the added columns are the fields of the elements, which are structs.
         conditions: conditions that rows must satisfy, over its columns and all columns before.
     """
 
@@ -249,7 +249,7 @@ class Expansion(codec.Row, frozen=True):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The added columns: any position, then the element, its fields, or key and value."""
+        """The added columns: position (if any), then the element, its fields, or key and value."""
         kind, found = self.value.type, list[tuple[str, DataType]]()
         if self.position:
             found.append(("pos", DataType(TypeKind.INT)))
@@ -273,7 +273,7 @@ class Expansion(codec.Row, frozen=True):
 
     @property
     def called(self) -> str:
-        """Name of the SQL function, such as ``explode``."""
+        """Name of the expansion's SQL function, such as ``explode``."""
         function = "inline" if self.fields else "posexplode" if self.position else "explode"
         return f"{function}{'_outer' if self.outer else ''}"
 
@@ -293,7 +293,7 @@ def read_by(outputs: Iterable[Output], expansions: Iterable[Expansion]) -> Itera
 
 
 def terms(expr: Expr) -> Iterator[Expr]:
-    """Yield every term of ``expr``, itself first."""
+    """Yield every term of the expression, beginning with ``expr`` itself."""
     yield expr
     if isinstance(expr, Call):
         for arg in expr.args:
@@ -322,7 +322,7 @@ def is_total(expr: Expr) -> bool:
 
 
 def size(expr: Expr, most: int) -> int:
-    """Return the number of terms of ``expr``; counting stops a little beyond ``most``."""
+    """Return the number of terms of ``expr``; counting stops soon after ``most``."""
     found, pending = 0, [expr]
     while pending and found <= most:
         found += 1
@@ -333,12 +333,12 @@ def size(expr: Expr, most: int) -> int:
 
 
 def reads_clock(expr: Expr) -> bool:
-    """Whether the value of ``expr`` depends on the batch that computes it."""
+    """Whether the value of ``expr`` depends on the time of the batch that computes it."""
     return any(isinstance(term, Call) and term.op == NOW for term in terms(expr))
 
 
 def dated(expr: Expr, micros: int) -> Expr:
-    """Return ``expr`` with the time ``micros`` (since 1970) in place of the present time."""
+    """Return ``expr`` with the time ``micros`` (since 1970) in place of the batch's time."""
     if not reads_clock(expr):
         return expr
     assert isinstance(expr, Call)

@@ -1,4 +1,4 @@
-"""Families of statements that differ only in constants: templates, and values for parameters.
+"""Families of SQL statements that differ only in constants: templates, and values of parameters.
 
 Statements are only divided into tokens here; the planner parses them.
 """
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from anabranch_contract.errors import QueryError
 
-#: A value for a parameter.
+#: A value for a parameter of an SQL statement.
 Constant: TypeAlias = "bool | int | float | str | None"
 
 _TOKEN = re.compile(
@@ -33,18 +33,18 @@ _TOKEN = re.compile(
 _LIST = re.compile(r"(?<=\bIN)( ?)\(\0(?:, ?\0)*\)", re.IGNORECASE)
 #: Tokens after which a minus is the sign of a number.
 _BEFORE_SIGN = frozenset("(,=<>+-*/%") | {"AND", "BETWEEN", "ELSE", "IN", "OR", "THEN", "WHEN"}
-#: Characters of comparisons, which have spaces around them.
+#: Characters of comparison operators, around which a template has spaces.
 _COMPARING = frozenset("<>=!")
 #: Escapes of characters that would end a text constant or have a special meaning in it.
 _ESCAPED = str.maketrans({"\\": "\\\\", "'": "\\'"})
 _SPARK = "spark"
-#: Placeholder of a constant while a template is made; no statement contains this character.
+#: Character for each constant while a template is made; no statement contains this character.
 _PLACE = "\0"
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A statement without its constants.
+    """An SQL statement without its constants.
 
     Attributes:
         text: the statement with ``?`` for each constant, ``(?)`` for each list after IN;
@@ -57,7 +57,7 @@ class Template:
 
 
 def template(sql: str) -> Template:
-    """Divide a statement into its template and its constants.
+    """Split an SQL statement into its template and its constants.
 
     >>> template("SELECT v FROM s WHERE k IN (1, 2) AND name = 'x'")
     Template(text='SELECT v FROM s WHERE k IN (?) AND name = ?', constants=('1, 2', "'x'"))
@@ -143,19 +143,19 @@ def substituted(sql: str, values: Mapping[str, Constant], dialect: str = _SPARK)
 
 
 def _tokens(sql: str) -> Iterator[tuple[str, str]]:
-    """Yield kind and text of each token of the statement, spaces and comments included."""
+    """Yield kind and text of each token of an SQL statement, spaces and comments included."""
     for found in _TOKEN.finditer(sql):
         yield found.lastgroup or "", found[0]
 
 
 def _constant(name: str, value: Constant, dialect: str) -> str:
-    """Return ``value`` as a constant of SQL."""
+    """Return a parameter's ``value`` as a constant of SQL."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, int | float):
-        # A minus gets a space before it, since ``--`` begins a comment.
+        # Put a space before a minus, since ``--`` would begin a comment.
         return f" {value}" if str(value).startswith("-") else str(value)
     if dialect != _SPARK and ("'" in value or "\\" in value):
         raise QueryError(

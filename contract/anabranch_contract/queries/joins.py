@@ -35,11 +35,11 @@ RelationId = NewType("RelationId", str)
 Label = NewType("Label", str)
 QueryId = NewType("QueryId", str)
 
-#: Microseconds; where ``Micros | None`` is declared, None is an infinite bound.
+#: Microseconds; where ``Micros | None`` is declared, None means no bound.
 Micros = int
 Bounds = tuple[tuple[int | None, ...], ...]
 
-#: Hidden column of a tuple's arrival number ``σ``, which distinguishes equal tuples.
+#: Hidden column with a tuple's arrival number ``σ``, which distinguishes equal tuples.
 ARRIVAL = "#sigma"
 
 
@@ -65,8 +65,8 @@ class Stream:
         keep_late: whether late, invalid and future tuples are written to files (quarantine).
         ttl: window in microseconds on every alias over the stream, in every query; None: no window.
         latest: key columns. Of tuples with equal keys only those with the greatest event time, as
-            of each batch, take part in joins; empty: all tuples do. A table's key: the row that
-            arrived last takes part.
+            of each batch, take part in joins; empty: all tuples do. In a table it is the key, and
+            the row that arrived last takes part.
         ahead_of_clock: microseconds by which an event time may exceed the clock in live mode;
             None: any number.
         ahead_of_stream: microseconds by which an event time may exceed the stream's earlier event
@@ -79,8 +79,8 @@ class Stream:
             stream. With a key (upserts) a row replaces the tuple of its key, and as in tables there
             is no event time.
         added: (column, value in earlier rows) of the columns that were added after registration, in
-            order, dropped ones included. The value is a text, cast to the column's type; None:
-            NULL.
+            order, including columns dropped since. The value is a text, cast to the column's type;
+            None: NULL.
         widened: (column, its first type) of the columns whose type was widened after registration.
         dropped: (column, its first type) of the columns that were dropped.
     """
@@ -156,9 +156,8 @@ class Stream:
         )
 
     def as_changes(self) -> Stream:
-        """Return the table in the role of a stream whose rows complete results as they arrive; with
-        a key it becomes a stream of upserts.
-        """
+        """Return the table in the role of a stream whose arriving rows complete results; with a key
+        it becomes a stream of upserts."""
         return Stream(
             self.name,
             self.columns,
@@ -177,7 +176,7 @@ class Stream:
 
     @property
     def is_upsert(self) -> bool:
-        """Whether a row replaces the tuple with an equal key and corrects earlier results."""
+        """Whether a row replaces the tuple with an equal key, and corrects that tuple's results."""
         return self.kind is StreamKind.UPSERT
 
     @property
@@ -203,7 +202,7 @@ class Stream:
         return tuple(column for column in (*present, *self.dropped) if column[0] not in added)
 
     def deletes_results(self, *, looked_up: bool) -> bool:
-        """Whether rows may delete earlier results of a query, which may look them up."""
+        """Whether rows may delete earlier results of a query; ``looked_up``: by look-up only."""
         return self.has_changes or (self.replaces_rows and not looked_up)
 
     @property
@@ -213,15 +212,14 @@ class Stream:
 
     @property
     def stored_columns(self) -> tuple[tuple[str, DataType], ...]:
-        """(name, type) of the columns of a stored tuple: the stream's, and the hidden weight."""
+        """(name, type) of a stored tuple's columns: the stream's, and the hidden weight."""
         return (*self.columns, (TUPLE_WEIGHT, TINYINT)) if self.is_weighted else self.columns
 
     @property
     def is_ordered(self) -> bool:
-        """Whether its tuples are ordered by a value ``τ``: the event time or, in tables and upserts
-        with a key, the row's position in its batch, so that of two rows with equal keys the later
-        one replaces the earlier one.
-        """
+        """Whether the stream's tuples are ordered by a value ``τ``. It is the event time or, in
+        tables and upserts with a key, the row's position in its batch, so that of two rows with
+        equal keys the later one replaces the earlier one."""
         return self.event_time is not None or self.replaces_rows
 
     def _check_table(self) -> None:
@@ -274,7 +272,7 @@ class Stream:
 
     @property
     def is_retained(self) -> bool:
-        """Whether tuples are stored even if no query reads the stream."""
+        """Whether all tuples are stored even if no query reads the stream."""
         return self.retain != 0
 
     def _check_retain(self) -> None:
@@ -392,7 +390,7 @@ class KeyClass:
     members: tuple[AttrRef, ...]
 
     def restrict(self, labels: frozenset[Label]) -> tuple[AttrRef, ...]:
-        """Return the class's attributes whose label is in ``labels``."""
+        """Return the key class's attributes whose label is in ``labels``."""
         return tuple([m for m in self.members if m.label in labels])
 
 
@@ -432,7 +430,7 @@ class JoinQuery:
             are the results of this join, and of ``others`` for look-ups after the first. It reads
             the projection's columns, and a view reads its rows instead of joined rows.
         united: whether its results are a branch of a union. Branches have equal columns and the
-            same ``view``; ``others`` of the first branch are the further branches.
+            same ``view``; the first branch has the further branches in ``others``.
         unsorted: whether the statement has an ORDER BY without effect, since results are written in
             the order in which they arise.
         looked_up: labels whose tuples complete no result: labels of tables, and of streams that
@@ -476,7 +474,7 @@ class JoinQuery:
         yield from read_by(self.projection, self.expansions)
 
     def unexpanded(self, expr: Expr) -> Expr:
-        """Return ``expr`` with whole arrays and maps in place of elements; its type may change."""
+        """Return ``expr`` with whole arrays and maps for their elements; its type may change."""
         values = {one.name: one.value for one in self.expansions}
         if not values:
             return expr
@@ -486,21 +484,20 @@ class JoinQuery:
 
     @property
     def shown(self) -> tuple[Output, ...]:
-        """The columns of the query's results: the view's, the outer join's or the projection."""
+        """The columns of the query's results: of the view, the outer join, or the projection."""
         post_join = self.view or self.outer
         return self.projection if post_join is None else post_join.projection
 
     @property
     def planned(self) -> tuple[JoinQuery, ...]:
-        """The inner joins to plan: this one, the left rows, and the pairs of further look-ups, or
-        the further branches of a union.
-        """
+        """The inner joins to plan: this one, the left rows, and the pairs of further look-ups or
+        the further branches of a union."""
         return (self, *(() if self.left is None else (self.left,)), *self.others)
 
     def deleting(
         self, streams: Mapping[str, Stream] | Mapping[StreamName, Stream]
     ) -> list[tuple[str, StreamName]]:
-        """Return the aliases, and their streams, whose tuples may delete earlier results."""
+        """Return aliases, with their streams, whose tuples may delete earlier results."""
         found = []
         for one in self.planned:
             for member in one.members:
@@ -511,12 +508,12 @@ class JoinQuery:
 
     @property
     def is_asof(self) -> bool:
-        """Whether it is an ASOF join, whose left and right rows are two separate joins."""
+        """Whether it is an ASOF join, whose left and right rows come from two separate joins."""
         return self.outer is not None and self.outer.nearest is not None
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """The labels in member order."""
+        """The canonical labels of the query's aliases, in the order of ``members``."""
         return tuple(m.label for m in self.members)
 
     def joins_like(self, other: JoinQuery) -> bool:

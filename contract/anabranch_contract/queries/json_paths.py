@@ -14,7 +14,7 @@ _STEP = re.compile(r"\.([^.\[\]*'\"\s]+)|\['([^']+)'\]|\[(\d+)\]")
 
 @lru_cache(maxsize=512)
 def steps(path: str) -> tuple[str | int, ...]:
-    """Return the steps of ``path``: names of fields, and positions in arrays from 0.
+    """Return the steps of a JSON path: names of fields, and positions in arrays from 0.
 
     Raises:
         ValueError: the path has steps of another kind.

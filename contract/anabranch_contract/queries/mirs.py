@@ -2,7 +2,7 @@
 
 Two MIRs are identical exactly if their labels (stream, local filter, occurrence), and the key
 classes restricted to these labels, are equal. Time bounds and residuals are *not* part of the
-identity: a store keeps the loosest bounds of its queries, and each query applies its own.
+identity: a store has the loosest bounds of its queries, and each query checks its own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def base_mir(relation: RelationId) -> Mir:
 def restrict_classes(
     classes: tuple[KeyClass, ...], labels: frozenset[Label]
 ) -> tuple[KeyClass, ...]:
-    """Return the key classes of the sub-join of ``labels``, each of two or more attributes."""
+    """Return the key classes restricted to ``labels``, each of two or more attributes."""
     kept = []
     for key_class in classes:
         members = key_class.restrict(labels)
@@ -79,7 +79,7 @@ def is_connected(query: JoinQuery, labels: frozenset[Label]) -> bool:
 def sub_join(query: JoinQuery, labels: frozenset[Label]) -> Mir:
     """Return the canonical MIR of ``query`` over ``labels``, which must be connected.
 
-    A single label gives the base MIR of its relation.
+    For a single label it is the base MIR of its relation.
     """
     return canonical(query.classes, {m.label: m.relation for m in query.members}, labels)
 

@@ -1,22 +1,22 @@
 """Outer, semi and anti joins over a query's inner joins.
 
 The planner plans such a query as two inner joins: the *left rows* (all members but the partner) and
-the *pairs* (all members). They share stores and steps like any other joins. A left row without a
-partner is final when no partner can arrive any more. The latest event time that the time bounds
-allow a partner is the row's *deadline*: the row is final once the watermark of the partner's stream
-has passed it.
+the *pairs* (all members). Both joins share stores and steps like any other joins. A left row
+without a partner is final when no partner can arrive any more. The latest event time that the time
+bounds allow for a partner is the row's *deadline*: once the watermark of the partner's stream has
+passed the deadline, the row is final.
 
 Left rows are identified by the columns that the condition and the SELECT list read: rows equal in
 these columns have the same partners.
 
-A chain of *look-ups* has no deadlines. Each has its own pairs: left rows joined with its partner,
-and with the earlier look-up that its condition reads. If the partners are tables, all partners of a
-left row are found in the row's own batch (``semantics.md``, "Tables"). If they are streams, left
-rows and pairs are *kept*, and results are changes: a later batch may bring a row's first partner,
-or delete its last.
+A chain of *look-ups* has no deadlines. Each look-up has its own pairs: left rows joined with its
+partner, and with the earlier look-up that its condition reads. If the partners are tables, all
+partners of a left row are found in the row's own batch (``semantics.md``, "Tables"). If they are
+streams, left rows and pairs are *kept*, and results are changes: a later batch may bring the first
+partner of a row, or delete its last one.
 
 An ASOF join is the only look-up of its chain. It has no pairs: left rows and right rows are two
-joins, and each left row has the *nearest* right row of its key, whenever either came.
+joins, and each left row has the *nearest* right row of its key, whichever of them arrived first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from enum import StrEnum
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Output
 from anabranch_contract.queries.types import DataType
 
-#: Separator between a query's id and the suffix of one of its joins; users' ids have no ``+``.
+#: Separator between a query's id and the suffix of one of its joins; users' ids contain no ``+``.
 _SEPARATOR = "+"
 LEFT_SUFFIX = f"{_SEPARATOR}left"
 _BRANCH = "union"
@@ -67,7 +67,7 @@ def is_branch(query: str) -> bool:
 
 def part_number(query: str) -> int:
     """Return the number of the look-up whose pairs a join computes, or of the union's branch that
-    it computes; 0: it computes left rows.
+    it computes; 0 if it computes left rows.
 
     >>> part_number("named+left"), part_number("named"), part_number("named+2")
     (0, 1, 2)
@@ -77,9 +77,8 @@ def part_number(query: str) -> int:
 
 
 class JoinKind(StrEnum):
-    """Kinds of joins in a chain of outer joins. ``full``: also right rows without a match are
-    results; ``inner``: an inner join after an outer, semi or anti join.
-    """
+    """Kinds of joins in a chain of outer joins. ``full``: right rows without a match are results,
+    too; ``inner``: an inner join after an outer, semi or anti join."""
 
     INNER = "inner"
     LEFT = "left"
@@ -90,8 +89,7 @@ class JoinKind(StrEnum):
 
 class NearestSide(StrEnum):
     """Operator between the times of a left row and its right row. With ``ge`` and ``gt`` the
-    nearest right row is the latest that satisfies it, with ``le`` and ``lt`` the earliest.
-    """
+    nearest right row is the latest that satisfies it, with ``le`` and ``lt`` the earliest."""
 
     GE = "ge"
     GT = "gt"
@@ -105,9 +103,9 @@ class Nearest:
 
     Attributes:
         keys: pairs of a left and a right column that must be equal.
-        times: the left and the right column that ``side`` compares. Of right rows with equal times
-            the nearest is the last one (with ``le`` and ``lt`` the first one) in the order of their
-            columns.
+        times: the left and the right column that ``side`` compares. Of several right rows with
+            equal times the nearest is the last one (with ``le`` and ``lt`` the first one) in the
+            order of their columns.
         within: conditions on both rows. A left row whose nearest right row violates them has none.
     """
 
@@ -122,7 +120,7 @@ class LookUp:
     """One join of a chain of outer joins.
 
     Attributes:
-        partner: name of the table or stream on its right side; of the first if there are several.
+        partner: name of the table or stream on the right side; of the first if there are several.
         columns: (name, type) of the partner's columns in the look-up's pairs.
         parent: number (from 1) of the earlier look-up that the condition reads; 0: left rows only.
             The look-up's pairs have the columns of the parent's pairs (0: of left rows), and
@@ -139,7 +137,7 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True)
 class OuterJoin:
-    """The rule that derives results from left rows and pairs.
+    """The rule that derives an outer join's results from left rows and pairs.
 
     Attributes:
         left: (name, type) of the columns of left rows; pairs have them too, by the same names.

@@ -1,6 +1,6 @@
 r"""Regular expressions of Java, which Spark's functions take, rewritten for a linear engine (RE2).
 
-The rewriting has Java's meaning of ``.`` (no line terminator) and ``\s`` (with the vertical tab).
+In the rewriting, ``.`` (no line terminator) and ``\s`` (with the vertical tab) have Java's meaning.
 Lookarounds, backreferences, possessive quantifiers, intersections of classes and flags in the
 middle are refused, since RE2 lacks them or gives them another meaning.
 
@@ -17,7 +17,7 @@ from functools import lru_cache
 _TERMINATORS = r"\n\r\x{85}\x{2028}\x{2029}"
 _SPACE = r"\t\n\x0B\f\r "
 _ENDS = rf"(?:\r\n|[{_TERMINATORS}])?\z"
-#: Letters of escapes that have the same meaning in Java and RE2.
+#: Letters that, after a backslash, have the same meaning in Java and RE2.
 _SAME = frozenset("dDwWbBAztnrf")
 _CATEGORY = re.compile(r"\{(L|Lu|Ll|Lt|Lm|Lo|N|Nd|Nl|No|P|S|Z|Zs|M|C)\}")
 _COUNTED = re.compile(r"\{(\d{1,4})(,(\d{0,4}))?\}")
@@ -30,11 +30,10 @@ MOST_GROUPS = 9
 
 @dataclass(frozen=True, slots=True)
 class Regular:
-    r"""A rewritten expression. ``text``: its form in which ``$`` matches at the end of a text;
-    ``condition``: the form in which ``$`` matches also before a last line terminator, as in Java,
-    but includes it in the match; ``groups``: number of groups; ``takes_nothing``: whether an empty
-    text matches.
-    """
+    r"""A rewritten regular expression. ``text``: the form in which ``$`` matches at the end of a
+    text; ``condition``: the form in which ``$`` matches also before a last line terminator, as in
+    Java, but includes it in the match; ``groups``: number of groups; ``takes_nothing``: whether an
+    empty text matches."""
 
     text: str
     condition: str
@@ -61,7 +60,7 @@ def rewritten(pattern: str) -> Regular:
     parts = scanner.parts
     text = head + "".join(r"\z" if part == "$" else part for part in parts)
     try:
-        # Escapes that Python spells differently are replaced, since this checks only the structure.
+        # Replace escapes that Python spells differently, since only the structure is checked here.
         read = re.compile(re.sub(r"\\[pP]\{\w+\}|\\x\{\w+\}", "x", text).replace(r"\z", r"\Z"))
     except re.error as cause:
         raise ValueError(f"it is no regular expression: {cause}") from cause
@@ -71,10 +70,10 @@ def rewritten(pattern: str) -> Regular:
 
 @lru_cache(maxsize=1024)
 def rewritten_replacement(replacement: str, groups: int) -> str:
-    r"""Rewrite the replacement text of Java, in which ``$1`` stands for a group.
+    r"""Rewrite Java's replacement text for a regular expression, in which ``$1`` means a group.
 
     Raises:
-        ValueError: it names a group beyond the expression's ``groups``, or ends with a backslash.
+        ValueError: it names a group beyond the number ``groups``, or ends with a backslash.
     """
     found, at = "", 0
     while at < len(replacement):
@@ -103,7 +102,7 @@ class _Scanner:
         self.pattern, self.at = pattern, 0
         self.parts: list[str] = []
         self.groups = 0
-        #: Repetitions of the last element, and the most of an element in each open group.
+        #: Maximum repetitions of the last element, and of an element in each open group.
         self._last, self._inside = 1, [1]
         self._any = "(?s:.)" if is_single else f"[^{_TERMINATORS}]"
 
@@ -125,6 +124,7 @@ class _Scanner:
                 self.at += 1
 
     def _escaped(self, *, within: bool) -> str:
+        """Return the rewriting of a regular expression's escape; ``within``: in a class."""
         char = self.pattern[self.at + 1 : self.at + 2]
         whole, self.at = "\\" + char, self.at + 2
         if not char:
@@ -175,6 +175,7 @@ class _Scanner:
         self.parts.append(found + "]")
 
     def _open(self) -> None:
+        """Rewrite the beginning of a regular expression's group."""
         self._inside.append(1)
         if not self.pattern.startswith("(?", self.at):
             self.parts.append("(")
@@ -193,6 +194,7 @@ class _Scanner:
             raise ValueError(f"it has more than {MOST_GROUPS} groups")
 
     def _quantify(self, char: str) -> None:
+        """Rewrite the quantifier ``char`` of a regular expression."""
         taken = char
         if char == "{":
             counted = _COUNTED.match(self.pattern, self.at)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from anabranch_contract.queries.outer_joins import registered
 
-#: Separates a query's id, which can't contain it, from the number of a run.
+#: Separator between a query's id, which can't contain it, and the number of a run.
 SEPARATOR = "~"
 
 

@@ -1,7 +1,8 @@
 """Columns of a view that can be estimated if joined rows are missing, and notes on the others.
 
 Load shedding withholds joined rows (``semantics.md``, "Views over a part"). Counts, sums and
-averages of all rows can be estimated from the kept rows; other columns cover only the kept rows.
+averages over all rows can be estimated from the rows that were not withheld; other columns cover
+only these rows.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from anabranch_contract.queries.expressions import Call, Column, Expr, columns
 from anabranch_contract.queries.types import TypeKind
 from anabranch_contract.queries.views import PAIRS, PLACE, AggregateFunction, View, ViewAggregate
 
-#: Aggregates that can be estimated.
+#: Aggregates that can be estimated if joined rows are missing.
 SCALABLE = frozenset({AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.AVG})
 
 _KEPT = "that were kept"

@@ -1,4 +1,4 @@
-"""Parsers of values from text, one value at a time, as Spark's ANSI casts parse them; texts of
+"""Parsers of values from text, one value at a time, as Spark's ANSI casts parse them; and texts of
 intervals.
 
 The runtime casts whole columns with these functions, and the service checks samples of sources.
@@ -22,7 +22,7 @@ from anabranch_contract.queries.types import INTEGRAL, INTERVALS, DataType, Type
 
 #: Decimal context for intermediate results, with more digits than any decimal type.
 WIDE = Context(prec=400, Emax=999_999, Emin=-999_999)
-#: Text whose cast fails: the value of a scalar subquery with several rows.
+#: Text whose cast always fails: the value of a scalar subquery with several rows.
 SEVERAL_ROWS = "a scalar subquery that gives several rows"
 #: Integral type -> its number of bits.
 BITS = {TypeKind.TINYINT: 8, TypeKind.SMALLINT: 16, TypeKind.INT: 32, TypeKind.BIGINT: 64}
@@ -32,7 +32,7 @@ _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?")
 _TRUE = frozenset({"t", "true", "y", "yes", "1"})
 _FALSE = frozenset({"f", "false", "n", "no", "0"})
 _DATE = re.compile(r"([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
-# A time zone may only follow seconds.
+# Pattern of a timestamp, in which a time zone may only follow seconds.
 _TIMESTAMP = re.compile(
     r"([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})"
     r"(?:[ T](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?\s*([^\d\s.].*)?)?)?)?)?)?",
@@ -41,8 +41,8 @@ _TIMESTAMP = re.compile(
 _TIME = re.compile(r"T?\d{1,2}:.*", re.ASCII)
 _OFFSET = re.compile(r"([+-])(?:(\d\d)(\d\d)|(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}))?)?)", re.ASCII)
 _NAMED_OFFSET = re.compile(r"(?:UTC|GMT|UT)([+-]\d{1,2}(?::\d{2})?)", re.ASCII)
-#: Format of ``to_number`` and ``to_char``, in capitals: sign, currency, digits before the point,
-#: point, digits after it; a sign or angle brackets at the end if there is no sign at the beginning.
+#: Pattern of a format of ``to_number`` and ``to_char``, in capitals: sign, currency, digits before
+#: the point, point, digits after it; a sign or angle brackets at the end if none at the beginning.
 NUMBER_FORMAT = re.compile(
     r"(?=.*[09])(?!(?:S|MI).*(?:S|MI|PR)$)(S|MI)?(\$)?([09]+(?:[,G][09]+)*)?"
     r"(?:([.D])([09]*))?(S|MI|PR)?"
@@ -63,8 +63,8 @@ def reader_of(kind: DataType) -> Callable[[str], Any]:
     days and timestamps in microseconds since 1970, intervals in microseconds or months, bytes; None
     if the text is not such a value.
 
-    The function raises ValueError for text that only Spark can parse, and OverflowError for a
-    decimal with too many digits, or an interval that is too long.
+    The returned function raises ValueError for text that only Spark can parse, and OverflowError
+    for a decimal with too many digits, or an interval that is too long.
     """
     here = kind.kind
     if here in INTERVALS:

@@ -1,7 +1,7 @@
 """Patterns of dates and times, such as ``yyyy-MM-dd HH:mm``, as Spark reads them.
 
-Letters stand for fields, a text between single quotes for itself, two quotes for one; other
-characters for themselves (Spark's "Datetime Patterns for Formatting and Parsing").
+In a pattern, letters mean fields, text between single quotes means itself, and two quotes mean one;
+other characters mean themselves (Spark's "Datetime Patterns for Formatting and Parsing").
 
 >>> fields("dd.MM.'x'")
 (('d', 2), '.', ('M', 2), '.x')
@@ -13,31 +13,31 @@ import re
 from functools import lru_cache
 from itertools import groupby, pairwise
 
-#: A field: its letter and width; or literal text.
+#: A field of a pattern (its letter and width), or a literal text.
 Part = tuple[str, int] | str
-#: Letter of a field -> maximum width when dates are written.
+#: Letter of a field -> its maximum width when dates are formatted.
 _WRITTEN = {
     "y": 4, "M": 4, "L": 4, "d": 2, "E": 4, "a": 1, "H": 2, "h": 2, "K": 2, "k": 2, "m": 2,
     "s": 2, "S": 9, "D": 3, "Q": 4, "q": 4,
 }  # fmt: skip
 _READ = {"y": 4, "M": 3, "d": 2, "a": 1, "H": 2, "h": 2, "m": 2, "s": 2, "S": 6}
-#: A text between quotes, a text outside of quotes, or a quote that is not closed.
+#: Pattern of a text in quotes, a text outside of quotes, or a quote that is not closed.
 _PIECES = re.compile(r"('(?:[^']|'')*')|([^']+|')")
-#: Pairs of letters that contradict each other: two hours of a day, or a 24-hour field with AM/PM.
+#: Pairs of letters that exclude each other: two hours of a day, or a 24-hour field with AM/PM.
 _CLASHES = (("H", "h"), ("H", "a"))
 
 
 @lru_cache(maxsize=512)
 def fields(pattern: str) -> tuple[Part, ...]:
-    """Split ``pattern`` into fields and literal texts.
+    """Split a pattern of dates and times into fields and literal texts.
 
     Raises:
-        ValueError: it is no pattern; the message gives the reason.
+        ValueError: ``pattern`` is not valid; the message gives the reason.
     """
     found: list[Part] = []
     for quoted, plain in _PIECES.findall(pattern):
         if quoted:
-            # Two quotes stand for one, also within a quoted text.
+            # Two quotes mean one, also within a quoted text.
             found.append(quoted[1:-1].replace("''", "'") or "'")
         if plain == "'":
             raise ValueError("a quote is not closed")
@@ -59,7 +59,7 @@ def fields(pattern: str) -> tuple[Part, ...]:
 
 
 def check_written(pattern: str) -> None:
-    """Check a pattern of date_format.
+    """Check a pattern with which date_format writes dates and times.
 
     Raises:
         ValueError: a field that is not supported.
@@ -70,7 +70,7 @@ def check_written(pattern: str) -> None:
 
 
 def check_read(pattern: str) -> None:
-    """Check a pattern of to_timestamp.
+    """Check a pattern with which to_timestamp reads dates and times.
 
     Raises:
         ValueError: a field that can't be read, fields that contradict each other, or adjacent

@@ -11,8 +11,7 @@ _UTC = frozenset({"Z", "UTC", "GMT", "UT"})
 
 
 def fixed_offset(name: str) -> int | None:
-    """Return by how many microseconds a fixed offset such as ``+02:00`` is ahead of UTC; None for a
-    region.
+    """Return the microseconds by which a zone such as ``+02:00`` is ahead of UTC; None: a region.
 
     >>> fixed_offset("UTC+1"), fixed_offset("Europe/Oslo")
     (3600000000, None)
@@ -28,7 +27,7 @@ def fixed_offset(name: str) -> int | None:
 
 @lru_cache(maxsize=256)
 def is_zone(name: str) -> bool:
-    """Whether ``name`` is a time zone."""
+    """Whether ``name`` is the name of a time zone: a region or a fixed offset."""
     offset = fixed_offset(name)
     if offset is not None:
         return abs(offset) <= 18 * 3_600_000_000

@@ -21,8 +21,7 @@ from anabranch_contract.errors import PlannerError
 
 class TypeKind(StrEnum):
     """Kinds of column type. ``INTERVAL``: microseconds, in days and shorter units; ``MONTHS``:
-    months, in years and months; ``VARIANT``: any JSON value.
-    """
+    months, in years and months; ``VARIANT``: any JSON value."""
 
     TINYINT = "tinyint"
     SMALLINT = "smallint"
@@ -46,7 +45,7 @@ class TypeKind(StrEnum):
     VARIANT = "variant"
 
 
-#: Integers, shortest first.
+#: Integer types, shortest first.
 WIDTHS = (TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT)
 INTEGRAL = frozenset(WIDTHS)
 FLOATING = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
@@ -54,15 +53,15 @@ EXACT = INTEGRAL | {TypeKind.DECIMAL}
 NUMERIC = EXACT | FLOATING
 TIMESTAMPS = frozenset({TypeKind.TIMESTAMP, TypeKind.TIMESTAMP_NTZ})
 NESTED = frozenset({TypeKind.ARRAY, TypeKind.STRUCT, TypeKind.MAP})
-#: Types without equality and order.
+#: Types of columns without equality and order.
 UNORDERED = NESTED | {TypeKind.VARIANT}
-#: Kind of interval -> its units, longest first.
+#: Kind of interval -> the units of its type, longest first.
 INTERVAL_UNITS = {
     TypeKind.INTERVAL: ("day", "hour", "minute", "second"),
     TypeKind.MONTHS: ("year", "month"),
 }
 INTERVALS = frozenset(INTERVAL_UNITS)
-#: Key of an Arrow field's metadata, whose value is the type of intervals.
+#: Key in the metadata of an Arrow field whose value is the name of an interval's type.
 FIELD_TYPE = b"anabranch.type"
 #: Maximum depth of a nested type, and maximum number of types in it.
 MOST_DEEP, MOST_PARTS = 16, 1000
@@ -91,7 +90,7 @@ class DataType(str):
         scale: int = 0,
         fields: tuple[tuple[str, DataType], ...] = (),
     ) -> Self:
-        """Make the type of ``kind``; precision and scale are for decimals and intervals."""
+        """Create the type of ``kind``; precision and scale are for decimals and intervals."""
         text = kind.value
         if kind is TypeKind.DECIMAL:
             text = f"decimal({precision},{scale})"
@@ -108,28 +107,28 @@ class DataType(str):
 
     @property
     def element(self) -> DataType:
-        """Type of an array's elements, or of a map's values."""
+        """The type of an array's elements, or of a map's values."""
         return self.fields[-1][1]
 
     def has(self, *kinds: TypeKind) -> bool:
-        """Whether the type, or a type inside of it, is of one of ``kinds``."""
+        """Whether the type, or a type nested in it, is one of ``kinds``."""
         return self.kind in kinds or any(of.has(*kinds) for _, of in self.fields)
 
     @property
     def named(self) -> bool:
-        """Whether the keys of all maps inside are strings, as names in JSON objects must be."""
+        """Whether the keys of all nested maps are strings, like the names in JSON objects."""
         if self.kind is TypeKind.MAP and self.fields[0][1].kind is not TypeKind.STRING:
             return False
         return all(of.named for _, of in self.fields)
 
     def field(self, name: str) -> tuple[str, DataType] | None:
-        """Return a struct's field with this name, in any case; None if there is none."""
+        """Return name and type of a struct's field with this name, in any case; None if absent."""
         found = [one for one in self.fields if one[0].lower() == name.lower()]
         return found[0] if found else None
 
     @property
     def units(self) -> tuple[str, str]:
-        """The longest and the shortest unit of an interval."""
+        """The longest and the shortest unit of an interval type."""
         names = INTERVAL_UNITS[self.kind]
         return names[self.precision], names[self.scale]
 
@@ -182,7 +181,7 @@ def interval_of(first: str, last: str) -> DataType:
 
 
 def whole_interval(kind: TypeKind) -> DataType:
-    """Return the type of intervals with all units of ``kind``."""
+    """Return the interval type with all units of ``kind``."""
     return DataType(kind, 0, len(INTERVAL_UNITS[kind]) - 1)
 
 
@@ -191,9 +190,9 @@ _ALIASES = {
     "real": "float", "dec": "decimal", "numeric": "decimal", "bool": "boolean",
     "timestamp_ltz": "timestamp", "varchar": "string", "char": "string", "text": "string",
 }  # fmt: skip
-#: Types that only expressions have, no column of a stream.
+#: Types that only expressions have, not columns of streams.
 _INNER = frozenset({TypeKind.NULL})
-#: Allowed names of fields: no backticks, no control characters, no braces (as in ``${…}``).
+#: Pattern of allowed field names: no backticks, control characters or braces (as in ``${…}``).
 FIELD = re.compile(r"[^`{}\x00-\x1f]+")
 _SPAN = re.compile(r"\s*(\w+)(?:\s+to\s+(\w+))?", re.IGNORECASE)
 _TOKEN = re.compile(rf"\s*(?:(\w+)|`({FIELD.pattern})`|([<>(),:]))")
@@ -242,7 +241,7 @@ class _Reader:
         )
 
     def _next(self) -> str:
-        """Consume and return the next token; a quoted name has a backtick before it."""
+        """Consume and return the next token of the text; a quoted name begins with a backtick."""
         match = _TOKEN.match(self._text, self._at)
         if match is None:
             raise self._unknown()
@@ -290,7 +289,7 @@ class _Reader:
             return DataType(kind, fields=fields)
         numbers = self._numbers()
         if kind is not TypeKind.DECIMAL:
-            # A length or precision, as in varchar(20) and timestamp(3), is ignored.
+            # Ignore a length or precision, as in varchar(20) and timestamp(3).
             return DataType(kind)
         precision, scale = (*numbers, *(10, 0)[len(numbers) :])
         if not 1 <= precision <= 38 or not 0 <= scale <= precision:
@@ -337,9 +336,10 @@ class _Reader:
 
 
 def widens(old: DataType, new: DataType) -> bool:
-    """Whether ``new`` has all values of ``old``, and Delta and Iceberg tables allow this change of
-    a column's type: to a longer integer, from float to double, to a decimal with more digits before
-    the point, from date to timestamp without time zone.
+    """Whether a column's type may be changed from ``old`` to ``new``: ``new`` has all values of
+    ``old``, and Delta and Iceberg tables allow the change: to a longer integer, from float to
+    double, to a decimal with more digits before the point, from date to timestamp without time
+    zone.
 
     >>> [widens(parse_type("int"), parse_type(new)) for new in ("bigint", "smallint", "double")]
     [True, False, False]
@@ -355,7 +355,7 @@ def widens(old: DataType, new: DataType) -> bool:
 
 
 def key_type(types: Iterable[DataType]) -> str | None:
-    """Return the type in which a key class's attributes are compared; None if not comparable.
+    """Return the type in which a key class's attributes are compared; None if they can't be.
 
     Equality within a class must be exact and transitive. So integers and decimals are compared as
     ``bigint`` or ``decimal(38,s)`` (``s`` the greatest scale), floats as ``double``, intervals of

@@ -1,12 +1,12 @@
 """The post-join part of a query: aggregates, HAVING, the SELECT list, ORDER BY, LIMIT.
 
 Planner and tasks handle a query with a view as its join, whose results (*joined rows*) have exactly
-the columns that the view reads. A view is a table derived from all joined rows so far and
-maintained incrementally: each change of a row is an upsert or a delete by the row's *identity*, the
-grouping columns, or without grouping the rank.
+the columns that the view reads. A view is a table derived from all joined rows so far, and
+maintained incrementally. Each change of a row is an upsert or a delete by the row's *identity*: the
+grouping columns or, without grouping, the rank.
 
-Columns in a view's expressions have an empty alias. They are keys and aggregates by name, or
-without grouping the columns of joined rows.
+Columns in a view's expressions have an empty alias. They are keys and aggregates by name or,
+without grouping, the columns of joined rows.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from anabranch_contract.durations import format_duration
 from anabranch_contract.queries.expressions import Column, Expr, Output, columns, substitute
 from anabranch_contract.queries.types import TIMESTAMPS, DataType, TypeKind
 
-#: Additional columns of a view's changes: the kind of change, and the view's version.
+#: Additional columns of a view's changes: the kind of change, and the version of the view.
 CHANGE, VERSION = "anabranch_change", "anabranch_version"
 #: Last column (BIGINT) of the joined rows that a post-join part over streams of changes reads.
 WEIGHT = "anabranch_weight"
 #: Column that identifies a row of a view without grouping: its rank.
 RANK = "anabranch_rank"
-#: Place (INT, from 1) of a row in its partition, by the ranking function; a view's expressions read
-#: it as a column. Rows with equal sort keys may share it, unlike :data:`RANK`.
+#: A row's place (INT, from 1) in its partition by the ranking function, which a view's expressions
+#: read. Rows with equal sort keys may have the same place, but not the same :data:`RANK`.
 PLACE = "anabranch_place"
 #: Prefix of the names of :class:`Windowed` columns.
 WINDOWED = "anabranch_windowed"
-#: Prefix of joined rows' columns that :class:`TimeLimit` reads.
+#: Prefix of the joined rows' columns from which a :class:`TimeLimit` is computed.
 MOMENT = "anabranch_moment"
 #: Number (BIGINT, from 1) of a row among the equal rows of its group.
 COPY = "anabranch_copy"
@@ -67,51 +67,52 @@ class AggregateFunction(StrEnum):
     STDDEV_POP = "stddev_pop"
     VAR_SAMP = "var_samp"
     VAR_POP = "var_pop"
-    #: ``column`` of the row with the greatest (least) ``by``; if several, the greatest (least) of
-    #: them. Rows with NULL in ``by`` are left out; NULL in ``column`` counts as the least.
+    #: ``column`` of the row with the greatest (least) ``by``; of several such rows, the greatest
+    #: (least) ``column``. Rows with NULL in ``by`` are ignored; NULL in ``column`` is least.
     MAX_BY = "max_by"
     MIN_BY = "min_by"
-    #: ``CONT``: of doubles, interpolated at position p(n - 1), from 0. ``DISC``: of any ordered
-    #: type, the first value up to which at least a share p of all values lies. ``option``: p as a
-    #: decimal fraction. ``descending``: values are sorted descending.
+    #: ``CONT``: over doubles, interpolated at position p(n - 1), counted from 0. ``DISC``: over any
+    #: ordered type, the first value that at least a share p of all values do not exceed.
+    #: ``option``: p as a decimal fraction. ``descending``: values are sorted descending.
     PERCENTILE_CONT = "percentile_cont"
     PERCENTILE_DISC = "percentile_disc"
-    #: Texts in the order of ``by`` and ``then``, then of themselves, joined by ``option``. NULL in
-    #: a sort key comes first if ascending, last if descending. NULL without texts.
+    #: Texts ordered by ``by`` and ``then``, then by themselves, joined by ``option``. NULL in a
+    #: sort key comes first if ascending, last if descending. Without texts the value is NULL.
     LISTAGG = "listagg"
-    #: Values as an array, in the same order; empty without values.
+    #: Values as an array, in the order as for texts; empty without values.
     COLLECT_LIST = "collect_list"
     #: Statistics of the pairs (``column``, ``by``) of doubles without NULLs. NULL if a variance is
     #: zero; ``covar_samp`` is NULL if there is only one pair.
     CORR = "corr"
     COVAR_POP = "covar_pop"
     COVAR_SAMP = "covar_samp"
-    #: The line through the pairs (``by``, ``column``), the square of their correlation, and sums of
-    #: squares and products around the means. The first three are NULL if ``by`` is constant.
+    #: Slope and intercept of the line through the pairs (``by``, ``column``), the square of their
+    #: correlation, and sums of squares and products around the means. The first three are NULL if
+    #: ``by`` is constant.
     REGR_SLOPE = "regr_slope"
     REGR_INTERCEPT = "regr_intercept"
     REGR_R2 = "regr_r2"
     REGR_SXX = "regr_sxx"
     REGR_SXY = "regr_sxy"
     REGR_SYY = "regr_syy"
-    #: Statistics of doubles; NULL if the variance is zero.
+    #: Statistics of one column of doubles; NULL if the variance is zero.
     SKEWNESS = "skewness"
     KURTOSIS = "kurtosis"
     #: Bits that are set in all, in some, or in an odd number of the integers. NULL without values.
     BIT_AND = "bit_and"
     BIT_OR = "bit_or"
     BIT_XOR = "bit_xor"
-    #: The most frequent value; among several, the least (``descending``: the greatest).
+    #: The most frequent value; of several, the least (``descending``: the greatest) one.
     MODE = "mode"
 
 
-#: Functions of pairs of doubles.
+#: Aggregate functions of pairs of doubles.
 PAIRS = frozenset({
     AggregateFunction.CORR, AggregateFunction.COVAR_POP, AggregateFunction.COVAR_SAMP,
     AggregateFunction.REGR_SLOPE, AggregateFunction.REGR_INTERCEPT, AggregateFunction.REGR_R2,
     AggregateFunction.REGR_SXX, AggregateFunction.REGR_SXY, AggregateFunction.REGR_SYY,
 })  # fmt: skip
-#: Functions that can be computed from sums over rows.
+#: Aggregate functions that can be computed from sums over rows.
 _LINEAR = frozenset(AggregateFunction) - {
     AggregateFunction.MIN, AggregateFunction.MAX, AggregateFunction.MIN_BY,
     AggregateFunction.MAX_BY, AggregateFunction.PERCENTILE_CONT, AggregateFunction.PERCENTILE_DISC,
@@ -120,17 +121,18 @@ _LINEAR = frozenset(AggregateFunction) - {
 
 
 class ViewAggregate(Row, frozen=True):
-    """The aggregate ``name`` over the joined rows' ``column`` (None: over the rows).
+    """The aggregate ``name`` of the joined rows' ``column`` (None: of whole rows, as in
+    ``count(*)``).
 
     FILTER needs no field. In rows that fail its condition one argument is NULL (``by`` of
     ``max_by`` and ``min_by``, else ``column``), so the aggregate ignores these rows.
 
     Attributes:
-        distinct: of ``count``, ``sum``, ``avg``, ``listagg`` and ``collect_list``: whether equal
-            values count once.
-        by: column with the function's second argument, or its sort key.
-        option: a constant argument: fraction of a percentile, separator of texts.
-        descending: whether ``by``, or of percentiles ``column``, sorts descending.
+        distinct: for ``count``, ``sum``, ``avg``, ``listagg`` and ``collect_list``: whether equal
+            values are counted once.
+        by: column with the function's second argument or with its sort key.
+        option: a constant argument: the fraction of a percentile, or the separator of texts.
+        descending: whether ``by``, or for percentiles ``column``, is sorted descending.
         then: further sort keys of lists after ``by``: (column, whether it sorts descending).
     """
 
@@ -152,7 +154,7 @@ class ViewAggregate(Row, frozen=True):
 
     @property
     def is_linear(self) -> bool:
-        """Whether sums over rows suffice; rows that leave are subtracted from these sums."""
+        """Whether sums over rows suffice; deleted rows are subtracted from these sums."""
         return self.function in _LINEAR and not self.distinct
 
 
@@ -182,8 +184,7 @@ def call_text(call: ViewAggregate, texts: Mapping[str, str]) -> str:
 
 class Total(Row, frozen=True):
     """An aggregate over all joined rows, computed from the groups' aggregates: a sum of sums, a sum
-    of counts, the minimum of minima. Groups excluded by HAVING count as well.
-    """
+    of counts, the minimum of minima. Groups excluded by HAVING are included."""
 
     name: str
     aggregate: str
@@ -211,12 +212,12 @@ class TimeWindow(Row, frozen=True):
 
     @property
     def shares_rows(self) -> bool:
-        """Whether a row may be in several windows."""
+        """Whether a row may be in several of the time windows."""
         return self.slide < self.length or bool(self.step)
 
     @property
     def edges(self) -> int:
-        """Number of edges that identify a window: its start, or start and end."""
+        """Number of columns that identify a window: its start, or start and end."""
         return 1 + (self.session or bool(self.step))
 
 
@@ -237,8 +238,8 @@ def window_text(window: TimeWindow, column: str) -> str:
 
 
 class TimeLimit(Row, frozen=True):
-    """Condition on the time of the batch: a joined row is in the view from its *moment* on or, with
-    ``until``, before its moment. A moment that is NULL never comes.
+    """A condition on the time of the batch: a joined row is in the view from its *moment* on or,
+    with ``until``, before its moment. A moment that is NULL is never reached.
 
     All values are microseconds; a day is its midnight. The moment is the least multiple of ``unit``
     at or after ``column`` + ``shift``, plus ``delay``. If ``months`` is not 0, the multiples are
@@ -280,7 +281,7 @@ def limit_text(limit: TimeLimit, column: str) -> str:
 
 
 class SortKey(Row, frozen=True):
-    """One entry of ORDER BY."""
+    """One sort key of a view's ORDER BY."""
 
     expr: Expr
     descending: bool = False
@@ -296,16 +297,16 @@ class RankFunction(StrEnum):
 
 
 class WindowFunction(StrEnum):
-    """Window functions: functions of the rows around a ranked row, in its partition."""
+    """Window functions: a value for each row from the rows around it in its partition."""
 
-    #: The value ``number`` rows before or after.
+    #: The value of the row ``number`` rows before or after.
     LAG = "lag"
     LEAD = "lead"
-    #: The value of the first, last or ``number``-th row of the frame.
+    #: The value in the first, last or ``number``-th row of the frame.
     FIRST_VALUE = "first_value"
     LAST_VALUE = "last_value"
     NTH_VALUE = "nth_value"
-    #: Aggregates of the frame; NULLs are left out.
+    #: Aggregates over the frame, which ignore NULLs.
     COUNT = "count"
     SUM = "sum"
     AVG = "avg"
@@ -315,13 +316,13 @@ class WindowFunction(StrEnum):
     #: differ by at most one row.
     NTILE = "ntile"
     #: ``percent_rank``: share of the other rows that come before the row's first peer.
-    #: ``cume_dist``: share of the rows up to its last peer.
+    #: ``cume_dist``: share of the rows up to the row's last peer.
     PERCENT_RANK = "percent_rank"
     CUME_DIST = "cume_dist"
 
 
 class FrameUnit(StrEnum):
-    """Unit of a frame's limits: rows, or differences of the sort key."""
+    """Unit of a window frame's limits: rows, groups of peers, or differences of the sort key."""
 
     ROWS = "rows"
     RANGE = "range"
@@ -329,7 +330,7 @@ class FrameUnit(StrEnum):
 
 
 class Excluded(StrEnum):
-    """Rows that a frame leaves out: the current row, its peers, or both."""
+    """Rows that a window frame excludes: the current row, its peers, or both."""
 
     NOTHING = "no others"
     ROW = "current row"
@@ -338,13 +339,13 @@ class Excluded(StrEnum):
 
 
 class Frame(Row, frozen=True):
-    """The rows of a partition from ``start`` to ``end``, relative to the current row, without the
-    ``excluded`` ones.
+    """A window frame: the rows of a partition from ``start`` to ``end``, relative to the current
+    row, without the ``excluded`` ones.
 
     Limits are numbers of rows or, with ``GROUPS``, of groups of peers. With ``RANGE`` they are
     differences of the only sort key in its direction: integers, days, microseconds, or units of a
-    decimal's last digit; 0 stands for the *peers*, rows equal in all sort keys. Negative: before
-    the current row. None: the first or last row of the partition.
+    decimal's last digit; 0 means the *peers*, the rows with equal sort keys. Negative limits are
+    before the current row; None is the first or last row of the partition.
     """
 
     unit: FrameUnit = FrameUnit.RANGE
@@ -354,15 +355,15 @@ class Frame(Row, frozen=True):
 
 
 class Windowed(Row, frozen=True):
-    """The column ``name`` of a ranked row, computed from ``column`` of rows of its partition.
+    """A window function: column ``name`` of a row, from ``column`` of its partition's rows.
 
     Attributes:
-        column: None: rows are counted.
+        column: column that the function reads; None: rows are counted.
         number: the function's constant argument.
-        default: value of ``lag`` and ``lead`` if the partition has no such row, an expression over
-            this row's columns; None: NULL.
-        frame: frame of functions that read one (:data:`FRAMED`).
-        ignore_nulls: whether rows with NULL in ``column`` are passed over.
+        default: value of ``lag`` and ``lead`` if the partition has no such row, as an expression
+            over the current row's columns; None: NULL.
+        frame: frame of the functions in :data:`FRAMED`.
+        ignore_nulls: whether rows with NULL in ``column`` are skipped.
     """
 
     name: str
@@ -375,7 +376,7 @@ class Windowed(Row, frozen=True):
     ignore_nulls: bool = False
 
 
-#: Functions that read a frame.
+#: Window functions that read a frame.
 FRAMED = frozenset({
     WindowFunction.FIRST_VALUE, WindowFunction.LAST_VALUE, WindowFunction.NTH_VALUE,
     WindowFunction.COUNT, WindowFunction.SUM, WindowFunction.AVG, WindowFunction.MIN,
@@ -386,8 +387,7 @@ FRAMED = frozenset({
 def windowed_text(
     one: Windowed, texts: Mapping[str, str], over: str, key: DataType | None = None
 ) -> str:
-    """Return a window function as SQL text. ``texts``: columns of the joined rows -> their
-    expressions.
+    """Return a window function as SQL text. ``texts``: column of the joined rows -> expression.
 
     Args:
         over: text of PARTITION BY and ORDER BY. ``key``: type of the only sort key.
@@ -422,7 +422,7 @@ def windowed_text(
 
 
 def _limit_text(limit: int | None, open_side: str, unit: FrameUnit, key: DataType | None) -> str:
-    """Return one end of a frame as SQL; ``open_side``: PRECEDING or FOLLOWING, if unbounded."""
+    """Return one limit of a frame as SQL; ``open_side``: PRECEDING or FOLLOWING, if unbounded."""
     if limit is None:
         return f"UNBOUNDED {open_side}"
     if limit == 0:
@@ -438,7 +438,7 @@ def _limit_text(limit: int | None, open_side: str, unit: FrameUnit, key: DataTyp
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A maintained table over joined rows.
+    """The post-join part of a query: a maintained table over joined rows.
 
     Attributes:
         grouped: whether joined rows are grouped; if not, they are only ordered and limited.
@@ -446,18 +446,17 @@ class View:
         having: condition that a group must satisfy.
         order: sort keys; ties are broken by identity, then by all columns.
         limit: maximum number of rows after the first ``offset`` rows; None: all.
-        totals: aggregates over all groups, which expressions may read besides keys and aggregates.
+        totals: aggregates over all groups, which expressions may read like keys and aggregates.
         sets: GROUPING SETS: one entry per distinct set, with the positions in ``keys`` of its keys,
-            ascending; the other keys are NULL. Aggregates read columns that are no keys. Before the
-            first joined row the empty set has a row only if ``keys`` is empty. Empty: one set of
-            all keys.
-        partition: columns of the joined rows if they are not grouped; each combination of their
-            values (NULL is a value) has a ranking and a ``limit`` of its own. ``offset`` is 0.
-        ranking: function whose values up to ``limit`` are kept (None: all rows); expressions read
-            it as ``PLACE``.
-        windowed: functions of the rows around a row, which expressions read by name; there is no
-            ``limit``.
-        limits: times of batches at which a joined row is in the view; empty: always.
+            ascending; the other keys are NULL. Aggregates never read keys. Before the first joined
+            row the empty set has a row only if ``keys`` is empty. Empty: one set of all keys.
+        partition: columns that divide joined rows into partitions if they are not grouped; each
+            combination of their values (NULL is a value) has a ranking and a ``limit`` of its own.
+            ``offset`` is 0.
+        ranking: ranking function; rows whose rank is at most ``limit`` are kept (None: all rows).
+            Expressions read the rank as ``PLACE``.
+        windowed: window functions, whose columns expressions read by name; there is no ``limit``.
+        limits: conditions on the batch's time under which a joined row is in the view; empty: none.
         copies: expression (BIGINT, at least 1) of the number of equal rows that each group has in
             the view; None: one row. With it, the SELECT list consists of the keys, and there is no
             ``limit``.
@@ -494,7 +493,7 @@ class View:
 
     @property
     def group_keys(self) -> tuple[tuple[str, DataType], ...]:
-        """All grouping columns; empty without grouping, or if all rows form one group."""
+        """All grouping columns; empty if rows are not grouped, or if all form one group."""
         keys = self.keys
         if self.sets:
             keys = (*keys, (GROUPING_ID, _BIGINT))
@@ -521,7 +520,7 @@ class View:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The columns that identify a changed row; empty: the view has one row only."""
+        """The columns that identify a changed row; empty if the view has one row only."""
         names = {o.expr: o.name for o in reversed((*self.projection, *self.hidden))}
         known = self.group_keys if self.grouped else self.partition
         numbers = (name for name, _ in numbers_of(self))
@@ -530,15 +529,14 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class GroupingPrefix:
-    """Grouping of joined rows. Views with equal prefixes over the same rows have equal groups,
-    which one table maintains for all of them.
+    """The grouping of a view, as a prefix of its computation. Views with equal prefixes over the
+    same rows have equal groups, which one table maintains for all of them.
 
     Columns of the joined rows are named so that equal expressions have equal names.
 
     Attributes:
-        keys, window, sets: as of :class:`View`; without ``sets`` the keys are sorted.
-        kept: for session windows the columns that aggregates read, since all rows of sessions are
-            kept.
+        keys, window, sets: as in :class:`View`; without ``sets`` the keys are sorted.
+        kept: for session windows the columns that aggregates read, since sessions store all rows.
     """
 
     keys: tuple[tuple[str, DataType], ...]
@@ -548,7 +546,7 @@ class GroupingPrefix:
 
     @classmethod
     def of(cls, view: View, names: Mapping[str, str]) -> GroupingPrefix:
-        """Return the prefix of a grouped view; ``names``: joined rows' column -> its name there."""
+        """Return the prefix of a grouped view; ``names``: joined rows' column -> name there."""
         keys = tuple((names[name], kind) for name, kind in view.keys)
         window = view.window
         kept: tuple[str, ...] = ()
@@ -561,7 +559,7 @@ class GroupingPrefix:
 
     @property
     def text(self) -> str:
-        """The grouping in the words of GROUP BY; empty if all rows form one group."""
+        """The grouping as in GROUP BY; empty if all rows form one group."""
         keys = [name for name, _ in self.keys]
         found = ", ".join(keys)
         if self.sets:
@@ -573,23 +571,21 @@ class GroupingPrefix:
 
 def renamed(aggregate: ViewAggregate, names: Mapping[str, str]) -> ViewAggregate:
     """Return the aggregate without its name, over columns renamed by ``names``, so that aggregates
-    with equal values over equal rows are equal.
-    """
+    with equal values over equal rows are equal objects."""
     column, by = (None if c is None else names[c] for c in (aggregate.column, aggregate.by))
     then = tuple((names[key], down) for key, down in aggregate.then)
     return structs.replace(aggregate, name="", column=column, by=by, then=then)
 
 
 def numbers_of(view: View) -> tuple[tuple[str, DataType], ...]:
-    """Return (name, type) of the columns that number rows: ranks, or copies of a group."""
+    """Return (name, type) of the view's columns that number rows: ranks, or copies of a group."""
     name = COPY if view.copies is not None else None if view.grouped else RANK
     return () if name is None else ((name, _BIGINT),)
 
 
 def change_columns(view: View) -> tuple[tuple[str, DataType], ...]:
     """Return (name, type) of a change's columns: the view's, hidden grouping columns, rank or copy,
-    kind of change, and version.
-    """
+    kind of change, and version."""
     return (
         *((o.name, o.expr.type) for o in (*view.projection, *view.hidden)),
         *numbers_of(view),

@@ -1,6 +1,6 @@
 """The bodies of the REST API. Requests with unknown fields are refused; answers have all fields.
 
-Modules are imported on their first use: a command of the client needs the bodies of a few routes.
+Modules are imported when first used: a command of the client needs the bodies of few routes.
 """
 
 from __future__ import annotations

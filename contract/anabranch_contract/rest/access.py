@@ -57,7 +57,7 @@ class TokenOut(Document):
         created_at: time of its creation.
         expires_at: time of its expiry; null: never.
         revoked_at: time of its revocation; null: not revoked.
-        last_used_at: last use, accurate to about a minute.
+        last_used_at: time of its last use, accurate to about a minute.
         usable: whether it is neither expired nor revoked.
     """
 

@@ -1,4 +1,4 @@
-"""Bases of requests and answers, and the types of their names, texts and times."""
+"""Base classes of REST requests and answers, and the types of their names, texts and times."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MAX_TEXT = 100_000
 
 
 def printable(text: str) -> str:
-    """Refuse control characters: names end up in file names, edges and terminals."""
+    """Refuse control characters, since names are part of file names, edges and terminal output."""
     if not text.isprintable():
         raise PydanticCustomError("bad-name", "must not contain control characters")
     return text
@@ -51,9 +51,9 @@ StreamName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", exa
 QueryName = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$", examples=["late-orders"])
 ]
-#: Keys of a query's name in requests; earlier releases called it `id`.
+#: Keys for a query's name in requests; earlier releases called it `id`.
 NAME_KEYS = AliasChoices("name", "id")
-#: The name of a query, which stands for its newest run, or the name of one of its runs.
+#: The name of a query, which means its newest run, or the name of one of its runs.
 RunName = Annotated[
     str,
     Field(
@@ -72,7 +72,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 def iso_time(micros: int | None) -> str | None:
-    """Convert microseconds since 1970 to ISO 8601 text in UTC with Z; None stays None.
+    """Convert microseconds since 1970 to the REST API's ISO 8601 text in UTC; None stays None.
 
     >>> iso_time(0)
     '1970-01-01T00:00:00Z'
@@ -94,7 +94,7 @@ def _text_of_time(value: Any) -> Any:
     return value
 
 
-#: A moment as ISO 8601 text with a time zone; a ``datetime`` is converted.
+#: A point in time as ISO 8601 text with a time zone; a ``datetime`` is converted.
 Time = Annotated[
     str,
     BeforeValidator(_text_of_time),
@@ -115,7 +115,7 @@ _Choice = TypeVar("_Choice")
 _Body = TypeVar("_Body", bound=Body)
 _Kind = TypeVar("_Kind", bound="type[Document]")
 
-#: An enumeration; a client keeps unknown values, which a newer service may send, as text.
+#: An enumeration in an answer; a client keeps unknown values of a newer service as text.
 Open = Annotated[_Choice, WrapValidator(_known_or_text)]
 
 
@@ -126,8 +126,8 @@ class Document(BaseModel):
 
     @classmethod
     def read(cls, document: Any) -> Self:
-        """Parse the answer of a service of any release: unknown fields of a newer release are kept,
-        fields missing from an older release become None or empty.
+        """Parse an answer by a service of any release: unknown fields of a newer release are kept,
+        and fields that an older release lacks become None or empty.
 
         Raises:
             ValidationError: the document is not such an answer.
@@ -137,8 +137,7 @@ class Document(BaseModel):
     @classmethod
     def of(cls, value: object, **others: Any) -> Self:
         """Make the answer from the fields ``others`` and, for all other fields, the attributes of
-        ``value`` with the same names. Fields of nested answers are filled in the same way.
-        """
+        ``value`` with the same names. Fields of nested answers are filled in the same way."""
         names = cls.model_fields.keys() - others.keys()
         own = {name: getattr(value, name) for name in names if hasattr(value, name)}
         return cls.model_validate({**own, **others}, from_attributes=True)
@@ -154,13 +153,13 @@ class Document(BaseModel):
     @classmethod
     @cache
     def empties(cls) -> dict[str, Any]:
-        """Return the required fields, each with None or the empty value of its type."""
+        """Return the answer's required fields, each with None or the empty value of its type."""
         fields = cls.model_fields.items()
         return {name: empty(field.annotation) for name, field in fields if field.is_required()}
 
     @classmethod
     def meaning(cls, name: str) -> str:
-        """Return the meaning of a field, from a docstring or from the field's type."""
+        """Return the meaning of an answer's field, from a docstring or from the field's type."""
         return meanings(cls).get(name) or cls.model_fields[name].description or ""
 
     @classmethod
@@ -180,7 +179,7 @@ class Document(BaseModel):
 
 
 def read_body(kind: type[_Body], document: Any) -> _Body:
-    """Parse an answer of another type than :class:`Document`, of a service of any release.
+    """Parse an answer that is not a :class:`Document`, from a service of any release.
 
     Raises:
         ValidationError: the document is not such an answer.
@@ -205,13 +204,13 @@ def examples(*bodies: dict[str, Any]) -> ConfigDict:
 
 
 class Closed(Document):
-    """Base of requests and stored records: unknown fields are refused."""
+    """Base of REST requests and stored records, in which unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 def with_fields(body: _Kind, fields: dict[str, tuple[Any, FieldInfo]]) -> _Kind:
-    """Return a subclass of ``body`` with additional fields."""
+    """Return a subclass of the request ``body`` with additional fields."""
     make: Any = create_model
     names = {"__module__": body.__module__, "__doc__": body.__doc__}
     made: _Kind = make(body.__name__, __base__=body, **names, **fields)
@@ -219,16 +218,16 @@ def with_fields(body: _Kind, fields: dict[str, tuple[Any, FieldInfo]]) -> _Kind:
 
 
 def nullable(source: type[Document], name: str) -> bool:
-    """Whether a field of ``source`` may be null."""
+    """Whether a field of the answer ``source`` may be null."""
     field = source.model_fields.get(name)
     return field is not None and type(None) in get_args(field.annotation)
 
 
 def changes_of(source: type[Document], *names: str, null: str = "") -> Callable[[_Kind], _Kind]:
-    """Add the named fields of ``source`` (all if none) to a body as optional ones.
+    """Add the fields ``names`` of ``source`` (all if none) to a request body as optional fields.
 
     Args:
-        null: meaning of null in fields that are nullable in ``source``.
+        null: meaning of null in fields that may be null in ``source``.
     """
 
     def field(name: str) -> tuple[Any, FieldInfo]:

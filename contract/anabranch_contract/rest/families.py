@@ -50,7 +50,7 @@ class FamilyIn(RegistrationIn):
     ]
 
     def member(self, key: str) -> QueryIn:
-        """Return the registration of the family's query with this key.
+        """Return the registration of the family's query with the key ``key``.
 
         Raises:
             QueryError: the values do not fit the statement; the field is below ``parameters``.
@@ -65,12 +65,12 @@ class FamilyIn(RegistrationIn):
 
 
 class FamilyOut(Document):
-    """Queries whose statements differ only in constants.
+    """A family: queries whose statements differ only in constants.
 
     Attributes:
         id: digest of ``statement``.
         statement: the statement, with ``?`` for each constant and ``(?)`` for each list after IN.
-        queries: number of its queries.
+        queries: number of the family's queries.
         first: the query of the family that was registered first.
     """
 

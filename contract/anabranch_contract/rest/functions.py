@@ -28,13 +28,11 @@ class FunctionIn(Closed):
 
     Attributes:
         signature: name, parameters and result, with types of Spark's SQL.
-        module: module that the operator allows: NAME for NAME.py, a.b for a/b.py in an allowed
-            folder.
-        attribute: name of the function in the module; default: its name in SQL.
-        kind: form of the arguments and of the result: Arrow arrays, pandas Series, values of one
-            row.
-        deterministic: whether equal arguments always have equal results. Otherwise the function can
-            be called in the SELECT list only.
+        module: module that the operator allows: NAME for NAME.py, a.b for a/b.py in a folder.
+        attribute: name of the function in the module; default: the same as in SQL.
+        kind: form of arguments and result: Arrow arrays, pandas Series, or values of one row.
+        deterministic: whether equal arguments always have equal results. If not, queries may call
+            the function in the SELECT list only.
         time_limit: time limit of a call; one call computes a batch of rows.
         description: description for people.
     """
@@ -63,7 +61,7 @@ class FunctionIn(Closed):
 
 
 class FunctionOptions(TypedDict, total=False):
-    """Keyword arguments for optional fields of :class:`FunctionIn`; None stands for the default."""
+    """Keyword arguments for optional fields of :class:`FunctionIn`; None means the default."""
 
     attribute: str | None
     kind: str | None
@@ -73,7 +71,7 @@ class FunctionOptions(TypedDict, total=False):
 
 
 class FunctionRecord(Closed):
-    """A registered function.
+    """A registered function, as stored.
 
     Attributes:
         time_limit: time limit of a call, in milliseconds.
@@ -91,7 +89,7 @@ class FunctionRecord(Closed):
     created_at: Time
 
     def to_function(self) -> UserFunction:
-        """Return the function in the planner's form."""
+        """Return the function as the planner's :class:`UserFunction`."""
         name, parameters, result = read_signature(self.signature)
         return UserFunction(
             name,
@@ -112,17 +110,16 @@ class FunctionOut(Document):
     Attributes:
         name: name of the function in SQL.
         signature: name, parameters and result, with types of Spark's SQL.
-        module: module that contains it.
+        module: module that contains the function.
         attribute: name of the function in the module.
-        kind: form of the arguments and of the result: Arrow arrays, pandas Series, values of one
-            row.
+        kind: form of arguments and result: Arrow arrays, pandas Series, or values of one row.
         deterministic: whether equal arguments always have equal results.
         time_limit: time limit of a call, as a duration.
         description: description for people.
         digest: SHA-256 of the module's file at the registration.
         version: digest of all properties except the description.
         created_at: time of its registration.
-        queries: live queries that call it.
+        queries: live queries that call the function.
     """
 
     name: str
@@ -140,7 +137,7 @@ class FunctionOut(Document):
 
 
 class FunctionList(Document):
-    """All registered functions, and the built-in ones.
+    """All registered functions, and the names of the built-in ones.
 
     Attributes:
         items: the registered functions, by name.

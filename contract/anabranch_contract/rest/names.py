@@ -1,7 +1,7 @@
 """Readable names of relations and intermediate results, in place of the planner's ids.
 
-Epochs are immutable and contain ids, while readable names depend on the present queries' aliases.
-So names are computed when a plan is displayed, by the service or the command line.
+Records of epochs are immutable and contain ids, while readable names depend on the aliases in the
+present queries. So the service or the command line computes names when it displays a plan.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def readable(label: str, names: Mapping[str, str]) -> str:
 
 
 def readable_explain(explain: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Replace the planner's ids in a plan's explanation by readable names, except steps' ids."""
+    """Replace the planner's ids in an explanation by readable names, except ids of steps."""
     goals = {query["id"] for query in explain.get("queries", ())}
 
     def goal(name: str) -> str:
@@ -110,8 +110,7 @@ def readable_explain(explain: Mapping[str, Any], names: Mapping[str, str]) -> di
 
 
 def _goal(name: str) -> str:
-    """Return a readable name for the id of a planned join: a query, or a part of its outer join or
-    union.
+    """Return a readable name of a planned join: a query, or a part of its outer join or union.
 
     >>> _goal("unpaid+left"), _goal("unpaid"), _goal("named+2"), _goal("all+union2")
     ('unpaid, left rows', 'unpaid', 'named, look-up 2', 'all, branch 2')
@@ -124,7 +123,7 @@ def _goal(name: str) -> str:
 
 
 def bare(text: str) -> str:
-    """Return the text of a condition without parentheses that enclose all of it.
+    """Return the text of a condition without the parentheses that enclose all of it.
 
     >>> bare("(x > 10)"), bare("(a) OR (b)")
     ('x > 10', '(a) OR (b)')

@@ -12,8 +12,8 @@ class AliasInfo(Closed):
 
     Attributes:
         alias: name of the alias.
-        stream: stream whose tuples it has.
-        relation: id of its relation, the stream's tuples that pass its filter.
+        stream: stream whose tuples the alias has.
+        relation: id of the alias's relation, which has the stream's tuples that pass the filter.
         label: its canonical name in plans.
         filter: conditions of its local filter; empty: all tuples.
     """
@@ -26,7 +26,7 @@ class AliasInfo(Closed):
 
 
 class ClassInfo(Closed):
-    """Attributes that the query's equi-joins make equal.
+    """A key class: attributes that the query's equi-joins make equal.
 
     Attributes:
         type: common type for comparison.
@@ -42,9 +42,9 @@ class BoundInfo(Closed):
 
     Attributes:
         earlier: alias whose event time is subtracted.
-        later: alias whose event time it is subtracted from.
+        later: alias from whose event time it is subtracted.
         micros: greatest difference, in microseconds.
-        duration: the same as a duration.
+        duration: the same difference as a duration.
     """
 
     earlier: str
@@ -66,23 +66,21 @@ class OutputInfo(Closed):
 
 
 class ViewInfo(Closed):
-    """Post-join operators of a query.
+    """The post-join part of a query.
 
     Attributes:
-        identity: the columns of a change that identify the view's row; empty: the view has one row
-            only.
+        identity: the columns that identify a row of the view in changes; empty: it has one row.
         joined: the columns of the joined rows, with their expressions.
         keys: the GROUP BY keys; empty if joined rows are ranked.
         aggregates: the aggregates; empty if joined rows are ranked.
         having: condition of HAVING; None: none.
-        copies: number of rows per group, if the view has INTERSECT ALL or EXCEPT ALL.
+        copies: number of rows per group (an expression), for INTERSECT ALL or EXCEPT ALL.
         order: keys of ORDER BY, with ``DESC`` where descending.
         limit: maximum number of rows; None: no limit.
-        offset: number of first rows that are left out.
-        limits: the conditions on `current_timestamp`, by which joined rows enter and leave the
-            view.
+        offset: number of first rows that are skipped.
+        limits: the conditions on `current_timestamp` by which joined rows enter and leave the view.
         sets: the keys of each of the GROUPING SETS; empty: rows are grouped by all keys.
-        partition: columns of PARTITION BY: joined rows are ranked and limited per value.
+        partition: columns of PARTITION BY; rows with equal values are ranked separately.
         ranking: `row_number`, `rank` or `dense_rank`; null: the view has no ranking function.
         changes: all columns of a change (an upsert or delete of a row of the view).
     """
@@ -108,8 +106,8 @@ class LookUpInfo(Closed):
 
     Attributes:
         kind: ``left``, ``full``, ``semi``, ``anti``, or ``inner`` for a join after such a join.
-        partner: the alias on its right side; the first one if the right side is a join.
-        nearest: condition of an ASOF join; null: no ASOF join.
+        partner: the alias on the right side; the first alias if the right side is a join.
+        nearest: condition of an ASOF join; null: it is no ASOF join.
     """
 
     kind: str
@@ -118,7 +116,7 @@ class LookUpInfo(Closed):
 
     @property
     def join(self) -> str:
-        """Name of the join, such as ``left join``."""
+        """Name of this join, such as ``left join``."""
         kinds = [] if self.nearest is None else ["asof"]
         kinds += [self.kind] if self.nearest is None or self.kind != "inner" else []
         return " ".join([*kinds, "join"])
@@ -131,12 +129,12 @@ class OuterInfo(Closed):
         kind: ``left``, ``full``, ``semi`` or ``anti``; in a chain the kind of the first join.
         partner: the alias on the right side; in a chain that of the first join.
         left: the columns that identify left rows.
-        deadline: the latest event time of a partner, as an expression over event times; null for
-            a chain: rows of tables are looked up in the left row's batch, partners in streams may
-            come at any time.
-        look_ups: the joins of a chain, in order.
+        deadline: the latest event time of a partner, as an expression over event times. Null for a
+            chain: rows of tables are looked up in the left row's batch, and partners in streams may
+            arrive at any time.
+        look_ups: the joins of a chain, in order; empty: no chain.
         where: conditions on the results of these joins.
-        changes: whether right sides are streams without a deadline, so that results are changes.
+        changes: whether right sides are streams without a deadline, so results may be deleted.
     """
 
     kind: str
@@ -152,19 +150,19 @@ class NormalisedInfo(Closed):
     """A query in the planner's normal form.
 
     Attributes:
-        aliases: the aliases of all its joins.
+        aliases: the aliases of all joins of the query.
         classes: classes of attributes that its equi-joins make equal.
         bounds: all time bounds between two aliases, including implied ones.
         unbounded: aliases whose tuples have to be stored for ever.
         residuals: conditions over several aliases that are neither equalities nor time bounds.
         output: the columns of its results.
-        view: aggregates, ORDER BY and LIMIT, which define the columns ``output``; null: none.
+        view: the aggregates, ORDER BY and LIMIT that define the columns ``output``; null: none.
         outer: the outer, semi or anti join; null: none.
-        branches: the aliases of each branch of a set operation, whose rows together are the
-            results, or the joined rows of the view; empty: it has none.
-        expansions: functions that make rows of the elements of arrays and maps, with the conditions
-            over them; output columns read the elements of the first as ``#1.col``.
-        notes: possible surprises, in sentences.
+        branches: the aliases of each branch of a set operation. The branches' rows together are the
+            results, or the joined rows of the view. Empty: no set operation.
+        expansions: functions that expand arrays and maps into rows, with the conditions over them;
+            output columns read the elements of the first as ``#1.col``.
+        notes: properties of the query that may surprise, as sentences.
     """
 
     aliases: list[AliasInfo]
@@ -181,5 +179,5 @@ class NormalisedInfo(Closed):
 
     @property
     def post_join(self) -> bool:
-        """Whether the sink gets a view's or an outer join's rows instead of joined rows."""
+        """Whether the sink receives rows of a view or an outer join instead of joined rows."""
         return self.view is not None or self.outer is not None

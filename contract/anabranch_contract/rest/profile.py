@@ -12,7 +12,8 @@ from anabranch_contract.rest.documents import Document, Time
 class ProfileOut(Document):
     """CPU seconds of all processes of the pipeline since their start, by purpose.
 
-    The counters only grow: subtract two answers with the same ``run`` and ``service``.
+    The counters only grow. For a period, subtract two answers with the same ``run`` and
+    ``service``.
 
     Attributes:
         run: id of the run of the runtime; empty: it has not reported yet.
@@ -29,7 +30,7 @@ class ProfileOut(Document):
     uses: list[CpuUse]
 
     def seconds_since(self, earlier: ProfileOut) -> float:
-        """Return the seconds between two readings of the runtime's counters; 0: one is missing."""
+        """Return the seconds between two readings of CPU time by the runtime; 0: one is missing."""
         return 0.0 if self.at is None or earlier.at is None else _between(earlier.at, self.at)
 
 
@@ -53,7 +54,7 @@ class CpuProfile(Document):
 
     @classmethod
     def between(cls, earlier: ProfileOut, later: ProfileOut) -> CpuProfile:
-        """Subtract two answers; seconds of service and Redis are scaled to the same period."""
+        """Subtract two answers; seconds of service and Redis are scaled to the runtime's period."""
         seconds = later.seconds_since(earlier)
         factor = seconds / max(_between(earlier.service_at, later.service_at), 1e-9)
         scale = {CpuGroup.SERVICE: factor, CpuGroup.REDIS: factor}
@@ -80,8 +81,8 @@ def used_between(
     """Return the differences of two readings of one run's counters, times ``scale`` of their group
     (absent: 1).
 
-    A use that only ``earlier`` has is no longer counted separately: the runtime has added its
-    seconds to the use of its group that has no name, from which they are subtracted here.
+    A use that only ``earlier`` has is not counted separately any more. The runtime has added its
+    seconds to the unnamed use of the same group, from which they are subtracted here.
     """
     found = {(u.group, u.name, u.queries): u.seconds for u in later}
     for use in earlier:

@@ -38,7 +38,7 @@ from anabranch_contract.rest.slo import Slo
 if TYPE_CHECKING:
     from anabranch_contract.connectors.sinks import SinkSpec
 
-#: The dialect of a statement.
+#: The SQL dialect of a statement.
 Dialect = Annotated[
     str,
     Field(
@@ -68,7 +68,7 @@ Past = Annotated[
 ]
 
 
-#: Time at which a new run of a query takes the place of the present one.
+#: Time at which a new run of a query replaces the present one.
 Cutover = Annotated[
     Literal["at-once", "when-complete"],
     Field(
@@ -104,8 +104,7 @@ class SinkRecord(Closed):
     """Destination of results (``docs/sinks.md``).
 
     Attributes:
-        format: ``parquet``, ``count``, ``redis-stream``, ``kafka``, ``webhook``, or a format that
-            Spark writes.
+        format: ``parquet``, ``count``, ``redis-stream``, ``kafka``, ``webhook``, or a Spark format.
         options: option of the format -> its value. Secrets are masked in answers.
         path: folder or table of the results; null: the default of the format.
         mode: writing mode: results are appended.
@@ -125,7 +124,7 @@ class SinkRecord(Closed):
 
     def to_sink(self) -> SinkSpec:
         """Return the sink as the planner's :class:`SinkSpec`."""
-        # Imported only here, since the client reads queries without checks of sinks.
+        # Imported only here, because the client reads queries without checks of sinks.
         from anabranch_contract.connectors.sinks import SinkSpec
 
         options = tuple(sorted(self.options.items()))
@@ -134,16 +133,16 @@ class SinkRecord(Closed):
 
 
 class QueryTerms(Document):
-    """Fields common to requests, records and answers of queries: statement or structured query,
+    """Fields that requests, records and answers of queries share: statement or structured query,
     sink, priority, service levels, and texts for display and search.
 
     Attributes:
         sql: SQL statement; null: the query is in ``query``.
         query: the query as JSON, not SQL; null: it is in ``sql``.
-        window: window of all aliases, or alias -> its window: its tuples join only tuples whose
-            event time is at most this much later; null: no window.
+        window: window of all aliases, or alias -> its window: an alias's tuples join only tuples
+            whose event time is at most this much later; null: no window.
         sink: destination of the results.
-        priority: priority under load shedding; greatest first.
+        priority: priority under load shedding; a greater number comes first.
         slo: service level objectives.
         title: display title.
         owner: owner of the query.
@@ -163,7 +162,7 @@ class QueryTerms(Document):
 
 
 class QueryOptions(TypedDict, total=False):
-    """Keyword arguments for optional fields of :class:`QueryIn`; None stands for the default."""
+    """Keyword arguments for optional fields of :class:`QueryIn`; None means the default."""
 
     dialect: str | None
     ttl: str | None
@@ -177,7 +176,7 @@ class QueryOptions(TypedDict, total=False):
 
 
 class RegistrationIn(Closed, QueryTerms):
-    """Fields common to the registrations of one query and of a family.
+    """Fields that registrations of one query and of a family share.
 
     Attributes:
         ttl: time until the query expires.
@@ -192,7 +191,7 @@ class RegistrationIn(Closed, QueryTerms):
     @field_validator("query")
     @classmethod
     def _encodable(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Reject lone surrogates, which UTF-8 can't encode, and text longer than a statement."""
+        """Reject a structured query with lone surrogates, which UTF-8 lacks, or too long a text."""
         try:
             text = json.dumps(value, ensure_ascii=False)
             text.encode()
@@ -246,7 +245,7 @@ class QueryPatch(Closed):
     Attributes:
         ttl: time from now until the query expires.
         expires_at: expiry time, ISO 8601.
-        priority: priority under load shedding; greatest first.
+        priority: priority under load shedding; a greater number comes first.
         slo: service level objectives.
         title: display title.
         owner: owner of the query.
@@ -265,7 +264,7 @@ class QueryPatch(Closed):
 
 
 class VisibleFrom(Document):
-    """The first tuples of an alias that join.
+    """The first tuples of an alias that take part in the query's joins.
 
     Attributes:
         batch: the first batch whose tuples join.
@@ -282,8 +281,8 @@ class MissedOut(Document):
     Attributes:
         stream: name of the stream.
         rows: number of the rows; null: they were stored, but have expired.
-        message: the missed rows and their effect, as a sentence.
-        remedy: steps that bring the rows into a query.
+        message: sentence about the missed rows and their effect.
+        remedy: steps by which a query gets the rows.
     """
 
     stream: str
@@ -297,14 +296,14 @@ class ActivationOut(Document):
 
     Attributes:
         activated_batch: its first batch.
-        expired_batch: the first batch after it.
-        bounds: the query's time bounds during it.
+        expired_batch: the first batch after the activation.
+        bounds: the query's time bounds during the activation.
         visible_from: alias -> its first tuples that joined.
         complete_from: event time from which results miss no tuple of the past; null: ``complete``
             is ``always`` or ``never``.
         complete: event times whose results miss no tuple of the past: ``always`` (all), ``from``
             (from ``complete_from`` on) or ``never``.
-        results: number of results up to its end, since the query began.
+        results: number of results since the query began, up to the activation's end.
     """
 
     activated_batch: int
@@ -320,7 +319,7 @@ QueryStatus = Literal["pending", "active", "paused", "expiring", "expired", "rej
 
 
 class ProblemRecord(Closed):
-    """Why a query was rejected.
+    """The error for which a query was rejected.
 
     Attributes:
         code: code of the error (``docs/errors.md``).
@@ -345,7 +344,7 @@ class PartialOut(Document):
     Attributes:
         column: name of the column; null: the set of rows, or all columns.
         code: code of the reason.
-        reason: why it is inexact, as a sentence.
+        reason: sentence about why the column is inexact.
     """
 
     column: str | None
@@ -384,7 +383,7 @@ class ViewRowsOut(Document):
         whole: per row, whether it covers all joined rows of its group; null: unknown. Empty if no
             joined row is missing.
         scaled: per row, estimates by column; null: not requested or not available.
-        unscaled: why requested estimates (``scaled``) are not available.
+        unscaled: reason why requested estimates (``scaled``) are not available.
     """
 
     version: int | None
@@ -405,8 +404,8 @@ class ViewRowsOut(Document):
 class RationedOut(Document):
     """Results that load shedding has withheld from a query (``docs/semantics.md``, "Rations").
 
-    The results of an outer join, or the joined rows of a view over it, are pairs (left joins only),
-    and left rows once no partner can arrive any more.
+    The results of an outer join, or the joined rows of a view over it, are pairs (of left joins
+    only), and left rows for which no partner can arrive any more.
 
     Attributes:
         withheld: number of results withheld so far, estimated from the emitted ones.
@@ -421,7 +420,7 @@ class RationedOut(Document):
             priorities need; null: no floor, or no measurements yet.
         floor_broken: whether less CPU time than ``floor_needs`` is available.
         left_withheld: estimated number of an outer join's left rows among ``withheld``.
-        undecided: number of left rows that gave no result because pairs of them may be withheld.
+        undecided: number of left rows without a result because their pairs may be withheld.
     """
 
     withheld: float
@@ -441,9 +440,10 @@ class PastOut(Document):
     """Progress of a query's results over tuples stored before it began.
 
     Attributes:
-        status: ``pending``: they are being emitted. ``emitted``: all are emitted. ``given-up``:
-            some are emitted, and the rest is lost, since the stored rows that it needs are gone.
-        results: results emitted so far; included in the query's results.
+        status: ``pending``: the results are being emitted. ``emitted``: all are emitted.
+            ``given-up``: some are emitted, and the rest is lost, because stored rows that it needs
+            are gone.
+        results: number of such results emitted so far; included in the query's results.
         rows: number of stored rows still to be processed; null: not begun yet.
     """
 
@@ -453,15 +453,15 @@ class PastOut(Document):
 
 
 class ReplacementOut(Document):
-    """A run that will take the place of the present one when it has caught up.
+    """A run of a query that will replace the present one when it has caught up.
 
     Attributes:
         run: name of the run.
         status: status of the run.
         sql: its SQL statement; null: it has none.
-        waits_because: why it has not caught up; null: it has, and takes the place when the next
-            epoch begins.
-        remedy: remedy if it will never catch up; else empty.
+        waits_because: reason why the run has not caught up; null: it has, and replaces the present
+            run when the next epoch begins.
+        remedy: remedy if the run will never catch up; else empty.
     """
 
     run: str
@@ -478,19 +478,20 @@ class QueryOut(QueryTerms):
         id: same as ``name``.
         name: name of the query.
         run: name of its newest run, used in plans, metrics and names of folders.
-        replacement: the run that takes the place of this one when it has caught up; null: none.
+        replacement: the run that replaces this one when it has caught up; null: none.
         status: status of the query.
-        waits_because: why it is pending, if its plan waits for approval or was refused; else null.
-        sink_problem: why the sink does not accept results at present; null: it does.
+        waits_because: reason why the query is pending, if its plan waits for approval or was
+            refused; else null.
+        sink_problem: reason why the sink does not accept results at present; null: it does.
         results_at: location of the results; null: the sink only counts them.
         input_problems: streams that can't be read at present -> the reason.
         reads: registered queries that it reads by name.
         read_by: live queries that read it by name.
-        part_of: query that has it as a subquery; null: registered by itself.
+        part_of: query that contains it as a subquery; null: it is registered by itself.
         created_at: time of its registration.
         expires_at: time of its expiry; null: it does not expire.
         normalised: its normal form.
-        first_epoch: first published epoch that includes it; null: none yet.
+        first_epoch: first published epoch that includes the query; null: none yet.
         last_epoch: last published epoch that includes it, once it has ended; null: it has not.
         activated_batch: first batch whose arrivals can complete a result; null: not active yet.
         expired_batch: first batch whose arrivals complete no result any more; null: not ended.
@@ -508,8 +509,8 @@ class QueryOut(QueryTerms):
             many to be kept, their last known number).
         joined_rows: for a view or outer join, number of results of the inner joins that it reads.
         rationed: results withheld by load shedding; null: none, and no floor is known.
-        problem: why it was rejected; null: it was not.
-        failure: why it failed at run time; null: it did not.
+        problem: error for which the query was rejected; null: it was not.
+        failure: failure at run time; null: none.
     """
 
     id: str
@@ -565,7 +566,7 @@ class RunOut(Document):
         sql: its SQL statement; null: the query is in ``query``.
         query: the query as JSON; null: it is in ``sql``.
         created_at: time of its beginning.
-        first_epoch: first published epoch that includes it; null: none yet.
+        first_epoch: first published epoch that includes the run; null: none yet.
         last_epoch: last published epoch that includes it, once it has ended; null: it has not.
         activated_batch: first batch whose arrivals can complete a result; null: not active yet.
         expired_batch: first batch whose arrivals complete no result any more; null: not ended.
@@ -635,7 +636,7 @@ class QueryBatchItem(Document):
 
     Attributes:
         query: the registered query; null: it was refused.
-        problem: why it was refused; null: it was not.
+        problem: error for which the query was refused; null: it was not.
     """
 
     query: QueryOut | None
@@ -659,15 +660,14 @@ class QueryBatchOut(Document):
 
 
 class QueryChange(Document):
-    """Outcome of a PUT, or of its dry run.
+    """Outcome of the PUT of a query, or of its dry run.
 
     A ``replaced`` query keeps its present run until the next epoch begins, or with ``cutover:
     when-complete`` until the new run has caught up.
 
     Attributes:
-        action: outcome: no change, a new query, changed settings, or a new run in place of the
-            present one.
-        fields: fields of the body that differ from the registered ones.
+        action: outcome: no change, a new query, changed settings, or a new run that replaces one.
+        fields: fields of the body whose values differ from the registered ones.
         dry_run: whether nothing was stored.
         query: the query's new registration; null in a dry run for an unregistered query.
         version: the query's ETag, for If-Match; null where there is none.

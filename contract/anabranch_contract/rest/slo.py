@@ -8,7 +8,7 @@ from pydantic import Field
 
 from anabranch_contract.rest.documents import Closed, Duration
 
-#: Aliases have the same maximum length as names of columns.
+#: The alias of a query; it has the same maximum length as names of columns.
 _Alias = Annotated[str, Field(min_length=1, max_length=256)]
 
 
@@ -29,7 +29,7 @@ class Slo(Closed):
     completeness: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
 
     def changed(self, change: Slo | None) -> Slo:
-        """Return the objectives with the fields set in ``change``; if it is None, no objectives."""
+        """Return the objectives with the fields set in ``change``; without objectives if None."""
         given = Slo() if change is None else change
         keys = Slo.model_fields if change is None else given.model_fields_set
         return self.model_copy(update={key: getattr(given, key) for key in keys})

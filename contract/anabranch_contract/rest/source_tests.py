@@ -11,14 +11,14 @@ from anabranch_contract.rest.queries import ProblemRecord
 
 
 class MisfitOut(Document):
-    """A value that does not fit its column's type.
+    """A value in a sample of a source that does not fit its column's type.
 
     Attributes:
         row: number of the row, from 0.
         column: name of the column; null: the row as a whole is malformed, e.g. a line that is not a
             JSON object.
         value: the value as text, cut off if long; null: NULL.
-        expected: the expected values.
+        expected: values that the column accepts.
         place: file and row, entry or message of the value; null: unknown.
     """
 
@@ -30,7 +30,7 @@ class MisfitOut(Document):
 
 
 class EventTimeOut(Document):
-    """A timestamp column that is never null in the checked rows.
+    """A timestamp column without null in the checked rows, which could be the event time.
 
     Attributes:
         column: name of the column.
@@ -48,15 +48,15 @@ class SourceTestOut(Document):
         outcome: ``read``: rows were read and checked; ``empty``: the source is readable and has no
             rows; ``failed``: it can't be read (``error``); ``not tested``: the service can't test
             this source (``limits``).
-        error: why the source can't be read, with the registration's field and a remedy.
-        limits: parts of the source that were not read, and the reason.
-        unit: unit of ``found``: files, entries or messages; null: none of them.
+        error: reason why the source can't be read, with the registration's field and a remedy.
+        limits: parts of the source that were not read, with the reason.
+        unit: unit of ``found``: files, entries or messages; null: the source has none of these.
         found: number of files, entries or messages in the source; null: unknown.
-        places: files, keys or partitions that the rows are from.
+        places: files, keys or partitions from which the rows come.
         sampled: number of rows that were read and checked.
         rows: the rows, converted to the columns' types; null for values that do not fit.
-        invalid: number of the checked rows that do not fit.
-        misfits: first values that do not fit.
+        invalid: number of checked rows that do not fit the columns.
+        misfits: the first values that do not fit their columns.
         first_event_time: least event time of the rows that fit; null: none.
         last_event_time: greatest event time of the rows that fit; null: none.
         disorder: greatest delay of a row's event time behind that of an earlier row, as a duration;

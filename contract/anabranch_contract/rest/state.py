@@ -1,6 +1,7 @@
 """Bodies of ``/v1/state``: the runtime's report of its stores, with statistics of the last epoch.
 
-Fields and properties of :mod:`anabranch_contract.protocol.state_report` are fields of the answers.
+Fields and properties of the values in :mod:`anabranch_contract.protocol.state_report` are fields of
+the answers.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class ReaderOut(EdgeReport):
         start: relation whose arriving tuples begin the path to the edge; null: unknown.
         mir: relation or intermediate result whose rows are probed; null: unknown.
         key: equalities of the probe, probing attribute first.
-        statistics: the edge's measurements in the last ended epoch, over all stores it probes.
+        statistics: the edge's measurements in the last ended epoch, over all stores that it probes.
     """
 
     start: str | None = None
@@ -81,13 +82,12 @@ class StoreDetailOut(StoreOut):
 
     Attributes:
         next_batch: number of the pipeline's next batch when the store was reported.
-        parts_batch: batch before which ``parts`` and ``readers`` were reported; null: not reported
-            yet.
-        parts: its largest segments; empty: not reported yet.
-        parts_omitted: number of smaller segments left out of the answer.
+        parts_batch: batch before which ``parts`` and ``readers`` were reported; null: not yet.
+        parts: the store's largest segments; empty: not reported yet.
+        parts_omitted: number of smaller segments omitted from the answer.
         readers: edges that read it, by name.
-        readers_omitted: number of edges left out of the answer.
-        history: its size and reads in the last epochs, oldest first.
+        readers_omitted: number of edges omitted from the answer.
+        history: size and reads of the store in the last epochs, oldest first.
     """
 
     next_batch: int = 0

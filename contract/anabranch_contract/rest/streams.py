@@ -1,4 +1,4 @@
-"""REST bodies of ``/v1/streams``."""
+"""REST bodies of ``/v1/streams``: registration, changes and state of streams, and pushed rows."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ Kind = Annotated[
 
 
 class ChangesIn(Closed):
-    """Encoding of inserts and deletes in the rows of a stream of changes or upserts.
+    """Form in which rows of a stream of changes or upserts state inserts and deletes.
 
     Attributes:
-        operation: column with the operation, which queries can't read; added to the columns as a
-            string if they lack it. Default: ``op``; of upserts without an envelope: none.
+        operation: column with a row's operation, which queries can't read; added to the columns as
+            a string if missing. Default: ``op``; for upserts without an envelope: none.
         inserts: operations that insert, in any case; default: i, insert, +i, +u, +, c, create, r,
             read; of upserts also u, update, upsert.
         deletes: operations that delete, in any case; default: d, delete, -d, -, and (except for
@@ -94,16 +94,15 @@ class RetentionOut(Document):
     latest: list[str] | None
 
 
-#: Names of the properties common to requests, records, answers and scenarios.
+#: Names of the properties that requests, records, answers and scenarios share.
 PROPERTIES = set(StreamProperties.model_fields)
 
 
 class StreamTerms(Document):
-    """Fields common to the registration of a stream and to its changes.
+    """Fields that the registration of a stream and its changes share.
 
     Attributes:
-        idle_timeout: time without tuples after which the watermark follows other streams'
-            watermarks.
+        idle_timeout: time without tuples until the watermark follows other streams' watermarks.
         ahead_of_clock: in live mode, tuples whose event time exceeds the clock by more are
             rejected. A duration, or ``unbounded``; default with bounded lateness: 1 day.
         ahead_of_stream: tuples whose event time exceeds the greatest one of earlier batches by more
@@ -166,7 +165,7 @@ class StreamIn(Closed, StreamProperties, StreamTerms):
 
     @property
     def declared(self) -> list[tuple[str, str]]:
-        """Names and types of the columns."""
+        """Names and types of the stream's columns."""
         given = self.columns
         return [*given.items()] if isinstance(given, dict) else [(c.name, c.type) for c in given]
 
@@ -185,7 +184,7 @@ class StreamIn(Closed, StreamProperties, StreamTerms):
 
 
 class StreamOptions(PropertyOptions, total=False):
-    """Keyword arguments for optional fields of :class:`StreamIn`; None stands for the default."""
+    """Keyword arguments for optional fields of :class:`StreamIn`; None means the default."""
 
     event_time: str | None
     lateness: str | None
@@ -200,7 +199,7 @@ class StreamOptions(PropertyOptions, total=False):
 
 @changes_of(StreamProperties)
 class StreamPatch(Closed, StreamTerms):
-    """Changes of a registered stream: its properties, and the fields below.
+    """Changes of a registered stream: its properties, and the following fields.
 
     ``idle_timeout: null`` removes the timeout, ``retention: null`` removes both limits of the
     retention. Within ``retention`` an absent limit keeps its value, and null removes it.
@@ -236,10 +235,10 @@ class AddedColumnIn(ColumnRecord):
 
 
 class WidenedColumnIn(Closed):
-    """Another type for a column of a stream in use.
+    """A new type for a column of a stream in use.
 
     Attributes:
-        type: a type that has all values of the present one: a longer integer, double in place of
+        type: a type that has all values of the present type: a longer integer, double in place of
             float, a decimal with more digits and the same scale, timestamp_ntz in place of date.
     """
 
@@ -263,7 +262,7 @@ class RowsIn(Closed):
 
 
 class RowsOut(Document):
-    """Outcome of a push of rows. A request writes all of its rows or none.
+    """Outcome of a push of rows to a stream. A request writes either all of its rows or none.
 
     Attributes:
         rows: number of rows written.
@@ -276,14 +275,13 @@ class SourceStatusOut(Document):
     """State of a stream's source.
 
     Attributes:
-        state: state of the source: not tried yet, being read, failed and retried, or stopped
-            without a runtime.
-        error: why it can't be read; null: no failure.
-        since: start of this state; null: not tried.
+        state: state of the source: not tried yet, being read, failed and tried again later, or not
+            read because no runtime is running.
+        error: reason why the source can't be read; null: it can.
+        since: time at which the source entered this state; null: not tried yet.
         behind_bytes: bytes of a database's log that have not been read yet; null: unknown, or the
             source is no database.
-        new_columns: columns that were added to the database's table and that the stream does not
-            read.
+        new_columns: columns that were added to the database's table and that the stream lacks.
     """
 
     state: Open[Literal["not tried", "reading", "failed", "stopped"]]
@@ -299,9 +297,9 @@ class TableOut(Document):
     Attributes:
         version: newest requested version: 1, plus 1 for each requested re-read.
         looked_up: version that queries look up; null: version 1 is not read completely yet.
-        read_at: time at which it had been read completely.
-        rows: number of stored rows of that version, including replaced rows that no merge has
-            removed yet; null: unknown.
+        read_at: time at which version ``looked_up`` had been read completely.
+        rows: number of stored rows of version ``looked_up``, including replaced rows that no merge
+            has removed yet; null: unknown.
     """
 
     version: int
@@ -334,19 +332,18 @@ class StreamOut(StreamProperties):
         changes: form of the rows of kind ``changes`` or ``upsert``; null: neither.
         key: key columns of a table or of upserts; null: no key.
         table: versions and rows of a table.
-        latest_since: first batch whose tuples replace earlier ones of their ``latest`` key; null:
-            no such key, or no query reads the stream.
+        latest_since: first batch whose tuples replace earlier tuples of their ``latest`` key; null:
+            there is no such key, or no query reads the stream.
         source: source of its tuples.
         query: the query whose rows the stream has; null: it is not the stream of a query.
         waiting_tuples: approximate number of rows that have arrived and are unread; null: unknown,
             or no runtime runs.
-        waiting_seconds: waiting time of the oldest of these rows, in seconds; null: unknown, or no
-            runtime runs.
+        waiting_seconds: waiting time of the oldest of these rows, in seconds; null: unknown.
         snapshot: progress of the first reading of a table of a lake, before its later commits;
             null: it is complete, or the source has none.
         lost_entries: number of lost entries or messages as far as known, or of lost parts of files;
             null: the runtime has not reported the stream's input.
-        source_error: why the source can't be read at present; null: it can.
+        source_error: reason why the source can't be read at present; null: it can.
         unread: parts of the input that could not be read and were skipped; null: the runtime has
             not reported the stream yet.
         source_status: state of the source.

@@ -99,7 +99,7 @@ class ComponentOut(Document):
         name: name of the component, such as that of a stream or query.
         state: ``ok``, ``warning`` (it works, with a problem) or ``failed``.
         since: time at which the service (for a source, the runtime) first saw this state.
-        message: the problem; empty: none.
+        message: sentence about the problem; empty: none.
         remedy: the operator's next step; empty: none is needed.
     """
 

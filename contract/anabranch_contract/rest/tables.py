@@ -18,7 +18,7 @@ from anabranch_contract.rest.queries import Dialect
 
 #: Media type of rows as an Arrow IPC stream.
 ARROW = "application/vnd.apache.arrow.stream"
-#: Keys of the schema's metadata in such a stream: the batch of the rows, and the query's run.
+#: Keys in the metadata of such a stream's schema: batch of the rows, and the query's run.
 BATCH, RUN = b"anabranch_batch", b"anabranch_run"
 
 
@@ -26,10 +26,10 @@ class QueryTableOut(Document):
     """The table of a query: its kind, its columns and its newest batch.
 
     Attributes:
-        run: run of the query that the table is of.
-        kind: ``results`` (rows stay, and the table has all of them), ``changes`` (results insert
-            and delete equal rows, and the table has the remaining rows) or ``view`` (the table has
-            the view's rows).
+        run: run of the query whose results the table has.
+        kind: ``results``: rows stay, and the table has all of them. ``changes``: results insert and
+            delete equal rows, and the table has the remaining ones. ``view``: the table has the
+            rows of the query's view.
         batch: newest batch whose results the table has completely; -1: none.
         ended: whether the run has ended, so no further results will come.
         columns: columns of the table.
@@ -45,12 +45,12 @@ class QueryTableOut(Document):
 
 
 class SqlIn(Closed):
-    """A statement over tables of queries.
+    """A statement over the results of queries, which it reads as tables.
 
     Attributes:
-        sql: one SELECT of DuckDB's, whose tables are queries by name.
-        batch: tables are read as of this batch; null: the newest.
-        limit: rows to return.
+        sql: one SELECT in DuckDB's dialect, whose tables are queries, by name.
+        batch: batch up to which the tables include results; null: the newest.
+        limit: maximum number of rows to return.
     """
 
     model_config = examples(
@@ -63,13 +63,13 @@ class SqlIn(Closed):
 
 
 class SqlOut(Document):
-    """Rows of a statement over tables.
+    """Rows of a statement over the results of queries.
 
     Attributes:
         batch: newest batch whose results the tables include; -1: none.
         columns: names of the columns, in order.
         rows: the rows, each with its values in the order of ``columns``.
-        truncated: whether there are rows beyond ``limit``.
+        truncated: whether rows beyond ``limit`` were left out.
     """
 
     batch: int
@@ -83,7 +83,7 @@ class PreviewIn(Closed):
 
     Attributes:
         sql: one SELECT, as for a query, whose tables are streams and queries by name.
-        limit: rows to return.
+        limit: maximum number of rows to return.
     """
 
     model_config = examples(
@@ -115,8 +115,8 @@ class PreviewOut(Document):
     Attributes:
         columns: names of the columns, in order.
         rows: the rows, each with its values in the order of ``columns``.
-        truncated: whether there are rows beyond ``limit``.
-        samples: the streams that were read.
+        truncated: whether rows beyond ``limit`` were left out.
+        samples: the streams that were read, with their numbers of rows.
     """
 
     columns: list[str]

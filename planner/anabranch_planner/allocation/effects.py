@@ -74,7 +74,7 @@ def expected_completeness(
 
 
 def _restricted(forest: Forest, named: Collection[tuple[str, str]]) -> Forest:
-    """``forest`` with only the goals ``named``; a step that other goals run anyway has cost 0."""
+    """The goals ``named`` of ``forest``; a step that other goals run anyway has cost 0."""
     fixed: set[int] = set()
     others = (g for g in forest.goals if (g.query, g.start) not in named)
     for last in (step for goal in others for step in goal.steps):

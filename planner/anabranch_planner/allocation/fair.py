@@ -3,7 +3,8 @@
 A linear program over rations (the admitted fraction of each goal's tuples) and loads of steps. A
 step's load is at least the ration of every goal that uses it, and each query keeps at least its
 share of results. The cost is convex in the shares, so rations in between may be interpolated.
-JAQPOT lacks this objective: the maximum total of results may leave a selective query without any.
+JAQPOT lacks this objective: its rations with the maximum total of results may leave a selective
+query without results.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.program import INFINITY, Program
 from anabranch_planner.solvers.registry import proven, solve
 
-#: Distance from completeness 1 that is rounded to 1; solvers are not much more precise.
+#: A completeness this close to 1 is rounded to 1; solvers are not much more precise.
 CLOSE = 1e-6
 
 

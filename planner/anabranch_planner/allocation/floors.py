@@ -5,8 +5,8 @@ same ration), or if a goal has several paths. The maximum of results is still a 
 linear function of the budget, and for a given price of CPU time a linear program finds the best
 rations (:func:`.fair.least_cost`). The corners are found from their chords (Eisner and Severance,
 J. ACM 23(4), 1976): between two known corners the program is solved with the price at which both
-have the same value. A better solution is a corner between them; if there is none, a straight piece
-connects them. So each program finds a corner or proves a piece.
+have the same value. A better solution is a corner between them; if there is none, a straight line
+connects them. So each program finds a corner or proves a line.
 
 Between corners within :data:`NEAR` of each other the search stops, which bounds the number of
 programs. Rations in between are interpolated; they satisfy all floors as well, because completeness
@@ -23,7 +23,7 @@ from anabranch_planner.allocation.forest import Forest
 
 #: Corners closer than this fraction of the full cost, or of all results, are not searched.
 NEAR = 1 / 64
-#: Relative gain up to which a better solution is attributed to the solver's tolerance.
+#: Relative gain up to which a better solution is an error of the solver's tolerance.
 NO_GAIN = 1e-7
 
 
@@ -70,7 +70,7 @@ def most_results_above(
         wide, gain = high.used - low.used, high.output - low.output
         if max(wide, gain) < NEAR or min(wide, gain) < NO_GAIN:
             continue
-        # Value of all results, in CPU time, at which both corners are equally good.
+        # Value of all results, in units of CPU time, at which both corners are equally good.
         worth = wide / gain
         best = corner(least_cost(forest, floors, paid, tied=tied, worth=worth))
         if (best.output - low.output) * worth - (best.used - low.used) > NO_GAIN:
@@ -79,7 +79,7 @@ def most_results_above(
     corners: list[_Corner] = []
     for one in sorted(found, key=lambda one: (one.used, one.output)):
         if not corners or one.output > corners[-1].output - NO_GAIN:
-            # Of two corners with equal CPU time, drop the first: it has fewer results.
+            # Two corners use equal CPU time: drop the first one, which has fewer results.
             if corners and one.used <= corners[-1].used + NO_GAIN:
                 corners.pop()
             corners.append(one)

@@ -2,8 +2,8 @@
 
 A *goal* is a query and the alias whose tuple arrives last; its *ration* is the admitted fraction of
 such tuples. A step, an edge of the ruleset's probe trees, processes the largest ration of the goals
-that use it (``docs/semantics.md``, "Rations"). So shared steps are paid once, and the cost of a
-forest is a convex function of the rations. JAQPOT's case: a single query without shared steps.
+that use it (``docs/semantics.md``, "Rations"). So each shared step is paid once, and the cost of a
+forest is a convex function of the rations. JAQPOT has a single query, without shared steps.
 """
 
 from __future__ import annotations
@@ -94,19 +94,19 @@ class Forest:
 
     @cached_property
     def full(self) -> float:
-        """CPU time of the whole forest without load shedding, in the unit of step costs."""
+        """CPU seconds per unit of time of the whole forest if load shedding withholds no tuples."""
         return self.used([1.0] * len(self.goals))
 
     @cached_property
     def outputs(self) -> Mapping[str, float]:
-        """Query -> number of its results per unit of time without load shedding."""
+        """Query -> number of its results per unit of time if load shedding withholds no tuples."""
         found: dict[str, float] = defaultdict(float)
         for goal in self.goals:
             found[goal.query] += goal.output
         return dict(found)
 
     def loads(self, shares: Sequence[float]) -> list[float]:
-        """Fraction of tuples that each step processes: the largest ration of goals that use it."""
+        """Fraction of tuples that each probe step processes: the largest ration of its goals."""
         found = [0.0] * len(self.steps)
         for goal, share in zip(self.goals, shares, strict=True):
             for step in goal.steps:
@@ -123,8 +123,7 @@ class Forest:
         return steps + sum(g.cost * p for g, p in zip(self.goals, shares, strict=True))
 
     def output(self, shares: Sequence[float]) -> float:
-        """Number of results per unit of time if each goal admits its fraction ``shares`` of
-        tuples."""
+        """Number of results per unit of time if each goal admits its fraction of tuples."""
         return sum(g.output * p for g, p in zip(self.goals, shares, strict=True))
 
     def completeness(self, shares: Sequence[float]) -> dict[str, float]:
@@ -136,6 +135,7 @@ class Forest:
 
 
 def _check(name: str, value: float) -> None:
+    """Require that a figure of the probe forest is finite and not negative."""
     if not 0 <= value < math.inf:
         raise StatisticsError(
             "bad-figure",

@@ -1,5 +1,5 @@
-"""JAQPOT's allocation over probe forests: first rations that satisfy the floors, then input paths
-by descending productivity.
+"""JAQPOT's allocation over probe forests: the least rations that satisfy the floors, then input
+paths in full by descending productivity.
 
 The paper's Algorithm 1 has two phases. The *cover* finds the least CPU time that meets every
 requirement (a weighted multiple set cover, section 4.2); *GrePP* spends the rest on the input paths
@@ -12,13 +12,13 @@ by falling path productivity (a fractional knapsack, section 4.1). In this model
   prices. Its CPU time is spent once (``Forest.used``), so rations still stay within their budget.
 * The requirements of the cover are floors: the least completeness of a query. The paper's
   requirements are refresh rates of intermediate states. Here the upkeep of intermediate results is
-  never rationed; it is the dearest cover, paid before any budget.
+  never rationed; its CPU time is spent before any budget is divided.
 * The cover is the cheapest one, by a linear program (:func:`.fair.least_cost`), instead of the
   paper's greedy GH-WMSCP. So a budget violates a floor only if every allocation does.
 
-Without floors and shared steps the rations equal those by :mod:`.results`. Otherwise they keep at
-most as many results: a path with shared steps seems dearer than it is, and the cover stays even if
-other rations satisfy the floors with more results. Source: JAQPOT, section 4.3.
+Without floors and shared steps the rations equal those by :mod:`.results`. Otherwise JAQPOT's
+rations keep at most as many results: a path with shared steps seems dearer than it is, and the
+cover stays even if other rations satisfy the floors with more results. Source: JAQPOT, section 4.3.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def by_productivity(
     *,
     tied: Collection[str] = (),
 ) -> Iterator[tuple[float, ...]]:
-    """JAQPOT's greedy algorithm GrePP: the rations after each further path is admitted in full.
+    """JAQPOT's greedy algorithm GrePP: all rations after each further input path is admitted.
 
     Args:
         queries: the queries that get CPU time.
@@ -54,7 +54,7 @@ def by_productivity(
 def input_paths(
     forest: Forest, queries: Collection[str], tied: Collection[str] = ()
 ) -> list[tuple[int, ...]]:
-    """Input paths of ``queries``, as indices of goals, by descending results per CPU second.
+    """Input paths of ``queries`` (indices of goals), by descending results per CPU second.
 
     Among equally productive paths, the one with the smaller first goal comes first.
     """
@@ -67,7 +67,7 @@ def input_paths(
 
 
 def _productivity(forest: Forest, goals: Sequence[int]) -> float:
-    """Results per CPU second of a path; infinite for a path without cost."""
+    """Results per CPU second of the input path with these goals; infinite if it costs nothing."""
     alone = [0.0] * len(forest.goals)
     for at in goals:
         alone[at] = 1.0

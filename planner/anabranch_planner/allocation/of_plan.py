@@ -27,10 +27,10 @@ def probing_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) 
 
 
 def forest_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -> Forest:
-    """Probe trees of all ``queries``; goals are sorted by query and starting relation.
+    """Probe trees of ``queries`` for load shedding; goals are sorted by query and start.
 
     Costs are in the unit of the plan's cost per unit of time. Steps that maintain an intermediate
-    result process every tuple, so their cost is 0 here, and so is the cost of results.
+    result process every tuple, so their cost is 0 here; the cost of producing results is also 0.
 
     Raises:
         PlanError: ``plan`` does not answer ``queries``.

@@ -26,7 +26,7 @@ def forest_of(
     Args:
         price: a probe rule's CPU seconds per unit of time if it processes every tuple.
         results: number of results of a query per unit of time that arrive on an edge.
-        own: CPU seconds per unit of time for producing these results.
+        own: CPU seconds per unit of time for producing these results of a query on an edge.
     """
     arrivals = {arrival_edge(r.id) for r in ruleset.relations}
     ordered = ruleset.paths

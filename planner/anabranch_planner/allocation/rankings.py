@@ -8,8 +8,8 @@ keeps; without event time, by a key class with a column in every alias; without 
 query is not rationed.
 
 An outer, semi or anti join is ranked by such a key class, with equal ranks for left rows and pairs.
-If a pair is withheld, it is unknown whether its left row has a partner; the row's own key then
-shows that pairs may have been withheld (``docs/semantics.md``).
+If a pair is withheld, it is unknown whether its left row has a match. The rank of the left row's
+key then shows that pairs may have been withheld (``docs/semantics.md``).
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def tied_queries(goals: Iterable[RationedGoal]) -> frozenset[str]:
 def universe(
     query: JoinQuery, streams: Mapping[StreamName, Stream]
 ) -> tuple[Mapping[Label, Ranking], ...]:
-    """Rankings by a join key that every alias of ``query`` has as a plain column: one mapping from
-    alias to ranking per such key; empty if there is none."""
+    """Rankings, for load shedding, by a join key that every alias of ``query`` has as a plain
+    column: one mapping from alias to ranking per such key; empty if there is none."""
     stream_of = {r.id: streams[r.stream] for r in query.relations}
     found = []
     for one in query.classes:
@@ -87,7 +87,8 @@ def universe(
 def _outer_rankings(
     query: JoinQuery, streams: Mapping[StreamName, Stream]
 ) -> Mapping[str, Ranking]:
-    """Alias -> ranking of its tuples in an outer join's matched pairs; empty: no load shedding.
+    """Alias -> ranking of its tuples in an outer join's matched pairs; empty if load shedding must
+    not withhold any.
 
     Every key class over all aliases belongs to the join's condition. Left rows contain a column
     of it, which ranks them when they are emitted without a partner.
@@ -106,7 +107,7 @@ def _outer_rankings(
 
 
 def _is_rolling(query: JoinQuery) -> bool:
-    """Whether the query's results also lose rows because time passes."""
+    """Whether rows of the query's view also expire as time passes; such a query has no rations."""
     return query.view is not None and bool(query.view.limits)
 
 
@@ -115,6 +116,7 @@ def _rankings(
     streams: Mapping[StreamName, Stream],
     by_batch: Mapping[StreamName, Ranking],
 ) -> Mapping[Label, Ranking]:
+    """Alias -> ranking by which load shedding withholds its tuples; empty: not rationed."""
     stream_of = {r.id: streams[r.stream] for r in query.relations}
     if query.united or _is_rolling(query) or query.deleting(streams):
         return {}  # an insert might be withheld, but not its delete (in any branch of a union)
@@ -134,7 +136,7 @@ def _rankings(
 def _by_batch(
     queries: Sequence[JoinQuery], streams: Mapping[StreamName, Stream]
 ) -> Mapping[StreamName, Ranking]:
-    """Ranking of each stream by its join keys, event time and batch; shared by all readers."""
+    """Stream -> ranking by its join keys, event time and batch, shared by all queries."""
     keys: dict[StreamName, set[str]] = defaultdict(set)
     for query in queries:
         relation_of = {m.label: m.relation for m in query.members}
@@ -149,7 +151,7 @@ def _by_batch(
 
 
 def _columns(stream: Stream, keys: set[str]) -> Columns:
-    """The stream's plain key columns and its event time; if it has neither, all columns."""
+    """Columns that rank a stream's tuples for load shedding: plain keys and event time, or all."""
     typed = {name: key_type([kind]) for name, kind in stream.columns}
     wanted = [name for name in typed if name in keys and name != stream.event_time]
     found = tuple((n, kind) for n in wanted if (kind := typed[n]) is not None)

@@ -14,14 +14,14 @@ is Horn's schedule of jobs under precedence constraints in a forest (SIAM J. App
 **For a single query whose paths share no step this is GrePP** (JAQPOT, section 4.1.2). Let a path
 have the steps 1 .. n with costs ``c_j``, let its results cost ``c_0``, and let its goal have ``r``
 results. No other goal uses these steps, so each of them has the goal's ration ``p``: the next step
-processes a step's matches (Eq. 6, 7). The rations cost ``Σ p_I (c_0 + .. + c_n)_I`` and produce
-``Σ p_I r_I`` with ``0 <= p_I <= 1``. That is the fractional knapsack of GrePP, with resources ``X_I
-= p_I (c_0 + .. + c_n)_I``, productivity ``ρ_p = r / (c_0 + .. + c_n)`` (Eq. 8), and the arrivals'
+processes a step's matches (Eq. 6, 7). The rations cost ``Σ p_I (c_0 + .. + c_n)_I`` and produce ``Σ
+p_I r_I`` with ``0 <= p_I <= 1``. That is the fractional knapsack of GrePP, with resources ``X_I =
+p_I (c_0 + .. + c_n)_I``, productivity ``ρ_p = r / (c_0 + .. + c_n)`` (Eq. 8), and the arrivals'
 limit as the bound ``p_I <= 1``. The increments are the same: a step has one increment after it and
-no results itself, so it absorbs that, until each path is one increment of ratio ``ρ_p``. Both then
-fill paths by descending ``ρ_p``. If each probe costs the same, costs are the paper's probes: step
-``j`` of a path costs ``λ φ_(j-1)``, its goal produces ``λ φ_n``. So both keep equally many results
-for any budget, by the same rations unless two paths are equally productive
+no results itself, so it absorbs that increment, until each path is one increment of ratio ``ρ_p``.
+Both then fill paths by descending ``ρ_p``. If each probe costs the same, costs are the paper's
+probes: step ``j`` of a path costs ``λ φ_(j-1)``, its goal produces ``λ φ_n``. So both keep equally
+many results for any budget, by the same rations unless two paths are equally productive
 (``tests/benchmarks/papers/jaqpot/test_results_as_grepp.py``). If paths share steps, GrePP pays
 these several times; this algorithm pays them once (:mod:`.jaqpot`).
 """
@@ -60,11 +60,11 @@ class _Block:
 
     @property
     def ratio(self) -> float:
-        """Results per CPU second; infinite for free results."""
+        """Results per CPU second of the increment; infinite if its results cost nothing."""
         return self.output / self.cost if self.cost > 0 else math.inf
 
 
-#: Heap of blocks of goals, by descending results per CPU second, then by smallest goal.
+#: Heap of blocks (goals with one ration), by descending results per CPU second, then by goal.
 _Heap = list[tuple[float, int, _Block]]
 
 
@@ -90,7 +90,7 @@ def increments(
         if not heap:
             continue
         own = _Block(0.0 if loads[at] else step.cost, 0.0)
-        # Absorb a block of equal ratio as well: its goals need this step first.
+        # Absorb a block of equal ratio as well, because its goals need this step first.
         while heap and (not own.goals or -heap[0][0] >= own.ratio):
             _, _, block = heappop(heap)
             own.cost += block.cost
@@ -110,11 +110,12 @@ def increments(
 
 
 def _push(heap: _Heap, block: _Block) -> None:
+    """Add a block of goals to the heap, by its results per CPU second."""
     heappush(heap, (-block.ratio, min(block.goals), block))
 
 
 def _merged(one: _Heap, other: _Heap) -> _Heap:
-    """Merge two heaps of goals, the smaller into the larger."""
+    """Merge two heaps of blocks of goals, the smaller into the larger."""
     if len(one) < len(other):
         one, other = other, one
     for entry in other:

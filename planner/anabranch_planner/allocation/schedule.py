@@ -22,10 +22,10 @@ from anabranch_planner.allocation.results import increments
 Shares = tuple[float, ...]
 
 
-#: Number of points above which a schedule is thinned out, and the minimum distance of its points
-#: then, as a fraction of the full cost.
+#: Number of points above which a schedule is thinned out, and the minimum distance of points in a
+#: thinned schedule, as a fraction of the full cost.
 MOST, GRAIN = 64, 1 / 64
-#: Difference of CPU times that counts as none, as a fraction of the full cost.
+#: Two CPU times count as equal if they differ by less than this fraction of the full cost.
 FREE = 1e-9
 #: Completeness of all queries at the points of ``fair``; denser near 1, where cost grows fastest.
 GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 1.0)
@@ -76,7 +76,7 @@ def schedule(
         if allocation is Allocation.FAIR:
             found += _fair(forest, shares, least, group_tied)
         elif allocation is Allocation.JAQPOT:
-            # Skip the rations that satisfy the floors: `_filled` has appended them to `found`.
+            # Skip rations that exactly satisfy the floors: `_filled` has appended them to `found`.
             found += by_productivity(forest, least, found[-1], tied=group_tied)
         elif any(least.values()) or group_tied or not forest.is_tree:
             found += most_results_above(forest, least, shares, tied=group_tied)
@@ -91,12 +91,14 @@ def schedule(
 def _filled(
     forest: Forest, paid: Shares, floors: Mapping[str, float], tied: Collection[str]
 ) -> Iterator[Shares]:
+    """Rations below the floors: the cheapest ones for growing fractions of all floors."""
     for part in FILLED:
         shares = {query: part * floor for query, floor in floors.items()}
         yield least_cost(forest, shares, paid, tied=tied)
 
 
 def _rations_for_results(forest: Forest, paid: Shares, queries: frozenset[str]) -> Iterator[Shares]:
+    """Rations of the allocation ``results``: after each further increment."""
     shares = list(paid)
     goals = [at for at, goal in enumerate(forest.goals) if goal.query in queries]
     for one in increments(forest, goals, paid):
@@ -108,6 +110,7 @@ def _rations_for_results(forest: Forest, paid: Shares, queries: frozenset[str]) 
 def _fair(
     forest: Forest, paid: Shares, floors: Mapping[str, float], tied: Collection[str]
 ) -> Iterator[Shares]:
+    """Rations of the allocation ``fair``: the cheapest ones for growing completeness."""
     for share in GRID:
         if share > min(floors.values()):
             shares = {query: max(share, floor) for query, floor in floors.items()}
@@ -117,10 +120,10 @@ def _fair(
 def _points(
     forest: Forest, found: list[Shares], kept: Collection[int]
 ) -> tuple[SchedulePoint, ...]:
-    """Schedule points for the rations ``found``, by ascending CPU time; close points are dropped.
+    """Schedule points for the rations ``found``, by ascending CPU time, without near neighbours.
 
     Args:
-        kept: indices of points to keep at any distance, because constraints change there.
+        kept: indices of points to keep even near others, because constraints change there.
     """
     unit, apart = forest.full, GRAIN if len(found) > MOST else FREE
     if unit <= 0:

@@ -2,7 +2,8 @@
 
 The join computes the arguments, casts included. Spark's aggregate functions that views lack are
 rewritten with others that return a valid result: ``any_value`` as ``min``,
-``approx_count_distinct`` as the exact count, and ``count(DISTINCT a, b)`` over one text of both.
+``approx_count_distinct`` as the exact count, and ``count(DISTINCT a, b)`` as a count over one text
+of both columns.
 """
 
 from __future__ import annotations
@@ -58,15 +59,14 @@ _OF_BITS = frozenset({_F.BIT_AND, _F.BIT_OR, _F.BIT_XOR})
 _DISTINCT = frozenset({_F.COUNT, _F.SUM, _F.AVG, _F.LISTAGG})
 _MOMENTS = frozenset({_F.SKEWNESS, _F.KURTOSIS})
 _LEAST_OR_GREATEST = frozenset({_F.MIN, _F.MAX})
-#: Types whose values, as texts, never contain the separator that :func:`_together` writes between
-#: columns.
+#: Types whose values, as texts, never contain the separator of :func:`_together`.
 _PLAIN = NUMERIC - FLOATING | {TypeKind.BOOLEAN, TypeKind.DATE}
 _BAR = Literal("|", STRING)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """An aggregate whose arguments are still expressions over the streams."""
+    """An aggregate whose arguments are still expressions over streams, not over joined rows."""
 
     function: AggregateFunction
     value: Expr | None
@@ -83,8 +83,7 @@ class _Found:
             assert self.by is not None
             return replace(self, by=_if(condition, self.by))
         value = _if(condition, _ONE if self.value is None else self.value)
-        # If the argument itself is a sort key (listagg(x) ordered by x), it must be the conditional
-        # one, too.
+        # If the argument is also a sort key (listagg(x) ordered by x), replace that, too.
         then = tuple((value if key == self.value else key, down) for key, down in self.then)
         own = self.by is not None and self.by == self.value
         return replace(self, value=value, by=value if own else self.by, then=then)
@@ -92,7 +91,7 @@ class _Found:
 
 @dataclass(slots=True)
 class Aggregation:
-    """The aggregates of one statement.
+    """The aggregates of one SQL statement, with the columns of the joined rows that they read.
 
     Attributes:
         keys: expression over the streams -> the joined rows' column of the equal GROUP BY key,
@@ -125,6 +124,7 @@ class Aggregation:
         return self._added(found)
 
     def _added(self, found: _Found) -> Column:
+        """Add a typed aggregate to the statement; return its post-join column."""
         read = self._argument(found.value), self._argument(found.by)
         then = tuple((self._column(key), down) for key, down in found.then)
 
@@ -143,6 +143,7 @@ class Aggregation:
         return None if value is None else self._column(value)
 
     def _column(self, value: Expr) -> str:
+        """Name of the joined rows' column with the value of an aggregate's argument."""
         return self.keys.get(value) or self.arguments.setdefault(
             value, f"a{len(self.arguments) + 1}"
         )
@@ -152,7 +153,7 @@ class Aggregation:
 
 
 def _plain(call: AggregateCall, scope: Scope) -> _Found:
-    """Aggregates of one argument: count, sum, avg, min, max, deviations, and rewritten ones."""
+    """Type an aggregate of one argument: count, sum, avg, min, max, deviations, rewritten ones."""
     function = AGGREGATES[call.name]
     arguments, distinct = call.arguments, call.distinct
     if call.name in ("first", "first_value", "last", "last_value") and len(arguments) == 2:
@@ -203,7 +204,7 @@ def _plain(call: AggregateCall, scope: Scope) -> _Found:
 
 
 def _by(call: AggregateCall, scope: Scope) -> _Found:
-    """The aggregates ``max_by(x, y)`` and ``min_by(x, y)``."""
+    """Type the aggregates ``max_by(x, y)`` and ``min_by(x, y)``."""
     _require(call, call.arguments, 2, "two arguments", f"write {call.name}(x, y)")
     _refuse_distinct(call)
     value, by = (_storable(node, scope) for node in call.arguments)
@@ -211,7 +212,7 @@ def _by(call: AggregateCall, scope: Scope) -> _Found:
 
 
 def _pair(call: AggregateCall, scope: Scope) -> _Found:
-    """Correlation, covariances and regression of two numbers, as doubles."""
+    """Type a correlation, covariance or regression of two numbers, as a double."""
     _require(call, call.arguments, 2, "two arguments", f"write {call.name}(x, y)")
     _refuse_distinct(call)
     value, by = (_double(call.name, typed(node, scope)) for node in call.arguments)
@@ -219,7 +220,7 @@ def _pair(call: AggregateCall, scope: Scope) -> _Found:
 
 
 def _mode(call: AggregateCall, scope: Scope) -> _Found:
-    """The most frequent value: ``mode(x)``, or ``mode() WITHIN GROUP (ORDER BY x)``."""
+    """Type the most frequent value: ``mode(x)``, or ``mode() WITHIN GROUP (ORDER BY x)``."""
     _refuse_distinct(call)
     if not call.arguments and len(call.order) == 1:
         value = _storable(call.order[0].this, scope)
@@ -237,7 +238,7 @@ def _mode(call: AggregateCall, scope: Scope) -> _Found:
 
 
 def _regression(call: AggregateCall, scope: Scope) -> _Found:
-    """``regr_count(y, x)``, ``regr_avgx(y, x)``, ``regr_avgy(y, x)`` of rows with neither NULL."""
+    """Type ``regr_count``, ``regr_avgx`` or ``regr_avgy`` of (y, x), over rows without NULL."""
     _require(call, call.arguments, 2, "two arguments", f"write {call.name}(y, x)")
     _refuse_distinct(call)
     y, x = (_double(call.name, typed(node, scope)) for node in call.arguments)
@@ -249,7 +250,7 @@ def _regression(call: AggregateCall, scope: Scope) -> _Found:
 
 
 def _percentile(call: AggregateCall, scope: Scope) -> _Found:
-    """Percentiles: the median, ``percentile(x, p)``, ``percentile_cont(p) WITHIN GROUP (...)``."""
+    """Type a percentile: the median, ``percentile(x, p)``, ``percentile_cont(p) WITHIN GROUP``."""
     name, arguments = call.name, call.arguments
     _refuse_distinct(call)
     descending = False
@@ -279,7 +280,7 @@ def _percentile(call: AggregateCall, scope: Scope) -> _Found:
 
 
 def _listagg(call: AggregateCall, scope: Scope) -> _Found:
-    """``listagg(x[, separator])`` with an order inside, or in WITHIN GROUP."""
+    """Type ``listagg(x[, separator])`` with ORDER BY in its parentheses or in WITHIN GROUP."""
     if not 1 <= len(call.arguments) <= 2:
         raise QueryError(
             "bad-arguments",
@@ -301,7 +302,7 @@ def _listagg(call: AggregateCall, scope: Scope) -> _Found:
 
 
 def _collected(call: AggregateCall, scope: Scope) -> _Found:
-    """``collect_list(x)``, ``collect_set(x)`` and ``array_agg(x)``, with an order inside."""
+    """Type ``collect_list``, ``collect_set`` or ``array_agg``, with ORDER BY in parentheses."""
     _require(call, call.arguments, 1, "one argument", f"write {call.name}(x)")
     value = typed(call.arguments[0], scope)
     if value.type.kind is TypeKind.NULL:
@@ -312,14 +313,14 @@ def _collected(call: AggregateCall, scope: Scope) -> _Found:
 
 
 def _ordered(call: AggregateCall, found: _Found, scope: Scope) -> _Found:
-    """The aggregate ``found`` with the sort keys that ``call`` gives for its values."""
+    """Add the sort keys of the SQL call to the aggregate ``found``, as the order of its values."""
     value, keys = found.value, list[tuple[Expr, bool]]()
     for entry in call.order:
         key, descending = _storable(entry.this, scope), bool(entry.args.get("desc"))
         nulls_first = entry.args.get("nulls_first")
         if key == value:
-            # The argument as a sort key ends the list: equal values need no further key, NULLs are
-            # left out, and ascending order is the default.
+            # If the argument is a sort key, ignore the keys after it: equal values need no further
+            # key, NULLs are left out, and ascending order is the default.
             keys += [(key, True)] if descending else []
             break
         if nulls_first is not None and bool(nulls_first) is descending:
@@ -337,7 +338,7 @@ def _ordered(call: AggregateCall, found: _Found, scope: Scope) -> _Found:
 
 
 def _is_text_of(value: Expr | None, key: Expr) -> bool:
-    """Whether ``value`` is the text of ``key``, and equal texts are of equal keys."""
+    """Whether ``value`` is ``key`` cast to a text, such that equal texts come from equal keys."""
     return value == Call("cast", (key,), STRING) and key.type.kind in _PLAIN
 
 
@@ -357,12 +358,14 @@ _RULES: dict[AggregateFunction, Callable[[AggregateCall, Scope], _Found]] = {
 
 
 def _if(condition: Expr, value: Expr) -> Expr:
+    """An aggregate's argument that is NULL unless ``condition`` is true."""
     return Call("case", (condition, value), value.type)
 
 
 def _require(
     call: AggregateCall, arguments: Sequence[Node], count: int, wanted: str, remedy: str
 ) -> None:
+    """Reject an SQL aggregate with a wrong number of arguments; ``wanted``: text for it."""
     if len(arguments) != count:
         raise QueryError(
             "bad-arguments",
@@ -377,6 +380,7 @@ def _refuse_distinct(call: AggregateCall) -> None:
 
 
 def _require_distinct(name: str, function: AggregateFunction, value: Expr) -> None:
+    """Reject DISTINCT in an aggregate, or over a type, that does not support it."""
     if function not in _DISTINCT or value.type.kind in FLOATING:
         raise unsupported(
             f"{name}(DISTINCT ...) of {value.type}",

@@ -59,13 +59,13 @@ from anabranch_planner.sql.unresolved import (
 _ORDERED = frozenset(map(str, NearestSide))
 _COMPARED = _ORDERED | {"eq"}
 _ONE_COMPARISON = "write MATCH_CONDITION (left.ts >= right.ts) before ON, or one comparison in ON"
-#: Maximum digits of a decimal in an ASOF comparison: its unscaled value fits in 64 bits.
+#: Maximum digits of a decimal in an ASOF comparison, so that its unscaled value fits in 64 bits.
 _DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
 class AsOfChain:
-    """An ASOF join with typed conditions; :class:`.look_ups.Chain` is for other joins.
+    """An ASOF join with typed conditions (for other outer joins see :class:`.look_ups.Chain`).
 
     Attributes:
         keys: pairs of equated expressions (left, right). ``times``: the two compared times.
@@ -85,17 +85,17 @@ class AsOfChain:
 
     @property
     def kept(self) -> bool:
-        """Whether results are a stream of changes (inserts and deletes)."""
+        """Whether results of the ASOF join are a stream of changes (inserts and deletes)."""
         return True
 
     @property
     def is_full(self) -> bool:
-        """Whether right rows without a match are results as well (FULL JOIN)."""
+        """Whether the ASOF join is a FULL JOIN, so that right rows without a match are results."""
         return False
 
     @property
     def by_arrival(self) -> bool:
-        """Whether equal left rows may have different partners, depending on when they arrive."""
+        """Whether equal left rows of the ASOF join may have different partners, by arrival time."""
         return False
 
     def right_rows(self) -> Unresolved:
@@ -113,7 +113,7 @@ class AsOfChain:
         """Plan of the ASOF join: columns of left and right rows, and result expressions over them.
 
         Args:
-            shown: the columns of results.
+            shown: output columns of the statement, as pairs of name and expression.
             after: the conjuncts of WHERE that read columns of right rows.
         """
         where = []
@@ -191,6 +191,7 @@ def with_versions(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Un
 
 
 def _with_version(side: OuterSide, asof: AsOf, left: Scope, right: Scope) -> OuterSide:
+    """One side of ``FOR SYSTEM_TIME AS OF``, rewritten as an ASOF join or by arrival."""
     with at(side.source.node):
         own = list(right.streams.values())
         if asof.time is not None:
@@ -222,12 +223,14 @@ def _with_version(side: OuterSide, asof: AsOf, left: Scope, right: Scope) -> Out
 
 
 def _at_arrival(side: OuterSide) -> OuterSide:
+    """The side of an ASOF join, joined with the rows current when a left row arrives."""
     return replace(side, source=replace(side.source, at_arrival=True), asof=None)
 
 
 def _check_others(side: OuterSide, others: Iterable[Scope]) -> None:
-    """Reject joins as of arrival with several streams with latest per key: within a batch, the
-    tuples of two streams have no order. ``side`` is looked up, ``others`` are read beside it."""
+    """Reject a join as of arrival if it reads several streams with latest per key: within a batch,
+    the tuples of two streams have no order. The join looks rows of ``side`` up; ``others`` are its
+    other sides."""
     for scope in others:
         for alias, stream in scope.streams.items():
             if stream.latest and not stream.is_table:
@@ -240,6 +243,7 @@ def _check_others(side: OuterSide, others: Iterable[Scope]) -> None:
 
 
 def _as_of_time(side: OuterSide, time: Node, left: Scope, own: list[Stream]) -> OuterSide:
+    """The side of ``FOR SYSTEM_TIME AS OF time`` as an ASOF join by event time."""
     stream = own[0]
     name = str(stream.name)
     if len(own) != 1 or not isinstance(side.source.of, str):
@@ -278,6 +282,7 @@ def _as_of_time(side: OuterSide, time: Node, left: Scope, own: list[Stream]) -> 
 
 
 def _is_now(node: Node) -> bool:
+    """Whether a time in SQL is the present time, as in ``AS OF proctime()``."""
     if isinstance(node, exp.CurrentTimestamp):
         return True
     name = str(node.this).upper() if isinstance(node, exp.Anonymous) else ""
@@ -311,7 +316,7 @@ def asof_of(query: Unresolved, left: Scope, right: Scope) -> AsOfChain | None:
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """A comparison in an ASOF join: of an expression over left rows with one over right rows."""
+    """A comparison in an ASOF join: an expression over left rows with one over right rows."""
 
     op: str
     left: Expr
@@ -323,13 +328,14 @@ class _Compared:
 
 
 def _bound(query: Unresolved, side: OuterSide, asof: AsOf, left: Scope, right: Scope) -> AsOfChain:
+    """The ASOF join of ``query`` with conditions sorted by type: keys, times, limits, filters."""
     source = side.source
     names = left.common(right) if source.natural else source.using
     both = left.joined(right, names)
     keys, compared = list[tuple[Expr, Expr]](), list[_Compared]()
     within, filters = list[Expr](), list[Node]()
     for place, name in enumerate(names, 1):
-        # As in DuckDB: the last column of USING has the times, unless they are compared elsewhere.
+        # As in DuckDB, the last column of USING has the times, unless they are compared elsewhere.
         last = asof.match is None and side.on is None and place == len(names)
         one = _compared("ge" if last else "eq", left.column(name), right.column(name), left)
         assert one is not None
@@ -398,8 +404,8 @@ def _conjuncts(node: Node) -> Iterable[Node]:
 
 
 def _compared(op: str, one: Expr, other: Expr, left: Scope) -> _Compared | None:
-    """The comparison ``one op other`` with the left rows' expression first; None unless one side
-    reads only left rows and the other one only right rows."""
+    """``one op other``, mirrored if needed so that the left rows' expression comes first; None
+    unless one side reads only left rows and the other one only right rows."""
     condition = compare(op, one, other)
     if not isinstance(condition, Call) or len(condition.args) != 2:
         return None
@@ -418,7 +424,7 @@ def _compared(op: str, one: Expr, other: Expr, left: Scope) -> _Compared | None:
 
 
 def _only(compared: Sequence[_Compared]) -> _Compared:
-    """The comparison of times in an ASOF join: the only one, or the only one of plain columns."""
+    """The comparison of times of an ASOF join: the only one, or the only one of plain columns."""
     plain = [one for one in compared if one.is_plain]
     found = plain if len(plain) == 1 else list(compared)
     if len(found) != 1:
@@ -451,6 +457,7 @@ def _is_limit(condition: Expr, match: _Compared, left: Scope) -> bool:
 
 
 def _uncast(expr: Expr) -> Expr:
+    """A typed expression without the casts around it."""
     while isinstance(expr, Call) and expr.op == "cast":
         expr = expr.args[0]
     return expr

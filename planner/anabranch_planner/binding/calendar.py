@@ -1,4 +1,4 @@
-"""Arithmetic of dates, timestamps and intervals, with Spark's types.
+"""Typed SQL arithmetic of dates, timestamps and intervals, with Spark's types.
 
 An interval of days and shorter units has a fixed length, in UTC. A month or a year has no fixed
 length: as in Spark, one month after the 31st is the last day of a shorter month. A date plus days
@@ -65,6 +65,7 @@ def of_times(op: str, left: Expr, right: Expr) -> Expr | None:
 
 
 def _difference(left: Expr, right: Expr) -> Expr:
+    """Typed difference of two dates or timestamps, an interval."""
     kinds = {left.type.kind, right.type.kind}
     dates = kinds == {TypeKind.DATE}
     if len(kinds) > 1 or dates:
@@ -74,6 +75,7 @@ def _difference(left: Expr, right: Expr) -> Expr:
 
 
 def _scaled(op: str, interval: Expr, number: Expr) -> Expr:
+    """Typed product or quotient of an SQL interval and a number."""
     call = Call(op, (interval, number), whole_interval(interval.type.kind))
     return _folded(call) if op == "mul" and number.type.kind in INTEGRAL else call
 
@@ -86,7 +88,7 @@ _OF_INTEGERS: dict[str, Callable[[int, int], int]] = {
 
 
 def _folded(call: Call) -> Expr:
-    """A typed ``call`` of dates, or its value as a literal if all arguments are constants."""
+    """A typed ``call`` over dates or times, or its value as a literal if it is constant."""
     values = [arg.value for arg in call.args if isinstance(arg, Literal)]
     if len(values) < 2:
         return call
@@ -117,7 +119,7 @@ def _moved(op: str, moment: Expr, interval: Expr) -> Expr:
     if interval.type.kind is TypeKind.MONTHS:
         return _by_months(op, moment, interval)
     if isinstance(interval, Literal) and interval.type != _DAY:
-        # Intervals of equal length become equal terms, whatever units they were written in.
+        # Intervals of equal length become equal expressions, whatever units they were written in.
         interval = Literal(interval.value, INTERVAL)
     if moment.type.kind is not TypeKind.DATE:
         return Call(op, (moment, interval), moment.type)
@@ -139,6 +141,7 @@ def _moved(op: str, moment: Expr, interval: Expr) -> Expr:
 
 
 def _by_months(op: str, moment: Expr, interval: Expr) -> Expr:
+    """Typed sum or difference of a date or timestamp and an interval of months."""
     if isinstance(moment, Literal) and isinstance(interval, Literal):
         return _constant_by_months(op, moment, interval)
     months: Expr

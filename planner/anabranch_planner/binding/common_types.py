@@ -32,7 +32,7 @@ from anabranch_planner.binding.literals import cast_literal, coerce
 
 
 def mismatch(left: Expr, right: Expr) -> QueryError:
-    """The error for typed operands ``left`` and ``right`` without a common type."""
+    """The type-mismatch error for typed operands ``left`` and ``right`` without a common type."""
     exact = all(t.kind in NUMERIC for t in (left.type, right.type))
     if exact:
         return QueryError(
@@ -53,7 +53,7 @@ def mismatch(left: Expr, right: Expr) -> QueryError:
 
 
 def _same(left: Expr, right: Expr) -> str:
-    """The remedy for types between which there is no cast; with a literal of the type needed."""
+    """The remedy of a type mismatch without a cast; it shows a literal of the right type."""
     for one, other in ((left, right), (right, left)):
         if isinstance(one, Literal) and (text := _EXAMPLES.get(other.type.kind)):
             return f"write a literal of that type, such as {text}"
@@ -70,7 +70,7 @@ _EXAMPLES = {
 
 
 def _shown(expr: Expr) -> str:
-    """A typed expression as SQL text; literals of dates and timestamps in their text form."""
+    """A typed expression as SQL text for error messages; dates and timestamps as texts."""
     kind, text = expr.type.kind, None
     moment = kind in TIMESTAMPS or kind is TypeKind.DATE
     if moment and isinstance(expr, Literal) and isinstance(expr.value, int):
@@ -102,10 +102,10 @@ def meet(
     right: Expr,
     otherwise: Callable[[DataType, DataType], DataType | None] | None = None,
 ) -> tuple[Expr, Expr]:
-    """Both operands, cast to the type in which Spark compares them.
+    """Both operands of a comparison, cast to the type in which Spark compares them.
 
     Args:
-        otherwise: returns the type for operands that have no common exact type.
+        otherwise: returns the common type of two types that have no exact one, or None.
 
     Raises:
         QueryError: ``type-mismatch``.
@@ -120,7 +120,7 @@ def meet(
 
 
 def _aimed(expr: Expr, other: DataType) -> Expr:
-    """``expr``, if a literal, cast to the type in which Spark compares it with type ``other``."""
+    """``expr``, if it is a literal, cast to the type in which Spark compares it with ``other``."""
     if not isinstance(expr, Literal) or expr.type == other:
         return expr
     if expr.value is None:
@@ -162,7 +162,7 @@ def typed_null(expr: Expr, other: DataType) -> Expr:
 
 
 def meet_all(values: Sequence[Expr]) -> list[Expr]:
-    """The alternatives of CASE or coalesce, cast to their least common type."""
+    """Typed alternatives of CASE or coalesce, cast to their least common type."""
 
     def wider(left: Expr, right: Expr) -> Expr:
         kind = common_type(left.type, right.type)

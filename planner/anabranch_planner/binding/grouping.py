@@ -22,7 +22,7 @@ from anabranch_planner.sql.unresolved import (
 
 #: Maximum number of grouping sets: each joined row is in a group of each set.
 MOST_SETS = 256
-#: Maximum number of keys of several sets: ``grouping_id`` has a bit for each.
+#: Maximum number of keys with several grouping sets: ``grouping_id`` has a bit for each.
 _MOST_KEYS = 63
 _BIGINT, _TINYINT = DataType(TypeKind.BIGINT), DataType(TypeKind.TINYINT)
 _Set = tuple[Node, ...]
@@ -36,8 +36,8 @@ class Grouping:
     sets: tuple[frozenset[Node], ...]
 
     def positions(self, places: Mapping[Node, int]) -> tuple[tuple[int, ...], ...]:
-        """The grouping sets as positions of keys, looked up in ``places``. Keys that are missing
-        there belong to all sets and are left out. Empty if the only set has all keys.
+        """The grouping sets as positions of keys, by ``places``: key -> position. Keys without a
+        position belong to all sets and are left out. Empty if the only set has all keys.
 
         Raises:
             QueryError: two sets are equal, or there are more keys than ``grouping_id`` has bits.
@@ -94,10 +94,12 @@ def grouping_of(
 
 
 def _together(node: Node) -> _Set:
+    """The grouping keys of one element of ROLLUP or CUBE: one, or several in parentheses."""
     return tuple(node.expressions) if isinstance(node, exp.Tuple) else (bare(node),)
 
 
 def _count(node: Node) -> int:
+    """Number of grouping sets that an entry of GROUP BY denotes."""
     if isinstance(node, exp.Rollup):
         return len(node.expressions) + 1
     if isinstance(node, exp.Cube):
@@ -131,7 +133,7 @@ def _is_nested(node: Node) -> bool:
 
 def bits(sets: Sequence[Sequence[int]], places: Sequence[int | None], keys: int) -> dict[int, int]:
     """Map ``grouping_id`` over all ``keys`` keys to ``grouping_id`` over the keys at ``places``
-    only, for each grouping set. A key whose place is None belongs to all sets."""
+    only, for each grouping set. A key whose place is None is in all sets."""
 
     def value(one: Sequence[int], chosen: Sequence[int | None]) -> int:
         lacking = (place is not None and place not in one for place in chosen)

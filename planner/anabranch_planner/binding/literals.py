@@ -1,4 +1,4 @@
-"""SQL constants: numbers, dates, timestamps and intervals as Spark reads them, and their casts.
+"""Typed SQL constants: numbers, dates, timestamps and intervals as in Spark, and their casts.
 
 >>> str(number("1.50").type), number("7").value
 ('decimal(3,2)', 7)
@@ -47,7 +47,7 @@ _TIMESTAMP = re.compile(
 _TRUE = {"true", "t", "yes", "y", "1"}
 _FALSE = {"false", "f", "no", "n", "0"}
 _MONTHS = {"year": 12, "month": 1}
-#: Unit of an interval as written -> unit in the type of the interval.
+#: Unit of an interval in SQL text -> unit in the name of the interval's type.
 _SHOWN = {
     "week": "day",
     **dict.fromkeys(("millisecond", "microsecond"), "second"),
@@ -82,7 +82,7 @@ def number(text: str) -> Literal:
 
 
 def _whole(text: str) -> int:
-    """The integer written in ``text``; Python limits such texts to 4300 digits."""
+    """The value of an SQL integer literal, also beyond Python's limit of 4300 digits."""
     if len(text) > _MOST_DIGITS:
         raise QueryError(
             "bad-literal",
@@ -93,7 +93,7 @@ def _whole(text: str) -> int:
 
 
 def integer(value: int) -> Literal:
-    """The literal of an integer, in the narrowest of int, bigint and decimal."""
+    """The typed literal of an integer, in the narrowest of int, bigint and decimal."""
     if fits(value, TypeKind.INT):
         return Literal(value, INT)
     if fits(value, TypeKind.BIGINT):
@@ -116,7 +116,7 @@ def negated(literal: Literal) -> Literal:
 
 
 def parse_date(text: str) -> int | None:
-    """Days since 1970-01-01, or None if ``text`` is not a date."""
+    """Days since 1970-01-01 of an SQL date literal, or None if ``text`` is not a date."""
     match = _DATE.fullmatch(text.strip())
     if match is None:
         return None
@@ -128,7 +128,7 @@ def parse_date(text: str) -> int | None:
 
 
 def parse_timestamp(text: str, *, zoned: bool) -> int | None:
-    """Microseconds since the epoch (UTC), or None if ``text`` is not a timestamp.
+    """Microseconds since 1970 (UTC) of a timestamp literal; None if ``text`` is not a timestamp.
 
     ``zoned``: whether the text may contain a time zone.
     """
@@ -166,8 +166,7 @@ def interval(text: str, unit: str | None) -> Literal:
         unit: the unit or span after the quotes, e.g. ``"HOUR TO MINUTE"``; None if there is none.
 
     Raises:
-        QueryError: ``bad-interval``: months with shorter units, or a value that does not match the
-            unit.
+        QueryError: ``bad-interval``: months with shorter units, or a value unfit for the unit.
     """
     if unit is None:
         return _of_parts(re.sub(r"^\s*interval\b", "", text, flags=re.I))
@@ -277,7 +276,7 @@ def cast_literal(literal: Literal, target: DataType) -> Literal | None:
     if value is None or source == target:
         return Literal(value, target)
     if source.kind in INTERVALS:
-        # Nothing is cut off unless the target type's last unit is longer.
+        # No unit is cut off if the target type's last unit is as short as the source's.
         same = source.kind is target.kind and target.scale >= source.scale
         return Literal(value, target) if same else None
     if source.kind is TypeKind.STRING:
@@ -290,7 +289,7 @@ def cast_literal(literal: Literal, target: DataType) -> Literal | None:
 
 
 def coerce(expr: Expr, target: DataType) -> Expr:
-    """``expr`` as type ``target``: unchanged if it has the type, a folded literal, or a cast."""
+    """``expr`` as type ``target``: unchanged, a converted literal, or a cast."""
     if expr.type == target:
         return expr
     if isinstance(expr, Literal):

@@ -2,11 +2,11 @@
 
 A join of a chain is a *look-up* of partners for left rows. A look-up in a table is decided in the
 batch of the left row (``semantics.md``, "Tables"); with look-ups in streams, left rows and pairs
-are stored, because partners may still arrive. Neither kind has a deadline, and WHERE may read
-columns of right rows. The condition of a look-up reads left rows, its own right side, and at most
-one earlier look-up (and the look-ups on which that one depends). It must equate a column of the
-earlier look-up with its own, so that a left row without a match in the earlier look-up has none in
-this one either.
+are stored, because partners may still arrive. Left rows have no deadline in either case, and WHERE
+may read columns of right rows. The condition of a look-up reads left rows, its own right side, and
+at most one earlier look-up (and the look-ups on which that one depends). It must equate a column of
+the earlier look-up with its own, so that a left row without a match in the earlier look-up has none
+in this one either.
 
 An inner join after an outer join is a look-up of kind ``inner``.
 """
@@ -41,7 +41,7 @@ from anabranch_planner.sql.unresolved import (
     unsupported,
 )
 
-#: Kinds of join whose results have columns of the right side.
+#: Kinds of join whose results have columns of the right side, too.
 SHOWN = frozenset({JoinKind.INNER, JoinKind.LEFT, JoinKind.FULL})
 
 
@@ -75,7 +75,7 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Look-ups of a statement, in order; its SELECT list reads names from ``shown_scope``.
+    """The look-ups of a chain of outer joins, in order; ``shown_scope`` is the scope of SELECT.
 
     Attributes:
         kept: whether right sides are streams (not tables), so that results are changes.
@@ -96,7 +96,7 @@ class Chain:
         """Plan of the chain of outer joins: columns of its inputs, and expressions over them.
 
         Args:
-            shown: the columns of results.
+            shown: output columns of the statement, as pairs of name and expression.
             after: the conjuncts of WHERE that read columns of right rows.
         """
         where = []
@@ -112,7 +112,7 @@ class Chain:
             if c.alias not in s.aliases
         )
         if self.is_full:
-            # With the condition's columns, right rows that are equal have the same matches.
+            # With the condition's columns, right rows with equal columns have the same matches.
             read += (c for e in self.steps[0].condition for c in columns(e))
         owners = {step.parent for step in self.steps} | ({1} if self.is_full else set())
         owning = [self.left.streams, *(self.steps[n - 1].aliases for n in owners if n)]
@@ -160,7 +160,7 @@ class Chain:
 
     @property
     def is_full(self) -> bool:
-        """Whether right rows without a match are results as well (FULL JOIN)."""
+        """Whether the chain is a FULL JOIN, so that right rows without a match are results."""
         return self.steps[0].side.kind is JoinKind.FULL
 
     def right_rows(self) -> Unresolved:
@@ -189,12 +189,12 @@ class Chain:
 
 
 def is_look_up(right: Scope) -> bool:
-    """Whether the right side of a bound outer join reads tables only."""
+    """Whether the right side of an outer join, with scope ``right``, reads tables only."""
     return all(stream.is_table for stream in right.streams.values())
 
 
 def with_inner_first(query: Unresolved, rights: Sequence[Scope]) -> Unresolved:
-    """``query`` with those inner joins moved before its outer joins that read only left rows;
+    """``query`` with the inner joins that read only left rows moved before its outer joins;
     unchanged if a ``*`` in the SELECT list shows the order of the joins.
 
     Args:
@@ -216,8 +216,8 @@ def with_inner_first(query: Unresolved, rights: Sequence[Scope]) -> Unresolved:
 def with_inner(
     query: Unresolved, inner: Sequence[OuterSide], outer: Sequence[OuterSide]
 ) -> Unresolved:
-    """``query`` with the joins ``inner`` as sources in FROM, whose columns all of WHERE may read,
-    followed by the outer joins ``outer``."""
+    """``query`` with the joins ``inner`` as sources in FROM, so that all of WHERE may read their
+    columns, followed by the outer joins ``outer``."""
     sources, conditions = list(query.sources), list[Condition]()
     for side in inner:
         sources.append(side.source)
@@ -236,6 +236,7 @@ def with_inner(
 
 
 def _is_of(column: exp.Column, right: Scope) -> bool:
+    """Whether a column of SQL may belong to the right side of an outer join."""
     if column.table:
         return right.find_table(column.table) is not None
     return column.name.lower() in {shown.name.lower() for shown in right.visible}
@@ -244,7 +245,7 @@ def _is_of(column: exp.Column, right: Scope) -> bool:
 def left_conditions(
     query: Unresolved, left: Scope, rights: Sequence[Scope]
 ) -> tuple[tuple[Condition, ...], list[Node]]:
-    """Conditions on left rows, and conjuncts of WHERE that read columns of right sides.
+    """Split conditions: those on left rows, and conjuncts of WHERE that read right sides.
 
     Args:
         left, rights: the scopes (visible names) of the left side and of each right side.
@@ -346,7 +347,7 @@ def chain_of(
 
 
 def _parent(parents: Sequence[int], read: set[int]) -> int:
-    """Number of the look-up in ``read`` that depends on all others in it; 0 if it is empty."""
+    """Number of the look-up in ``read`` that depends on all others in it; 0 if empty."""
     for number in sorted(read, reverse=True):
         if read <= {number, *_ancestors(parents, number)}:
             return number

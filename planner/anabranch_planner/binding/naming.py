@@ -55,7 +55,7 @@ _IN_CAPITALS = frozenset({
     "hypot", "log", "log10", "log1p", "log2", "pi", "power", "radians", "regexp_like", "rlike",
     "signum", "sin", "sqrt", "tan",
 })  # fmt: skip
-#: Functions that Spark replaces by others in column names.
+#: Functions that Spark replaces by other functions in column names.
 _OTHERWISE = frozenset({
     "charindex", "curdate", "date_add", "date_diff", "dateadd", "datediff", "isnotnull", "isnull",
     "mod", "months_between", "position", "regexp", "regexp_replace", "timezone", "to_char",
@@ -63,7 +63,7 @@ _OTHERWISE = frozenset({
 })  # fmt: skip
 
 
-#: Function that returns the type of an expression, or None if unknown.
+#: Function that returns the type of an SQL expression, or None if the type is unknown.
 Kind = Callable[[Node], DataType] | None
 
 
@@ -71,7 +71,7 @@ def spark_name(node: Node, kind: Kind = None) -> str | None:
     """Spark's name of the select item ``node``; None if the item needs ``AS``.
 
     Args:
-        kind: types of the item's operands; without it, sums with interval literals have no name.
+        kind: returns the type of an operand; without it, sums with interval literals have no name.
     """
     inside = bare(node)
     if isinstance(inside, exp.Dot) and _is_path(inside):
@@ -85,13 +85,14 @@ def spark_name(node: Node, kind: Kind = None) -> str | None:
 
 
 def _is_path(node: Node) -> bool:
-    """Whether a SELECT item, ``node``, is a field of a column, at any depth of nesting."""
+    """Whether a SELECT item, ``node``, is a column, or a field of one at any depth of nesting."""
     while isinstance(node, exp.Dot):
         node = node.this
     return isinstance(node, exp.Column)
 
 
 def _text(node: Node, kind: Kind) -> str | None:
+    """Spark's text of an SQL expression in a column name; None if uncertain."""
     node = bare(node)
     if isinstance(node, exp.Column) or COLUMN in node.meta:
         return str(node.meta.get(COLUMN) or node.name)
@@ -150,11 +151,11 @@ def _sum(node: Node, kind: Kind) -> tuple[str, list[Node]] | None:
 
 
 def _template(node: Node) -> tuple[str, list[Node]] | None:
-    """Spark's name of the column that ``node`` computes: format string, and operands to fill in."""
+    """Spark's name of a computed column, as a format string and the operands to fill in."""
     infix = _INFIX.get(type(node))
     if infix is not None:
         chain = isinstance(node, exp.And | exp.Or)
-        # Spark rebalances chains of AND or OR, so only one with two operands has a certain name.
+        # Spark rebalances chains of AND or OR, so its name is certain only with two operands.
         if chain and (isinstance(node.this, type(node)) or isinstance(node.expression, type(node))):
             return None
         return f"({{}} {infix} {{}})", [node.this, node.expression]
@@ -206,7 +207,7 @@ def _function(node: exp.Anonymous) -> tuple[str, list[Node]] | None:
         return f"{name.upper()}({{all}})", list(node.expressions)
     found = REWRITINGS.get(name)
     if found is not None and name not in _OTHERWISE:
-        # Spark's name contains the defaults of missing arguments.
+        # Spark's name shows the defaults of missing arguments.
         plain = name in ("greatest", "least") or found.most in (None, len(node.expressions))
     else:
         plain = functions.is_known(name) or name in functions.MEETING
@@ -214,6 +215,7 @@ def _function(node: exp.Anonymous) -> tuple[str, list[Node]] | None:
 
 
 def _case(node: exp.Case, kind: Kind) -> str | None:
+    """Spark's text of a CASE expression in a column name; None if uncertain."""
     subject = _text(node.this, kind) if node.this is not None else None
     if node.this is not None and subject is None:
         return None
@@ -234,5 +236,5 @@ def _case(node: exp.Case, kind: Kind) -> str | None:
 
 
 def _number(text: str) -> str | None:
-    """An exact numeric literal in plain notation; None for a double (Spark prints as Java)."""
+    """An exact numeric literal in plain notation; None for a double (Spark prints it as Java)."""
     return None if "e" in text.lower() else f"{Decimal(text):f}"

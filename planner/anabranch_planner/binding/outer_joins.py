@@ -1,4 +1,4 @@
-"""Binding of an outer, semi or anti join that ends a statement: columns and deadline."""
+"""Binding of a statement's single outer, semi or anti join: output columns and deadline."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def with_source(query: Unresolved, side: OuterSide) -> Unresolved:
 def of_those(
     window: int | Mapping[str, int] | None, scope: Scope
 ) -> int | Mapping[str, int] | None:
-    """``window`` (one for all aliases, or per alias) without aliases that are not in ``scope``."""
+    """``window`` (one for all aliases, or one per alias), limited to aliases in ``scope``."""
     if not isinstance(window, Mapping):
         return window
     return {name: micros for name, micros in window.items() if scope.find_streams(name)}

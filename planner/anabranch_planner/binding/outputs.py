@@ -15,7 +15,7 @@ from anabranch_planner.binding.typecheck import typed
 from anabranch_planner.sql.scope import Scope, ShownColumn, nearest
 from anabranch_planner.sql.unresolved import Node, SelectItem, at, called, describe, located
 
-#: Maximum number of nodes of an expression after subqueries in FROM have been inlined.
+#: Maximum number of nodes of an output expression after subqueries in FROM have been inlined.
 LARGEST = 10_000
 MOST_COLUMNS = 5_000
 
@@ -119,7 +119,7 @@ def lateral(items: Iterable[SelectItem], scope: Scope) -> Iterator[SelectItem]:
     columns = {column.name.lower() for column in scope.visible}
 
     def read(node: Node) -> list[exp.Column]:
-        """The columns of an item, outside of its subqueries, that refer to earlier aliases."""
+        """The columns of an item, outside of subqueries, that refer to aliases of earlier items."""
         parts = node.walk(prune=lambda part: isinstance(part, exp.Query))
         named = (part for part in parts if isinstance(part, exp.Column) and not part.table)
         return [one for one in named if one.name.lower() in known.keys() - columns]
@@ -137,7 +137,7 @@ def lateral(items: Iterable[SelectItem], scope: Scope) -> Iterator[SelectItem]:
 
 
 def owner_of(expr: Expr) -> str:
-    """The alias of a stream's column; empty for other expressions."""
+    """The alias of the stream whose column ``expr`` is; empty for other expressions."""
     return expr.alias if isinstance(expr, Column) and not expr.alias.startswith("#") else ""
 
 
@@ -204,7 +204,7 @@ def require_writable(name: str, expr: Expr) -> None:
 
 
 def require_new(name: str, taken: Collection[str], expr: Expr) -> None:
-    """Reject an output column whose name is in ``taken`` (lower case), or that is one too many.
+    """Reject an output column whose name is in ``taken`` (lower case), or one column too many.
 
     Raises:
         QueryError: ``duplicate-name``, ``too-many-columns``.

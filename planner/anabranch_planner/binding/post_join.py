@@ -85,13 +85,13 @@ from anabranch_planner.sql.unresolved import (
 
 #: Prefix of the generated column names of slots; no name of a user begins with it.
 _SLOT = "anabranch slot "
-#: Prefix of the columns that replace scalar subqueries.
+#: Prefix of the generated names of columns that replace scalar subqueries.
 SCALAR = "scalar "
-#: Column of the joined rows to which time windows are applied.
+#: Column of the joined rows with the time to which windows of GROUP BY are applied.
 _W = "w"
 _INT, _BIGINT = DataType(TypeKind.INT), DataType(TypeKind.BIGINT)
 _GROUPING = ("grouping", "grouping_id")
-#: Aggregates that Spark names with both arguments; aggregates with uncertain Spark names.
+#: Aggregates whose Spark names contain both arguments; aggregates with uncertain Spark names.
 _OF_TWO = frozenset({"max_by", "min_by", *PAIRS})
 _UNCERTAIN = frozenset({"listagg", "string_agg"})
 
@@ -179,6 +179,7 @@ class _Splitter:
     # --- post-join part: aggregation, or only ORDER BY and LIMIT -----------------------------
 
     def _grouped(self, trees: list[tuple[str, Node]]) -> tuple[tuple[ShownColumn, ...], View]:
+        """The join's columns and the view of a statement with groups, over the SELECT list."""
         clauses = self._clauses
         for tree in independent(self._groups(trees)):
             with at(tree):
@@ -224,7 +225,7 @@ class _Splitter:
         edges = {WINDOW_START: "window.start", WINDOW_END: "window.end"}
         cumulating = view.window is not None and view.window.step
         if len(lacking) == 1 and lacking <= ({WINDOW_START} if cumulating else edges.keys()):
-            # A window's end determines its start; its start its end, unless windows cumulate.
+            # A window's end determines its start, and its start the end unless windows cumulate.
             return
         if lacking:
             texts = {k.name: str(k.expr) for k in self._keys}
@@ -237,6 +238,7 @@ class _Splitter:
                 )
 
     def _ranked(self, trees: list[tuple[str, Node]]) -> tuple[tuple[ShownColumn, ...], View]:
+        """The join's columns and the view of a statement with rows that are ordered or ranked."""
         clauses, ranking = self._clauses, self._clauses.ranking
         if clauses.limit is None and ranking is None:
             with at(clauses.offset):
@@ -249,7 +251,7 @@ class _Splitter:
 
         def over(tree: Node) -> Expr:
             """``tree`` as a column that the join computes. If it contains a rank or window
-            function, an expression over such columns."""
+            function, an expression over columns that the join computes."""
             tree = _replaced(tree, lambda part: beside(part) if is_windowed(part) else part)
             with at(tree):
                 found = typed(tree, self._below())
@@ -262,7 +264,7 @@ class _Splitter:
         windowed = list[Windowed]()
 
         def sorted_by() -> DataType | None:
-            """The type of the sort key if there is only one, else None."""
+            """The type of the window function's sort key if it has only one, else None."""
             if ranking is None or len(ranking.order) != 1:
                 return None
             tree = self._resolved(ranking.order[0].this, aliases=ranking.aliases)
@@ -313,7 +315,7 @@ class _Splitter:
     # --- clauses -----------------------------------------------------------------------------
 
     def _items(self) -> Iterator[tuple[str, Node]]:
-        """The SELECT list with ``*`` expanded: pairs of name and unresolved expression."""
+        """The SELECT list with ``*`` expanded, as pairs of name and unresolved expression."""
         taken = set[str]()
         names = OutputNames(taken)
 
@@ -449,6 +451,7 @@ class _Splitter:
             return name
 
     def _slot(self, expr: Expr, node: Node | None) -> Node:
+        """The placeholder column for the expression ``expr`` over streams in resolved SQL."""
         number = self._slots.setdefault(expr, len(self._slots))
         made = exp.Column(this=exp.Identifier(this=f"{_SLOT}{number}", quoted=True))
         if node is not None:
@@ -500,7 +503,7 @@ class _Splitter:
         self._keys.append(ShownColumn(_W, time))
 
     def _over_groups(self, tree: Node) -> Expr:
-        """The resolved expression ``tree``, written over the group's keys and aggregates."""
+        """The resolved expression ``tree``, rewritten to read the group's keys and aggregates."""
         with at(tree):
             names: dict[str, Expr] = {}
 
@@ -556,7 +559,7 @@ class _Splitter:
         return None if edge is None else Column("", edge, TIMESTAMP)
 
     def _grouping(self, call: exp.Anonymous) -> Expr:
-        """``grouping(x)``, or ``grouping_id(x, ...)``, whose default arguments are all keys."""
+        """Typed ``grouping(x)`` or ``grouping_id(x, ...)``; default arguments are all keys."""
         name = str(call.this).lower()
         one, keys = name == "grouping", [k.name for k in self._keys]
         if self._clauses.group is None:
@@ -630,7 +633,7 @@ class _Splitter:
 
 
 def _replaced(tree: Node, found: object) -> Node:
-    """``tree`` with ``found`` applied to its nodes, top-down; replacements are not visited."""
+    """SQL ``tree`` with nodes replaced, top-down, by results of ``found`` (not visited in turn)."""
     return tree.copy().transform(found, copy=False)  # type: ignore[arg-type]
 
 

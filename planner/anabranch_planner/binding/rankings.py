@@ -69,7 +69,7 @@ _OTHERS = (
     "write sum(), count(), avg(), min(), max(), a ranking, or a value of another row; join with a "
     "query of GROUP BY for other values of groups"
 )
-#: Microseconds of a day; maximum digits of a decimal in a RANGE frame; maximum distance in one.
+#: Microseconds of a day; maximum digits of a decimal in a RANGE frame; maximum distance in a frame.
 _DAY, _DIGITS, _GREATEST = unit_micros("day") or 1, 18, 2**62
 _EXAMPLE = "QUALIFY row_number() OVER (PARTITION BY k ORDER BY x DESC) <= 3"
 
@@ -100,7 +100,7 @@ def with_ranking(query: Unresolved) -> Unresolved:
 
 
 def place(node: Node) -> Node:
-    """Placeholder for a row's place in its partition, instead of the ranking function ``node``."""
+    """Placeholder for a row's place in its partition, for the ranking function ``node``."""
     return called(exp.Placeholder(this=PLACE), describe(node))
 
 
@@ -156,7 +156,7 @@ def _with_windows(query: Unresolved, windows: Sequence[Node]) -> Unresolved:
 
 
 def _as_windowed(window: Node) -> Node:
-    """The ``window`` of a window function without its PARTITION BY and ORDER BY."""
+    """Return ``window`` without PARTITION BY and ORDER BY (kept in :attr:`PostJoin.ranking`)."""
     made = window.copy()
     made.set("partition_by", None)
     made.set("order", None)
@@ -165,7 +165,7 @@ def _as_windowed(window: Node) -> Node:
 
 
 def is_windowed(node: Node) -> bool:
-    """Whether ``node`` is a window function, not a ranking, left by :func:`with_ranking`."""
+    """Whether ``node`` is a window function, not a ranking, that :func:`with_ranking` has kept."""
     return READ in node.meta
 
 
@@ -176,11 +176,11 @@ def windowed_of(
     constant: Callable[[Node], Expr],
     key: Callable[[], DataType | None],
 ) -> Windowed:
-    """Column ``name`` of a window function, typed.
+    """Type the window function ``window`` as column ``name`` of its rows.
 
     Args:
         over: converts an argument to an expression over columns of the joined rows.
-        constant: converts a limit of a frame to an expression.
+        constant: types the distance in a limit of a frame, which must be constant.
         key: returns the type of the only sort key; None if there are several.
 
     Raises:
@@ -259,6 +259,7 @@ _WRITTEN = {
 
 
 def _argument(function: str, node: Node, least: int) -> int:
+    """The constant argument of the window function ``function``, at least ``least``."""
     found = whole_number(node)
     if found is None or found < least:
         place = "argument" if function == "ntile" else "second argument"
@@ -273,7 +274,7 @@ def _argument(function: str, node: Node, least: int) -> int:
 
 
 def _fitting(node: Node, kind: DataType, constant: Callable[[Node], Expr]) -> Node:
-    """``node`` with a cast to ``kind`` if it is a number that the type can hold."""
+    """A window function's argument, cast to ``kind`` if it is a number that fits the type."""
     number = node.this if isinstance(node, exp.Neg) else node
     if isinstance(number, exp.Literal) and not number.is_string and kind.kind in NUMERIC:
         found = constant(node)
@@ -325,8 +326,8 @@ def _frame_limit(
     constant: Callable[[Node], Expr],
     key: Callable[[], DataType | None],
 ) -> tuple[int | None, int]:
-    """Distance of a frame's limit from the row, None if it has none; and -1 or 1 if the limit is
-    the partition's first or last row."""
+    """Distance of a window frame's limit from the current row (None: no distance); and -1 or 1 if
+    the limit is the partition's first or last row."""
     if side is None:
         # CURRENT ROW, or a frame without BETWEEN.
         return 0, 0
@@ -346,7 +347,7 @@ def _frame_limit(
 
 
 def _difference(node: Node, value: Expr, key: DataType | None) -> int:
-    """The distance ``value`` between sort keys in a RANGE frame, in units of :class:`Frame`."""
+    """The typed distance ``value`` in a RANGE frame of a window, in the units of :class:`Frame`."""
     number = value.value if isinstance(value, Literal) else None
     if key is not None and isinstance(number, int | Decimal) and number >= 0:
         found = _in_units(Decimal(number), value.type, key)
@@ -362,7 +363,7 @@ def _difference(node: Node, value: Expr, key: DataType | None) -> int:
 
 
 def _in_units(number: Decimal, kind: DataType, key: DataType) -> Decimal | None:
-    """A distance of type ``kind`` in units of the sort key; None if it can't be added to one."""
+    """A RANGE frame's distance of type ``kind`` in units of the sort key; None if it can't be."""
     if kind.kind is TypeKind.INTERVAL:
         day = number / _DAY if key.kind is TypeKind.DATE else None
         return number if key.kind in TIMESTAMPS else day
@@ -435,7 +436,7 @@ def _with_qualify(query: Unresolved, clauses: PostJoin, condition: Node) -> Unre
 
 
 def _placed(item: SelectItem, window: Node) -> SelectItem:
-    """The SELECT item with :func:`place` instead of the ranking function ``window``."""
+    """The SELECT item with :func:`place` in place of the ranking function ``window``."""
 
     def found(part: Node) -> Node:
         return place(part) if part == window else part
@@ -444,6 +445,7 @@ def _placed(item: SelectItem, window: Node) -> SelectItem:
 
 
 def _ranking(window: Node, limit: int | None) -> RowRanking:
+    """The ranking that the function in ``window`` defines, limited to ``limit`` places."""
     name, order = function_over(window), window.args.get("order")
     with at(window):
         framed = {"spec"} if WINDOWED.get(name) in FRAMED else set()
@@ -465,7 +467,7 @@ def _ranking(window: Node, limit: int | None) -> RowRanking:
 def _refuse_beside(
     clauses: PostJoin, items: Iterable[SelectItem], what: str, *, order: bool = True
 ) -> None:
-    """Reject other post-join clauses in a statement with a ranking."""
+    """Reject other post-join clauses in a statement with a ranking; ``what`` names the ranking."""
     grouped = clauses.group is not None or clauses.having is not None
     if grouped or any(i.node is not None and holds_aggregate(i.node) for i in items):
         raise unsupported(
@@ -541,7 +543,7 @@ def _with_subquery(query: Unresolved) -> Unresolved:
 
 
 def _bare_source(source: FromEntry) -> FromEntry:
-    """The source without surrounding queries that only rename its columns, as WITH adds them."""
+    """The source inside surrounding queries (such as of WITH) that only rename its columns."""
     of = source.of
     while isinstance(of, Unresolved) and of.items == (SelectItem(None),) and not of.conditions:
         if len(of.sources) != 1:

@@ -52,12 +52,12 @@ def expanded(node: Node) -> Node:
 
 
 def is_of_rows(node: Node) -> bool:
-    """Whether :func:`expanded` made ``node``, a comparison of two columns, from rows."""
+    """Whether ``node``, a comparison of two columns, comes from rows (:func:`expanded`)."""
     return _OF_ROWS in node.meta
 
 
 def without_nulls(side: Expr) -> Expr:
-    """``side`` of a comparison with a constant instead of NULL, so that two NULLs are equal."""
+    """One side of a comparison of SQL rows, with a constant for NULL, so that NULLs are equal."""
     value = _VALUES.get(side.type.kind, 0)
     return Call("coalesce", (side, Literal(value, side.type)), side.type)  # type: ignore[arg-type]
 

@@ -1,7 +1,7 @@
-"""Typing of parsed SQL expressions: names are resolved, and Spark's implicit casts made explicit.
+"""Typing of parsed SQL expressions: resolves names, and makes Spark's implicit casts explicit.
 
 Spark silently converts between families of types (string and number, date and timestamp). Here,
-such a conversion of a literal is made, and of a column rejected.
+such a conversion of a literal is made explicit, and one of a column is an error.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def arithmetic(op: str, left: Expr, right: Expr) -> Expr:
 
 
 def balanced(op: str, parts: Sequence[Expr]) -> Expr:
-    """``parts`` connected by ``op`` (AND or OR), as a balanced tree of logarithmic depth."""
+    """Typed ``parts`` connected by ``op`` (AND or OR), as a tree of logarithmic depth."""
     if len(parts) == 1:
         return parts[0]
     middle = (len(parts) + 1) // 2
@@ -271,7 +271,7 @@ def _between(node: Node, scope: Scope) -> Expr:
 
 
 def split_between(node: Node) -> tuple[Node, Node]:
-    """``x BETWEEN low AND high`` split into its two comparisons."""
+    """Rewrite the SQL ``x BETWEEN low AND high`` as its two comparisons."""
     if node.args.get("symmetric"):
         raise unsupported("BETWEEN SYMMETRIC", "order the limits")
     return (
@@ -381,7 +381,7 @@ def interval_literal(node: Node) -> Literal:
 
 
 def cast_target(node: Node) -> DataType:
-    """The type that a CAST names.
+    """The type that an SQL cast names.
 
     Raises:
         QueryError: ``unknown-type``.
@@ -538,7 +538,7 @@ def _dot(node: Node, scope: Scope) -> Expr:
 
 
 def _json_path(node: Node, scope: Scope) -> Expr:
-    """``x:a.b[0]``: the value at a path of a variant, or of a JSON text, as a text."""
+    """Typed ``x:a.b[0]``: the value at a path of a variant, or of a JSON text, as a text."""
     path = "$"
     for step in node.expression.expressions[1:]:
         if isinstance(step, exp.JSONPathKey) and "'" not in str(step.this):
@@ -560,7 +560,7 @@ def _json_path(node: Node, scope: Scope) -> Expr:
 
 
 def _struct(node: Node, scope: Scope) -> Expr:
-    """``struct(x, y AS b)``: columns keep their names, other values are col1, col2 and so on."""
+    """Typed ``struct(x, y AS b)``: columns keep their names, other values are col1, col2 ..."""
     functions.check_arity("struct", len(node.expressions), 1, None)
     names = [
         str(one.meta.get(NAMED, one.alias_or_name))
@@ -573,7 +573,7 @@ def _struct(node: Node, scope: Scope) -> Expr:
 
 
 def _tried(node: Node, scope: Scope) -> Expr:
-    """``try_add(a, b)`` and the like: NULL where the arithmetic fails."""
+    """Typed ``try_add(a, b)`` and similar functions: NULL where the arithmetic fails."""
     name = str(node.this).lower()
     functions.check_arity(name, len(node.expressions), 2, 2)
     left, right = (typed(arg, scope) for arg in node.expressions)
@@ -582,7 +582,7 @@ def _tried(node: Node, scope: Scope) -> Expr:
 
 
 def _decode(node: Node, scope: Scope) -> Expr:
-    """``decode(x, search, result, ..., default)``; a NULL ``x`` matches a NULL ``search``."""
+    """Typed ``decode(x, search, result, ..., default)``; a NULL ``x`` matches a NULL ``search``."""
     functions.check_arity("decode", len(node.expressions), 3, None)
     tested, *others = node.expressions
     pairs, default = others[: len(others) // 2 * 2], others[len(others) // 2 * 2 :]
@@ -593,21 +593,21 @@ def _decode(node: Node, scope: Scope) -> Expr:
 
 
 def _iff(node: Node, scope: Scope) -> Expr:
-    """The typed expression of iff(condition, value, other), as ``if``."""
+    """Typed ``iff(condition, value, other)``, rewritten as ``if``."""
     functions.check_arity("iff", len(node.expressions), 3, 3)
     condition, *values = node.expressions
     return _typed_case([boolean(condition, scope)], [typed(value, scope) for value in values])
 
 
 def _typeof(node: Node, scope: Scope) -> Expr:
-    """``typeof(x)``: the name of its type, as a constant."""
+    """Typed ``typeof(x)``: the name of the argument's type, as a constant."""
     functions.check_arity("typeof", len(node.expressions), 1, 1)
     kind = typed(node.expressions[0], scope).type
     return Literal("void" if kind == NULL else str(kind), parse_type("string"))
 
 
 _TRIED = {"try_add": "add", "try_divide": "div", "try_multiply": "mul", "try_subtract": "sub"}
-#: Function -> typing, for functions of arguments of a common type, or rewritten as other functions.
+#: SQL function -> typing, if arguments need a common type or the function is rewritten.
 BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
     "nullif": _nullif,
     "nvl2": _nvl2,
@@ -626,8 +626,8 @@ BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
 
 
 def _after_aggregate(node: Node, scope: Scope) -> Expr:
-    """Reject FILTER, WITHIN GROUP or IGNORE NULLS after an expression that is not an aggregate.
-    Aggregates in a wrong place are left to their own error."""
+    """Reject FILTER, WITHIN GROUP or IGNORE NULLS after an expression that is not an aggregate. An
+    aggregate in a wrong place gets an error of its own elsewhere."""
     typed(node.this, scope)
     kind = "FILTER" if isinstance(node, exp.Filter) else "WITHIN GROUP or IGNORE NULLS"
     raise unsupported(

@@ -27,7 +27,7 @@ MOST_WINDOWS = 1000
 
 
 def window_value(name: str) -> exp.Expression:
-    """The time window of a group as a struct of start and end; ``name``: the window's function."""
+    """The time window of a group, as a struct of start and end; ``name`` is the window function."""
     ends = ((exp.Literal.string(end), exp.column(end, name)) for end in ("start", "end"))
     return exp.Anonymous(this="named_struct", expressions=[node for pair in ends for node in pair])
 
@@ -45,7 +45,7 @@ def keyed(tree: Node) -> Node:
 
 
 def independent(keys: Sequence[Node]) -> list[Node]:
-    """The ``keys`` of GROUP BY without expressions that a window among them determines."""
+    """The ``keys`` of GROUP BY without expressions that a time window among them determines."""
     window = next(filter(is_window, keys), None)
 
     def follows(tree: Node) -> bool:
@@ -57,7 +57,7 @@ def independent(keys: Sequence[Node]) -> list[Node]:
 
 
 def no_window(name: str) -> QueryError:
-    """The error for a window function ``name`` that GROUP BY does not have."""
+    """The error for a time-window function ``name`` whose window GROUP BY does not have."""
     return QueryError(
         "not-grouped",
         f"GROUP BY has no {name}",

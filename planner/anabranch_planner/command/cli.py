@@ -1,8 +1,8 @@
 """``python -m anabranch_planner``: plan the queries of a problem file, without a service.
 
 The only module of the planner that reads or writes files, or reads a clock. Exit codes: 0: a plan
-was found, by any method; 2: an argument or file is invalid (one line gives the reason); 130:
-interrupted.
+was found, by any method; 2: an argument or file is invalid (one line on standard error gives the
+reason); 130: interrupted.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from anabranch_planner.solvers.registry import solve
 
 UNUSABLE = 2
 INTERRUPTED = 130
-#: Typer's base class for invalid arguments; its module depends on Typer's version.
+#: Typer's base class for invalid arguments; the module that defines it depends on Typer's version.
 _WrongUsage = cast("type[Exception]", typer.BadParameter.__mro__[1])
 
 
 class PlannerCommands(TyperGroup):
-    """A command group whose errors are one line on standard error and an exit code."""
+    """A group of commands whose errors are one line on standard error, and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an error becomes one line on standard error and an exit code."""
@@ -177,7 +177,7 @@ def plan(
 
 
 def _options(problem: ProblemFile, objective: Objective, limits: Limits) -> Options:
-    """Planner options of ``problem``; options that it does not set have defaults."""
+    """Planner options of ``problem``; options that the file does not set have their defaults."""
     limited = any(x is not None for x in (limits.memory, limits.copies, limits.mirs))
     return Options(
         objective=objective,

@@ -1,8 +1,8 @@
 """Problem files of the planner's command: streams, queries, statistics and settings, in YAML.
 
 Queries are normalised as in the running system, so their aliases, join keys and time bounds are
-named alike. Omitted columns are inferred, omitted statistics are unknown, and an invalid entry is
-rejected by one error that names the field.
+named alike. Omitted columns are inferred, omitted statistics are unknown, and an invalid field is
+rejected with an error that names it.
 
 >>> problem = parse_problem(
 ...     {
@@ -87,8 +87,8 @@ class _StreamPart(Part):
     """A stream in a problem file, with statistics per unit of time.
 
     Attributes:
-        distinct: number of distinct values by comma-joined columns; or one for all combinations.
-        columns: names of columns of type bigint, or name -> type; None: inferred.
+        distinct: number of distinct values by comma-joined columns; or one number for all columns.
+        columns: names of columns, which have type bigint, or name -> type; None: inferred.
         values: column -> frequent value -> number of tuples.
     """
 
@@ -201,18 +201,18 @@ class ProblemFile:
 
 @dataclass(slots=True)
 class _Columns:
-    """Columns of a stream by lower-case name; ``open``: conditions of queries may add some."""
+    """Columns of a stream by lower-case name; ``open``: conditions of queries may infer more."""
 
     types: dict[str, tuple[str, DataType]]
     open: bool
 
     def infer(self, column: str) -> None:
-        """Add ``column`` as a bigint of this stream, unless its columns are declared."""
+        """Add ``column`` as a bigint of this problem's stream, unless its columns are declared."""
         if self.open:
             self.types.setdefault(column.lower(), (column, _LONG))
 
     def find(self, column: str, at: str) -> str:
-        """The declared spelling of the column's name.
+        """The spelling of a column's name as declared in the problem file.
 
         Raises:
             ProblemError: the stream has no such column; the error names the field ``at``.
@@ -236,7 +236,7 @@ class _Query:
     at: str
 
     def columns(self) -> list[tuple[str, str, str]]:
-        """The qualified columns in conditions, as (alias, stream, column)."""
+        """The qualified columns in conditions of the problem's query: (alias, stream, column)."""
         streams = {n.lower(): (n, a.stream) for n, a in zip(self.names, self.aliases, strict=True)}
         return [
             (*streams[column.table.lower()], column.name)
@@ -315,7 +315,7 @@ def parse_problem(document: Any) -> ProblemFile:
 
 
 def _columns(name: str, stream: _StreamPart) -> _Columns:
-    """The columns that a stream declares; if none, an empty set to which columns may be added."""
+    """Columns that a stream of a problem file declares; if none, an empty set to be extended."""
     declared = stream.columns
     if declared is None:
         event_time = stream.event_time or EVENT_TIME
@@ -368,7 +368,7 @@ def _query(
     every_window: int | None,
     nodes: dict[str, Node],
 ) -> _Query:
-    """Parse one query; ``nodes`` caches parsed predicates, which often recur in other queries."""
+    """Parse a query of a problem file; ``nodes`` caches predicates, which often recur."""
     at = f"queries.{name}"
     names, aliases, conditions = [], [], []
     for i, relation in enumerate(given.relations):
@@ -400,7 +400,7 @@ def _query(
 
 
 def _filter(condition: str, alias: str, at: str) -> Node:
-    """Parse a condition over one alias; unqualified names are its columns."""
+    """Parse a problem file's condition over one alias; unqualified names are its columns."""
     with within(at):
         node = parse_expression(condition)
     for column in list(node.find_all(exp.Column)):
@@ -416,7 +416,7 @@ def _filter(condition: str, alias: str, at: str) -> Node:
 
 
 def _join_query(query: _Query, streams: Mapping[str, Stream]) -> JoinQuery:
-    """The normalised query; it projects the columns of its conditions, as ``alias.column``."""
+    """The normalised query of a problem file; it projects all columns of its conditions."""
     read: dict[str, set[str]] = {name: set() for name in query.names}
     for alias, stream, column in query.columns():
         read[alias].update(

@@ -1,4 +1,4 @@
-"""The result of planning a problem: data for ``--json``, and key figures for people."""
+"""Report on the planning of a problem: JSON data for ``--json``, and key figures as text."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from anabranch_planner.plans.look_ahead import LookAheadFilter, questions
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The joint plan of a problem's queries, and two plans without joint planning to compare with.
+    """The joint plan of a problem's queries, and two plans without joint planning as a comparison.
 
     Attributes:
         plan: the requested joint plan.
         individual: one optimal plan per query, each run alone.
         shared: the same plans, where equal steps and store copies run once for all queries.
-        ahead: the look-ahead filters, if requested.
+        ahead: the look-ahead filters, if the command requested them.
         spent: phase (``build``, ``solve``) -> seconds that ``plan`` took in it.
         seconds: seconds that planning took in all.
     """
@@ -42,7 +42,7 @@ class Planned:
 
 
 def document(planned: Planned) -> dict[str, Any]:
-    """The planner's report as JSON; only fields in ``_ms`` depend on the machine."""
+    """The planner's report as JSON; only fields named ``…_ms`` depend on the machine."""
     plan = planned.plan
     assumed, contradictions = doubts(planned.problem, plan)
     labels = store_labels(plan)
@@ -159,7 +159,7 @@ def facts(planned: Planned) -> dict[str, str]:
 
 
 def _substreams(plan: Plan) -> str:
-    """Text of the relations that are split into substreams, each with the splitting attribute."""
+    """Text of the report: relations split into substreams, each with the splitting attribute."""
     found = (f"{f.start} by {f.attribute} ({f.count} substreams)" for f in plan.substreams)
     return ", ".join(found) or "none"
 
@@ -174,6 +174,7 @@ def ahead_of(problem: ProblemFile, plan: Plan) -> tuple[LookAheadFilter, ...]:
 
 
 def _model(problem: ProblemFile, plan: Plan, substreams: tuple[Substreams, ...] = ()) -> CostModel:
+    """The cost model for the statistics of a problem file, to report on ``plan``."""
     return CostModel(
         problem.statistics,
         objective=plan.objective,
@@ -185,7 +186,7 @@ def _model(problem: ProblemFile, plan: Plan, substreams: tuple[Substreams, ...] 
 
 
 def _filters(ahead: tuple[LookAheadFilter, ...]) -> str:
-    """Text of the look-ahead filters: store, key, probe, and fraction of tuples that pass."""
+    """Text of the report: look-ahead filters with store, key, probe, and fraction that passes."""
     found = (
         f"{one.asked.mir} by {', '.join(str(k.probe) for k in one.asked.key)}"
         f" before {one.edge} ({one.share:.0%} pass)"
@@ -195,7 +196,7 @@ def _filters(ahead: tuple[LookAheadFilter, ...]) -> str:
 
 
 def doubts(problem: ProblemFile, plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Assumptions made for missing statistics, and corrections of contradictory ones."""
+    """Sentences of the report: assumptions for missing statistics, corrections of others."""
     model = _model(problem, plan)
     for query in problem.queries:
         model.cardinality(sub_join(query, frozenset(query.labels)))
@@ -204,6 +205,7 @@ def doubts(problem: ProblemFile, plan: Plan) -> tuple[tuple[str, ...], tuple[str
 
 
 def _spread(problem: ProblemFile, plan: Plan) -> CostRange:
+    """The range of the plan's cost for the report, if assumed statistics are wrong."""
     return cost_range(
         plan,
         problem.queries,
@@ -214,6 +216,7 @@ def _spread(problem: ProblemFile, plan: Plan) -> CostRange:
 
 
 def _beside(other: Plan, plan: Plan) -> str:
+    """Cost of another plan as text for the report, with the share that ``plan`` saves."""
     saved = f" ({1 - plan.cost / other.cost:.1%} saved)" if other.cost > plan.cost else ""
     return f"{other.cost:.10g}{saved}"
 

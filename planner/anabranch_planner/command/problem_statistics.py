@@ -19,7 +19,7 @@ from anabranch_planner.sql.syntax import parse_expression
 
 #: A column: (alias or stream, column name), in lower case.
 _Name: TypeAlias = tuple[str, str]
-#: The two sides of an equality, in sorted order.
+#: The two columns of an equality, in sorted order.
 _Sides: TypeAlias = tuple[_Name, _Name]
 
 
@@ -98,7 +98,7 @@ def make_statistics(
 def frequent_values(
     stated: Mapping[tuple[str, str], Mapping[str, float]], sizes: Mapping[RelationId, float]
 ) -> dict[tuple[RelationId, str], FrequentValues]:
-    """The frequent values of columns, with their shares of the tuples.
+    """Frequent values of columns, stated in a problem file, with their shares of the tuples.
 
     A plan depends only on which values are equal, so their indices serve as hashes.
 
@@ -149,7 +149,7 @@ def _state_cardinality(
 def _selectivities(
     written: Mapping[str, float], queries: Sequence[tuple[Sequence[Alias], JoinQuery]]
 ) -> dict[Equality, float]:
-    """Predicate of the queries -> its stated selectivity; names in it are aliases, else streams."""
+    """Predicate of the queries -> selectivity in the problem file, by aliases or else streams."""
     if not written:
         return {}
     table: dict[_Sides, tuple[str, float]] = {}

@@ -3,8 +3,8 @@
 An intermediate result is probed by tuples of the relations joined with it. The tuples of each such
 relation may be split into substreams (sets of values of the join key), and some substreams may be
 planned never to probe intermediate results by this key (``Substreams.aside``). Key values in such
-substreams of all relations are never probed. So the store need not hold rows with these values, nor
-need their tuples maintain it (:mod:`anabranch_contract.plans.partial`).
+substreams of all relations are never probed. So the store need not have rows with these values, and
+tuples with these values need not maintain it (:mod:`anabranch_contract.plans.partial`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from anabranch_contract.queries.mirs import Mir, MirId
 from anabranch_planner.cost.timing import Users
 from anabranch_planner.cost.values import ValueShares, joined_columns
 
-#: A key class of an intermediate result, and the hashes of its values that the store excludes.
+#: A key class of an intermediate result, and the hashes of its key values that the store excludes.
 LeftOut = tuple[KeyClass, frozenset[int]]
 
 
 class SetAside:
-    """Key values that stores of intermediate results may exclude.
+    """Key values that stores of intermediate results may exclude, since no tuple probes them.
 
     Args:
         substreams: the split of each relation whose arriving tuples are split by key value.
@@ -42,7 +42,7 @@ class SetAside:
     def may_probe(
         self, classes: Sequence[KeyClass], mir: Mir, start: Label, substream: int
     ) -> bool:
-        """Whether a ``substream`` of ``start`` may probe ``mir`` by the join keys ``classes``."""
+        """Whether tuples of ``start`` in ``substream`` may probe ``mir`` by keys ``classes``."""
         function = self._functions.get(start)
         if mir.is_base or function is None or substream not in function.aside:
             return True

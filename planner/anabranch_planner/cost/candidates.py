@@ -1,8 +1,8 @@
 """Candidates of the optimiser: sub-joins to materialise (MIRs) and partition attributes of stores.
 
 Source: Dossinger & Michel, "Optimizing Multiple Multi-Way Stream Joins", section V. Its candidate
-probe orders (Algorithm 1) grow like permutations, so they are never listed: they are the paths of
-the graph of :mod:`anabranch_planner.search.problem`.
+probe orders (Algorithm 1) are as many as permutations, so they are not listed here but are the
+paths of the graph of :mod:`anabranch_planner.search.problem`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def connected_sets(query: JoinQuery, limit: int | None = None) -> tuple[Labels, 
     """Every set of aliases that joins connect, the whole query included; None if there are more
     than ``limit``.
 
-    Sets grow by one neighbour at a time: a connected set of size k + 1 always contains a
-    connected set of size k. Sorted by size, then by aliases. A chain of n aliases has
-    n(n+1)/2 of them, a clique 2^n - 1.
+    Sets grow by one neighbour at a time: a connected set of size k + 1 always contains a connected
+    set of size k. Sorted by size, then by aliases. A chain of n aliases has n(n+1)/2 such sets, a
+    clique 2^n - 1.
     """
     near = adjacency(query)
     level = {frozenset({label}) for label in query.labels}
@@ -46,9 +46,9 @@ def joining_attributes(query: JoinQuery, labels: Labels, mir: Mir) -> list[AttrR
     """Attributes that may partition the store of ``mir``, the sub-join of ``query`` over
     ``labels``.
 
-    Candidates join the store with an alias outside. Where a key class relates several aliases
-    inside, their attributes are equal in the store, and the first represents them. Where a class
-    has several attributes of a single alias, these may differ in the store. Each is then a
+    A candidate attribute joins the store with an alias outside of it. If a key class relates
+    several aliases in the store, their attributes are equal there, and the first represents them.
+    Several attributes of one alias in a key class may differ in the store. Each is then a
     candidate, because another query may join by any of them.
     """
     found = []
@@ -61,5 +61,5 @@ def joining_attributes(query: JoinQuery, labels: Labels, mir: Mir) -> list[AttrR
 
 
 def in_store(attribute: AttrRef, mir: Mir) -> AttrRef:
-    """Name of a query's ``attribute`` in the store ``mir``, which names its labels canonically."""
+    """Name of a query's ``attribute`` in the store ``mir``, which has canonical labels."""
     return AttrRef(mir.members[0], attribute.attribute) if mir.is_base else attribute

@@ -16,7 +16,7 @@ from anabranch_contract.queries.joins import (
 )
 from anabranch_contract.queries.mirs import Mir
 
-#: An alias within an intermediate result, and a column of that alias's stream.
+#: An alias within an intermediate result, and a column of its stream that the store keeps.
 Kept = tuple["Label", str]
 
 
@@ -47,7 +47,7 @@ def behind(
     stream_of: Mapping[RelationId, StreamName],
     derived: Mapping[tuple[StreamName, str], Expr],
 ) -> set[Kept]:
-    """The stream columns from which the join attributes ``refs`` of ``mir`` are computed."""
+    """Stream columns from which the join attributes ``refs`` of ``mir`` are computed."""
     relation_of = dict(zip(mir.members, mir.relations, strict=True))
     found: set[Kept] = set()
     for ref in refs:

@@ -1,4 +1,4 @@
-"""Traffic between hosts: the number of tuples that cross, and the bytes of each.
+"""Traffic between hosts as part of a plan's cost: the number of tuples sent, and the bytes of each.
 
 On ``H`` hosts the partitions of all stores are assigned by hash. The assignment is the same for
 every store, so equal keys are on one host. A tuple arrives on each host with equal probability, or
@@ -32,7 +32,7 @@ from anabranch_planner.cost.timing import Users
 
 #: Bytes assumed for a column of unknown width; bytes of a tuple's arrival number.
 DEFAULT_COLUMN = ARRIVAL = 8.0
-#: Bytes of a relation's tuple if its columns are unknown.
+#: Bytes assumed for a relation's tuple if its columns are unknown.
 DEFAULT_ROW = 100.0
 
 
@@ -87,11 +87,11 @@ class ExchangeModel:
 
     @property
     def arriving(self) -> float:
-        """Fraction of arriving tuples that have to be sent to the host of their partition."""
+        """Fraction of arriving tuples that have to be sent to another host."""
         return self.elsewhere if self.locality is None else 1 - self.locality
 
     def column(self, relation: RelationId, name: str) -> float:
-        """Mean bytes of a value of a relation's column."""
+        """Mean bytes of a value of a relation's column, measured or assumed."""
         return self.widths.get(relation, {}).get(name, DEFAULT_COLUMN)
 
     def row(self, relation: RelationId) -> float:
@@ -104,7 +104,7 @@ class Crossing:
     """Bytes that probe steps and inserts send between hosts.
 
     Args:
-        users: the queries that contain each sub-join; None: all columns are sent.
+        users: the queries that contain each sub-join and read its columns; None: all are sent.
     """
 
     def __init__(self, exchange: ExchangeModel, users: Users | None) -> None:
@@ -114,7 +114,7 @@ class Crossing:
     def step(
         self, before: Mir, after: Mir, start: Label | None, *, broadcast: bool, partitioned: bool
     ) -> float:
-        """Bytes that one tuple over ``before`` sends to other hosts in the step to ``after``."""
+        """Bytes sent to other hosts for one tuple over ``before`` in the step to ``after``."""
         copies = self._copies(before, after, broadcast=broadcast, partitioned=partitioned)
         return copies * self._width(before, start) if copies else 0.0
 
@@ -127,6 +127,7 @@ class Crossing:
         return self._exchange.elsewhere * (arrivals + self._width(mir, None))
 
     def _copies(self, before: Mir, after: Mir, *, broadcast: bool, partitioned: bool) -> float:
+        """Number of copies of a tuple that a step sends to other hosts."""
         if not partitioned:
             # The stores of an unpartitioned plan are all on one host.
             return self._exchange.elsewhere if before.is_base else 0.0
@@ -137,6 +138,7 @@ class Crossing:
         return 0.0 if _stays(before, after) else self._exchange.elsewhere
 
     def _width(self, mir: Mir, start: Label | None) -> float:
+        """Mean bytes of a tuple over the sub-join ``mir`` that is sent between hosts; cached."""
         key = mir.id, start if mir.is_base else None
         found = self._widths.get(key)
         if found is None:
@@ -144,6 +146,7 @@ class Crossing:
         return found
 
     def _measure(self, mir: Mir, start: Label | None) -> float:
+        """Mean bytes of the columns of a tuple over ``mir`` that its queries still need."""
         if mir.is_base and start is not None:
             # In a self-join only ``start`` identifies the tuple's alias.
             mir = replace(mir, members=(start,))
@@ -160,7 +163,7 @@ class Crossing:
 
 
 def _stays(before: Mir, after: Mir) -> bool:
-    """Whether a step routed by key probes the host that already has the partial result."""
+    """Whether a step routed by key probes the host on which the partial result already is."""
     head = frozenset(before.members)
     inside, links = [], []
     for key_class in after.classes:

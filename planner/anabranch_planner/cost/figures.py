@@ -1,4 +1,4 @@
-"""Checked statistics: missing figures get defaults, contradictory ones are corrected.
+"""Checked statistics of data: missing figures get defaults, contradictory ones are corrected.
 
 Impossible values (NaN, negative, infinite) are rejected. Contradictions between figures are
 corrected by the rules below and listed in :attr:`Figures.contradictions`, because a plan from
@@ -35,7 +35,7 @@ Keys = tuple[tuple[AttrRef, AttrRef], ...]
 
 
 class Figures:
-    """Checked statistics; memoised.
+    """Checked statistics with defaults and corrections; memoised.
 
     Attributes:
         values: relative frequencies of key values (:mod:`.values`).
@@ -63,11 +63,11 @@ class Figures:
 
     @property
     def period(self) -> float | None:
-        """Length of the forecast period, relative to the history; None without a forecast."""
+        """Length of the forecast period, relative to the history; None: there is no forecast."""
         return None if self._ahead is None else self._ahead.length
 
     def arriving(self, relation: RelationId) -> float:
-        """Number of tuples that arrive in the forecast period; without one, per unit of time."""
+        """Number of tuples that arrive in the forecast period, or else per unit of time."""
         if self._ahead is None:
             return self.cardinality(relation)
         known = self._ahead.arrivals.get(relation)
@@ -76,13 +76,13 @@ class Figures:
         return sane(known, f"arrivals of {relation}")
 
     def held(self, relation: RelationId) -> float:
-        """Number of stored rows of a relation, at most the number of its tuples in the history."""
+        """Number of stored rows of a relation, at most its number of tuples in the history."""
         size = self.cardinality(relation)
         known = None if self._ahead is None else self._ahead.held.get(relation)
         return size if known is None else min(sane(known, f"rows held of {relation}"), size)
 
     def recent(self, relation: RelationId) -> Sequence[tuple[float, float]]:
-        """Tuples by age: (age as a fraction of the history, tuples at most that old), ascending."""
+        """Tuples of a relation by age: ascending (fraction of history, tuples up to that age)."""
         return () if self._ahead is None else self._ahead.recent.get(relation, ())
 
     def _largest(self, relation: RelationId) -> float:
@@ -101,10 +101,10 @@ class Figures:
     def selectivity(
         self, keys: Keys, relation_of: Mapping[Label, RelationId]
     ) -> tuple[bool, float]:
-        """Selectivity of an equality of two aliases on all of ``keys``; whether it is stated.
+        """Selectivity of an equality of two aliases on all of ``keys``; and whether it was stated.
 
-        Keys without a stated selectivity together divide by the greater distinct count; a single
-        such key with measured frequent values is estimated from these.
+        Keys without a stated selectivity together have that of 1 / (the greater distinct count); a
+        single such key with measured frequent values is estimated from these values.
         """
         found = self._links.get(keys)
         if found is None:
@@ -171,8 +171,8 @@ class Figures:
         return self._at_least_one(count, size, what)
 
     def _at_most(self, value: float, most: float, what: str, why: str) -> float:
-        """``value`` (``what``), cut to ``most``; a cut beyond rounding is noted as a
-        contradiction."""
+        """``value`` of the figure ``what``, cut to ``most``; a cut beyond rounding is noted as a
+        contradiction, with the reason ``why``."""
         most = max(most, 1.0)
         if sane(value, what) <= most:
             return float(value)
@@ -187,7 +187,7 @@ class Figures:
 
 
 def sane(value: float, what: str) -> float:
-    """The statistic ``value``, if it is not negative and at most :data:`LARGEST`.
+    """Check that the statistic ``value`` is not negative and at most :data:`LARGEST`; return it.
 
     Raises:
         StatisticsError: the value is negative, NaN or too large; the message begins with ``what``.

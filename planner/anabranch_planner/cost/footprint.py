@@ -25,7 +25,7 @@ from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.steps import Trail, Trails, trails
 
-#: A store and the partition attribute of one copy of it.
+#: A store (base relation or intermediate result), and the partition attribute of one copy of it.
 Copy = tuple[MirId, AttrRef | None]
 
 
@@ -65,7 +65,7 @@ def footprint(plan: Plan, queries: Sequence[JoinQuery]) -> Footprint:
 
 
 def footprint_of(plan: Plan, found: Trails) -> Footprint:
-    """The :func:`footprint` of a plan whose distinct steps ``found`` are already known."""
+    """The :func:`footprint` of a plan whose distinct probe steps ``found`` are already known."""
     return Footprint(
         steps=frozenset(step_key(t) for t in found.steps.values()),
         copies=frozenset((MirId(qualified(c.owner, c.mir)), c.partition) for c in plan.copies),
@@ -73,7 +73,7 @@ def footprint_of(plan: Plan, found: Trails) -> Footprint:
 
 
 def step_key(trail: Trail) -> StepKey:
-    """Identity of a plan's executed step, across plans."""
+    """Identity of a plan's executed probe step, equal in all plans that contain the step."""
     return StepKey(
         start=Label(qualified(trail.owner, trail.start)),
         before=trail.before.id,
@@ -85,7 +85,7 @@ def step_key(trail: Trail) -> StepKey:
 
 
 def qualified(owner: str, name: str) -> str:
-    """``name``, prefixed by its ``owner`` (a query that shares nothing) unless that is empty.
+    """``name`` in a footprint, prefixed by ``owner`` (a query without sharing) if there is one.
 
     >>> qualified("", "S"), qualified("q1", "S")
     ('S', 'q1:S')
@@ -94,7 +94,7 @@ def qualified(owner: str, name: str) -> str:
 
 
 def unqualified(text: str) -> tuple[str, str]:
-    """Owner (or "") and name of a text written by :func:`qualified`.
+    """Owner (or "") and name of a text in a footprint, the inverse of :func:`qualified`.
 
     >>> unqualified("S"), unqualified("q1:S")
     (('', 'S'), ('q1', 'S'))

@@ -2,12 +2,12 @@
 
 The join keys of a step from a partial result over ``H`` to a store over ``T`` may belong to only
 some of these relations, ``H' < H`` and ``T' <= T``. The measured fraction of matching pairs is then
-also about that of a step from ``H'`` to ``T'``, which the running plan may not contain. It is equal
-if the tuples of ``H'`` that reach the larger step are typical.
+about equal to that of a step from ``H'`` to ``T'``, which the running plan may not contain. The two
+are equal if the tuples of ``H'`` that reach the larger step are typical.
 
-**Skew.** They are not typical if a relation that is left out joins by the same key, and few values
-make most matches of ``H'`` and ``T'``: the relation may lack these values. Then nothing is
-inferred, and the estimate by frequent values (:mod:`~anabranch_planner.cost.values`) stays.
+**Skew.** These tuples are not typical if few key values make most matches of ``H'`` and ``T'``, and
+an omitted relation, which joins by the same key, may lack these values. Then nothing is inferred,
+and the estimate by frequent values (:mod:`~anabranch_planner.cost.values`) stays.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from anabranch_planner.cost.values import Column, ValueShares
 
 
 class _Smaller(NamedTuple):
-    """A step over fewer relations, and its columns of each key that joins omitted ones, too."""
+    """A step over fewer relations, and its columns of each key by which omitted ones join, too."""
 
     step: SubJoinStep
     shared: tuple[tuple[Column, ...], ...]
@@ -38,8 +38,8 @@ class Inference:
         self._known: dict[SubJoinStep, _Smaller | None] = {}
 
     def _smaller(self, step: SubJoinStep) -> _Smaller | None:
-        """``step`` with only the aliases that its join keys use; None if all are used, or if these
-        aliases are not connected."""
+        """The join step ``step`` with only the aliases that its join keys use; None if all are
+        used, or if these aliases are not connected."""
         if step not in self._known:
             self._known[step] = self._find(step)
         return self._known[step]
@@ -66,9 +66,9 @@ class Inference:
     def extend(
         self, samples: Iterable[JoinSample], values: ValueShares | None = None
     ) -> tuple[JoinSample, ...]:
-        """``samples`` of one period, and samples inferred from them for unmeasured steps.
+        """Samples of one period, and samples inferred from them for unmeasured join steps.
 
-        Sorted by sub-join, then by head.
+        The result is sorted by resulting sub-join, then by the probing sub-join.
 
         Args:
             values: frequent values; None: unknown.
@@ -93,9 +93,8 @@ class Inference:
 def _shared(
     query: JoinQuery, head: frozenset[Label], target: frozenset[Label], kept: frozenset[Label]
 ) -> tuple[tuple[Column, ...], ...]:
-    """For each join key of ``head`` and ``target`` by which aliases outside ``kept`` join as well:
-    the key's columns in ``kept`` aliases.
-    """
+    """For each join key of ``head`` and ``target`` by which aliases outside ``kept`` join as well,
+    its columns in ``kept`` aliases."""
     found = []
     for key_class in query.classes:
         columns: dict[Label, Column] = {}

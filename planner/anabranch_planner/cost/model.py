@@ -65,21 +65,21 @@ LARGEST_PRODUCT = 1e250
 
 
 class CostModel:
-    """Costs under given statistics; memoised, and deterministic in its arguments.
+    """The cost model: costs under given statistics; memoised, and deterministic in its arguments.
 
     Args:
-        statistics: the measured figures; a missing one gets a default (below), which
+        statistics: the measured figures; a missing one has a default (see below), which
             :attr:`assumed` lists.
-        objective: the operations charged, and their unit.
+        objective: determines which operations are charged, and in which unit.
         parallelism: partitions per store.
         partitioning: False ignores partition attributes altogether (chi is always 1).
         bounds: loosest time bounds of the planned queries; None: all are over full history.
         parts: cache of the sub-joins within sub-joins, shared by several models.
         substreams: split of some relations' tuples (:mod:`~anabranch_planner.cost.values`).
-        counted: the split that applied when the samples were counted; empty: ``substreams``.
+        counted: the split into substreams when the samples were counted; empty: ``substreams``.
 
-    Defaults. An unknown cardinality is ``DEFAULT_CARDINALITY``. An unknown distinct count is
-    the relation's cardinality (as of a unique key), so an unknown selectivity is ``1 /
+    Defaults. An unknown cardinality is ``DEFAULT_CARDINALITY``. An unknown distinct count is the
+    relation's cardinality, as if the column were a unique key, so an unknown selectivity is ``1 /
     max(cardinalities)``. An unknown distinct count of a composite key is the product of its parts,
     at most the cardinality. If a span is unknown, every window covers all of it.
     """
@@ -124,8 +124,9 @@ class CostModel:
         self.batches = (statistics.constants or CostConstants()).batches
 
     def _charge(self, objective: Objective) -> None:
+        """Set the objective of the cost model, and the prices of operations and traffic."""
         self.objective = objective
-        #: Seconds per operation; None if costs are counts of tuples.
+        #: Seconds per operation; None if the objective counts tuples.
         self.constants: CostConstants | None = None
         if objective is Objective.SECONDS:
             self.constants = self._statistics.constants or CostConstants()
@@ -156,7 +157,7 @@ class CostModel:
 
     @property
     def values(self) -> ValueShares:
-        """Relative frequencies of key values, for skewed joins."""
+        """Relative frequencies of key values, for the cost of skewed joins."""
         return self._figures.values
 
     def probe(self, head: Mir, start: Label | None = None, substream: int = 0) -> float:
@@ -203,6 +204,7 @@ class CostModel:
         return self.probe_of(head, start, ()) * shares * np.array(taken, np.float64)
 
     def _probe(self, head: Mir, start: Label | None) -> float:
+        """Number of partial results over ``head`` sent on, for all substreams together."""
         if self._figures.period is not None:
             sent = self._ahead(head, self._figures.period)
             if start is None or head.is_base:
@@ -214,7 +216,7 @@ class CostModel:
         return self._product(head) * parts[start]
 
     def divided(self, substreams: Sequence[Substreams]) -> CostModel:
-        """Copy of the model in which ``substreams`` split the tuples of some relations."""
+        """Copy of the cost model in which ``substreams`` split the tuples of some relations."""
         found = copy(self)
         found.substreams = tuple(substreams)
         found._divided = SubstreamShares(self._figures.values, substreams)
@@ -235,13 +237,13 @@ class CostModel:
         return found
 
     def charging(self, objective: Objective) -> CostModel:
-        """Copy of the model with another objective, i.e. another unit of cost."""
+        """Copy of the cost model with another objective, i.e. another unit of cost."""
         found = copy(self)
         found._charge(objective)
         return found
 
     def unpartitioned(self) -> CostModel:
-        """Copy of the model for stores that are not partitioned."""
+        """Copy of the cost model for stores that are not partitioned."""
         found = copy(self)
         found.partitioned = False
         return found
@@ -259,7 +261,7 @@ class CostModel:
     def price(self, sent: float, made: float, store: MirId, *, broadcast: bool = False) -> float:
         """The cost of ``sent`` tuples that probe ``store`` and produce ``made`` matches.
 
-        Objectives that count tuples do not charge matches here, but as probes of the next step.
+        Objectives in tuples charge matches as probes of the next step, not here.
         """
         chi = self.chi(broadcast=broadcast)
         if self.constants is None:
@@ -285,7 +287,7 @@ class CostModel:
     def hop(
         self, sent: float, before: Mir, after: Mir, start: Label | None, *, broadcast: bool
     ) -> float:
-        """Cost of sending ``sent`` tuples over ``before`` to the hosts of the probed partitions."""
+        """Cost of sending ``sent`` tuples over ``before`` to the hosts of probed partitions."""
         if self._crossing is None:
             return 0.0
         each = self._crossing.step(
@@ -299,11 +301,11 @@ class CostModel:
         return self._crossing is None
 
     def insert(self, mir: Mir) -> float:
-        """Cost per unit of time of one copy of the store of ``mir``; 0 if it is not charged."""
+        """Cost per unit of time of one store copy of ``mir``; 0 if inserts are not charged."""
         return 0.0 if self.objective is Objective.PAPER else self.upkeep(mir)
 
     def upkeep(self, mir: Mir) -> float:
-        """Cost per unit of time of one copy's inserts, also where the objective ignores inserts."""
+        """Cost per unit of time of inserts into one store copy of ``mir``, under any objective."""
         added, times = self.added(mir) * (1.0 - self.left_out(mir)), self.rewrites(mir)
         if self.constants is None:
             price = added * (1.0 + times)
@@ -314,10 +316,10 @@ class CostModel:
         return price
 
     def stored(self, rows: float, mir: Mir | None = None) -> float:
-        """The cost of storing or indexing ``rows``.
+        """The cost of storing or indexing a number of ``rows``.
 
         Args:
-            mir: the store that keeps the rows, and whose merges rewrite them; None: no merges.
+            mir: the store whose merges rewrite the rows; None: they are not merged.
         """
         times = 0.0 if mir is None else self.rewrites(mir)
         if self.constants is None:
@@ -325,16 +327,15 @@ class CostModel:
         return self.constants.stored(rows, times)
 
     def rewrites(self, mir: Mir) -> float:
-        """Number of times that merges of segments rewrite a row of the store of ``mir``."""
+        """Number of times that merges of segments rewrite one row of the store of ``mir``."""
         found = self._rewrites.get(mir.id)
         if found is None:
             found = self._rewrites[mir.id] = rewrites(self.batches, self._lifetime(mir))
         return found
 
     def _lifetime(self, mir: Mir) -> float | None:
-        """Number of batches until a row of ``mir`` expires: the maximum over its members that
-        expire; members that never do are ignored. None if no member expires, or spans are unknown.
-        """
+        """Number of batches until a row of ``mir`` expires: the maximum over the members whose rows
+        expire. None if no member's rows expire, or spans are unknown."""
         if self._bounds is None:
             return None
         found: list[float] = []
@@ -350,19 +351,19 @@ class CostModel:
         return self._figures.period is not None
 
     def added(self, mir: Mir) -> float:
-        """Number of result rows of the sub-join per unit of time."""
+        """Number of rows that the sub-join ``mir`` gains per unit of time."""
         if self._figures.period is None:
             return self.cardinality(mir)
         return sum(self._ahead(mir, self._figures.period).values())
 
     def cardinality(self, mir: Mir) -> float:
-        """Number of result rows per unit of the measured history, over all probe orders."""
+        """Rows of the sub-join ``mir`` per unit of the measured history, over all probe orders."""
         parts = self._parts(mir)
         product = self._product(mir)
         return product if parts is None else product * sum(parts.values())
 
     def matches(self, mir: Mir) -> float:
-        """Number of result rows per unit of history if time bounds are ignored."""
+        """Rows of the sub-join ``mir`` per unit of history if time bounds are ignored."""
         return self._product(mir)
 
     def present(
@@ -371,15 +372,15 @@ class CostModel:
         """Fraction of partial results over ``before`` that match a row of ``relation`` on (sorted)
         ``attributes``, and so become partial results over ``after``.
 
-        A partial result with a match is assumed to match as many rows as a value has on average.
-        If frequent values meet, it matches more, and the fraction is too large.
+        A partial result with a match is assumed to match as many rows as a value has on average. If
+        frequent values meet, it matches more rows, and the returned fraction is too large.
         """
         met = self._product(after) / max(self._product(before), 1 / LARGEST_PRODUCT)
         values = self._figures.distinct_keys(relation, attributes)
         return min(1.0, met * values / max(self._figures.cardinality(relation), values))
 
     def bounds(self, mir: Mir) -> PairBounds:
-        """Time bounds that the planner assumes for ``mir``; a missing pair is unbounded."""
+        """Time bounds that the cost model assumes for ``mir``; a missing pair is unbounded."""
         return {} if self._bounds is None else self._bounds.of(mir)
 
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float:
@@ -388,15 +389,15 @@ class CostModel:
 
     @property
     def rounds(self) -> float:
-        """Number of batches in the unit of time, at least 1."""
+        """Number of batches in the statistics' unit of time, at least 1."""
         return max(self.batches * (self._figures.period or 1.0), 1.0)
 
     def span(self, relation: RelationId) -> float | None:
-        """Event time that a unit's tuples span, in microseconds; None if any window covers them."""
+        """Event time that a unit's tuples span, in microseconds; None: any window covers it."""
         return self._figures.span(relation)
 
     def _product(self, mir: Mir) -> float:
-        """Number of result rows per unit of history, if there were no time bounds."""
+        """Rows of the sub-join ``mir`` per unit of history, if there were no time bounds."""
         found = self._products.get(mir.id)
         if found is None:
             found = math.prod(self._figures.cardinality(r) for r in mir.relations)
@@ -414,9 +415,10 @@ class CostModel:
         return found
 
     def _foreseen(self, mir: Mir, period: float) -> dict[Label, float]:
+        """Rows of a sub-join that each alias completes in the forecast period."""
         bounds, longest = self.bounds(mir), 0.0
         if bounds:
-            # Event time advances equally in all streams, including late starters and sparse ones.
+            # Event time advances equally in all streams, also in late starters and sparse ones.
             longest = max(self._figures.span(relation) or 0.0 for relation in mir.relations)
         supplies = {
             label: self._supply(relation, longest)
@@ -433,13 +435,13 @@ class CostModel:
         return sent
 
     def _supply(self, relation: RelationId, longest: float) -> Supply:
-        """Stored and expected rows of a relation; ``longest``: microseconds their ages span."""
+        """Stored and expected rows of a relation; ``longest``: microseconds that ages span."""
         found = self._supplies.get((relation, longest))
         if found is None:
             figures = self._figures
             coming = figures.arriving(relation)
             if longest:
-                # Take the number of tuples, as stores have dropped rows older than every window.
+                # Take the history's tuples, since stores have dropped rows older than every window.
                 size = figures.cardinality(relation)
                 recent = tuple((age * longest, n) for age, n in figures.recent(relation))
                 found = Supply(size, coming, figures.span(relation), recent)
@@ -449,7 +451,7 @@ class CostModel:
         return found
 
     def _parts(self, mir: Mir) -> dict[Label, float] | None:
-        """Fraction of result rows that each alias completes; None means 1/n each (full history)."""
+        """Fraction of the rows of ``mir`` that each alias completes; None: 1/n (full history)."""
         if self._bounds is None:
             return None
         if mir.id not in self._shares:

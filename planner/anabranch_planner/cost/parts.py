@@ -9,8 +9,8 @@ Values that follow from a part alone (its steps, rules and validity) are compute
 from its predecessor (``replan.session``) reuses the orders of unchanged queries, so
 :func:`divide` returns the predecessor's part with its computed values.
 
-A part may *grow* by new queries with the same joins and steps as queries it has, over base stores
-only. Then the values of the predecessor's part are extended instead of computed again.
+A part may *grow* by new queries that have the same joins and steps as one of its queries, over base
+stores only. Then the values of the predecessor's part are extended, not computed again.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from anabranch_planner.cost.steps import PlanError, Prefix, SubJoins, Trails, tr
 from anabranch_planner.cost.validate import validate_plan
 
 _T = TypeVar("_T")
-#: A thing that goals may have in common: a goal, a probed store, or the first probe of an order.
-#: Goals with a common thing are in one part.
+#: A property of a goal: the goal itself, a probed store, or the first probe of an order. Goals that
+#: have one in common are in one part.
 _Tie = tuple[object, ...]
 _Identity = tuple[object, ...]
 #: Name -> cached value, with the inputs from which it was computed.
 _Made = dict[str, tuple[object, Any]]
-#: Maximum number of queries by which a part grows.
+#: Maximum number of queries by which a plan's part grows.
 GROWTH = 16
 
 
@@ -48,7 +48,7 @@ class Grown:
 
 
 class PlanPart:
-    """Queries of a plan whose probe steps are disjoint from all others'; compared by identity.
+    """Part of a plan: queries that share no probe steps with others; compared by identity.
 
     Attributes:
         first: number of the part's first step; step numbers are unique in the plan.
@@ -59,32 +59,32 @@ class PlanPart:
     def __init__(self, first: int, plan: Plan, queries: tuple[JoinQuery, ...]) -> None:
         self.first, self.plan, self.queries = first, plan, queries
         self._made: _Made = {}
-        #: The queries by which the part has grown, its last ones; and the values cached before.
+        #: The newest queries of the part, by which it has grown; and the values cached before that.
         self.grown: tuple[Grown, ...] = ()
         self._before: _Made = {}
 
     @cached_property
     def subs(self) -> SubJoins:
-        """Cache of the sub-joins of the part's queries."""
+        """Cache of the sub-joins of the queries in this part of the plan."""
         return SubJoins(self.queries)
 
     @cached_property
     def trails(self) -> Trails:
-        """The distinct probe steps of the part's orders."""
+        """The distinct probe steps of the orders in this part of the plan."""
         return trails(self.plan, self.queries, self.subs)
 
     @cached_property
     def footprint(self) -> Footprint:
-        """The probe steps and store copies of the part."""
+        """The probe steps and store copies of this part of the plan."""
         return footprint_of(self.plan, self.trails)
 
     @property
     def end(self) -> int:
-        """Number of the part's last step, plus one."""
+        """Number of the last probe step of the part, plus one."""
         return self.first + len(self.trails.steps)
 
     def validate(self) -> None:
-        """Check that its plan answers its queries (:func:`.cost.validate.validate_plan`).
+        """Check that the part's plan answers its queries (:func:`.cost.validate.validate_plan`).
 
         Raises:
             PlanError: names the first violation.
@@ -95,8 +95,7 @@ class PlanPart:
         if "valid" not in self._before:
             validate_plan(self.plan, self.queries, self.trails)
             return
-        # A new query's orders have the same prefixes as the orders of the earlier query with the
-        # same joins.
+        # A new query's orders have the prefixes of the earlier query's with the same joins.
         pieces = _Pieces(self.plan)
         for one in self.grown:
             both = (one.query, one.like)
@@ -105,7 +104,7 @@ class PlanPart:
 
     @cached_property
     def answers(self) -> dict[str, tuple[ProbeOrder, ...]]:
-        """Query -> the probe orders that answer it."""
+        """Query -> the probe orders that answer it, in this part of the plan."""
         found: dict[str, list[ProbeOrder]] = defaultdict(list)
         for order in self.plan.orders:
             if not order.maintains:
@@ -113,7 +112,7 @@ class PlanPart:
         return {query: tuple(orders) for query, orders in found.items()}
 
     def grown_to(self, plan: Plan, queries: tuple[JoinQuery, ...]) -> PlanPart | None:
-        """The part of ``plan`` with ``queries`` if it has grown from this one; else None."""
+        """The part of ``plan`` with ``queries`` if this part has grown to it; else None."""
         count = len(self.queries)
         new = queries[count:]
         if not 0 < len(new) <= GROWTH or plan.substreams:
@@ -147,7 +146,7 @@ class PlanPart:
     def _alike(
         self, one: JoinQuery, new: JoinQuery, answers: Mapping[str, Sequence[ProbeOrder]]
     ) -> bool:
-        """Whether ``new`` has the joins of ``one``, and its orders ``answers`` the same steps."""
+        """Whether ``new`` has the joins of ``one``, and ``answers`` the same probe steps."""
         return one.joins_like(new) and [
             (order.owner, order.start, order.steps) for order in self.answers[one.id]
         ] == [(order.owner, order.start, order.steps) for order in answers[new.id]]
@@ -157,13 +156,13 @@ class PlanPart:
         return [found for order, found in pairs if order.goal == query.id and not order.maintains]
 
     def before(self, what: str, given: object) -> Any:
-        """The cached value ``what`` of the part before it grew; None if it is unknown, or was
-        computed from inputs other than ``given``."""
+        """The value ``what``, cached before the part grew; None if it is unknown, or was computed
+        from inputs other than ``given``."""
         known = self._before.get(what)
         return None if known is None or known[0] != given else known[1]
 
     def once(self, what: str, given: object, make: Callable[[], _T]) -> _T:
-        """Result of ``make``, cached until ``given`` changes.
+        """Result of ``make``, cached in the plan's part until ``given`` changes.
 
         Args:
             what: name of the cache entry.
@@ -176,7 +175,7 @@ class PlanPart:
 
 
 def whole(plan: Plan, queries: Sequence[JoinQuery]) -> PlanPart:
-    """An undivided plan, as a single part."""
+    """The part that consists of an undivided plan."""
     return PlanPart(0, plan, tuple(queries))
 
 
@@ -186,7 +185,7 @@ def divide(
     """Split ``plan`` into its parts, in the order of ``queries``.
 
     Args:
-        before: the parts of the previous plan; unchanged ones are reused.
+        before: the parts of the previous plan; unchanged ones are reused with their caches.
 
     Raises:
         PlanError: an order's goal is neither a query nor a maintained intermediate result.
@@ -217,8 +216,8 @@ def footprint_of_parts(parts: Iterable[PlanPart]) -> Footprint:
 
 
 def _identity(plan: Plan, queries: tuple[JoinQuery, ...]) -> _Identity:
-    """Cache key of a part. It has the identities of orders and queries, so parts with equal keys
-    have equal costs."""
+    """Cache key of a part. It consists of the identities of orders and queries, so parts with equal
+    keys have equal costs."""
     return (
         plan.optimizer,
         plan.substreams,
@@ -231,7 +230,7 @@ def _identity(plan: Plan, queries: tuple[JoinQuery, ...]) -> _Identity:
 def _groups(
     plan: Plan, queries: Sequence[JoinQuery]
 ) -> list[tuple[tuple[JoinQuery, ...], list[ProbeOrder]]]:
-    """Queries of each part, and their probe orders."""
+    """Groups of queries that share probe steps, each with the probe orders of its queries."""
     base = {m.id for m in plan.mirs if m.is_base}
     parents: dict[_Tie, _Tie] = {}
 

@@ -2,12 +2,12 @@
 
 **Estimate.** Relations are linked into a maximum spanning tree. Pairs that share most key classes
 come first (so that a composite key counts as one key, not as independent parts), then stated
-selectivities before derived ones, then weak ones before strong ones. By the last rule a class of k
-attributes divides by all distinct counts but the smallest (containment of value sets). Where
-frequent values are measured, a class is estimated from them instead
+selectivities before derived ones, then greater (weaker) selectivities before smaller ones. By the
+last rule a class of k attributes divides by all distinct counts but the smallest (containment of
+value sets). Where frequent values are measured, a class is estimated from them instead
 (:mod:`~anabranch_planner.cost.values`), since a value frequent in two relations need not be so in a
-third. Each class is spanned once, so equalities implied by others are not counted twice, and
-a cycle of classes counts every class.
+third. Each class is spanned once, so equalities implied by others are not counted twice, and a
+cycle of classes counts every class.
 
 **Correction.** The estimate treats predicates as independent. Correlated data make it wrong, by one
 more factor with each step. For each running step the runtime counts the pairs of a partial result
@@ -31,9 +31,9 @@ of all tuples, and their ``pairs`` are multiplied by ``x / h``. Shares are estim
 probes have the weight :data:`PART_WEIGHT`.
 
 **Larger sub-joins** inherit corrections: ``estimate(X)`` is multiplied by ``f(Y) / tree(Y)`` for
-measured sub-joins ``Y`` of ``X``, the largest first (then by id). ``Y`` is used only if its members
-lie in different groups; its use merges these groups. So no predicate is corrected twice: any two
-used sub-joins have at most one relation in common, and they form no cycle.
+measured sub-joins ``Y`` of ``X``, the largest ``Y`` first (then by id). ``Y`` is used only if its
+members lie in different groups; its use merges these groups. So no predicate is corrected twice:
+any two used sub-joins have at most one relation in common, and they form no cycle.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from anabranch_planner.cost.values import Column, SubstreamShares
 MIN_PROBES = 30
 #: Weight of the estimate, in matches, against measured matches.
 PRIOR_HITS = 10.0
-#: Weight of a probe counted for some substreams, relative to a probe counted for all tuples.
+#: Weight of a probe counted for some substreams only, against 1 for one counted for all tuples.
 PART_WEIGHT = 0.1
 
 
@@ -68,7 +68,7 @@ class PartNames:
         self._known: dict[tuple[MirId, frozenset[Label]], Mir] = {}
 
     def of(self, mir: Mir, labels: frozenset[Label]) -> Mir:
-        """The canonical sub-join of ``mir`` over some of its ``labels``."""
+        """The canonical sub-join of ``mir`` over ``labels``, a subset of its members."""
         found = self._known.get((mir.id, labels))
         if found is None:
             relation_of = dict(zip(mir.members, mir.relations, strict=True))
@@ -81,7 +81,7 @@ class Selectivities:
     """Selectivities of canonical sub-joins; memoised.
 
     Args:
-        counted: the substreams of measured selectivities; measurements of others are ignored.
+        counted: the split into substreams in which the samples were counted; others are ignored.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Selectivities:
             self._by_first[min(members)].append(joined)
 
     def factors(self, mir: Mir) -> tuple[float, ...]:
-        """Factors of the selectivity of ``mir``, to multiply its members' cardinalities by."""
+        """Factors whose product is the selectivity of the sub-join ``mir``."""
         found = self._factors.get(mir.id)
         if found is None:
             found = self._tree(mir)
@@ -121,10 +121,11 @@ class Selectivities:
         return found
 
     def of(self, mir: Mir) -> float:
-        """The fraction of the members' cross product with equal keys."""
+        """Selectivity of ``mir``: the fraction of the members' cross product with equal keys."""
         return math.prod(self.factors(mir))
 
     def _tree(self, mir: Mir) -> tuple[float, ...]:
+        """Selectivity factors of a sub-join by a spanning tree, without measured corrections."""
         if len(mir.members) == 1:
             return ()
         relation_of = dict(zip(mir.members, mir.relations, strict=True))
@@ -177,14 +178,15 @@ class Selectivities:
         return tuple(found)
 
     def _by_values(self, columns: Sequence[Column], by_pairs: float) -> list[float]:
-        """Factor that corrects ``by_pairs``, the product of pairwise selectivities of three or more
-        equated columns, by their frequent values; an empty list if these are unknown."""
+        """Factor by which frequent values correct ``by_pairs``, the product of pairwise
+        selectivities of three or more equated columns; an empty list if the values are unknown."""
         values = self._figures.values
         if by_pairs <= 0 or not all(map(values.are_known, columns)):
             return []
         return [values.selectivity(columns) / by_pairs]
 
     def _corrected(self, mir: Mir, tree: tuple[float, ...]) -> tuple[float, ...]:
+        """Selectivity factors of a sub-join, corrected by measured matches."""
         plain = math.prod(tree)
         corrections = [self._ratio(part) for part in self._parts(mir)]
         estimate = (*tree, *(c for c in corrections if c != 1.0))
@@ -196,6 +198,7 @@ class Selectivities:
         return (value,)
 
     def _ratio(self, part: Mir) -> float:
+        """Corrected over uncorrected selectivity of the measured sub-join ``part``."""
         self.factors(part)
         return self._ratios[part.id]
 
@@ -223,10 +226,12 @@ class Selectivities:
         return chosen
 
     def _is_usable(self, sample: JoinSample) -> bool:
+        """Whether a join sample counts any pairs, over known substreams."""
         known = not sample.part.substreams or sample.part.function in self._counted
         return sample.pairs > 0 and known
 
     def _observed(self, mir: Mir, estimate: float, seen: Sequence[JoinSample]) -> float:
+        """Selectivity of a sub-join from the samples of steps that produce it."""
         total = weight = 0.0
         for sample in seen:
             head, target = (
@@ -243,7 +248,7 @@ class Selectivities:
         return total / weight if weight else estimate
 
     def _of_all(self, sample: JoinSample, head: Mir, mir: Mir) -> JoinSample | None:
-        """``sample`` of some substreams, scaled up to all tuples; None if they match nothing."""
+        """``sample`` of some substreams, scaled up to all tuples; None if these match nothing."""
         part = sample.part
         if not part.substreams:
             return sample
@@ -262,6 +267,7 @@ _Link = tuple[int, bool, float, tuple["Label", "Label"], tuple[int, ...]]
 
 
 def _posterior(sample: JoinSample, before: float, estimate: float) -> float:
+    """Selectivity of a step from its sample, with the estimate as a prior."""
     scale = min(1.0, sample.probes / sample.hits) if sample.hits > 0 else 1.0
     hits, pairs = sample.hits * scale, sample.pairs * scale
     if before <= 0 or estimate <= 0:
@@ -270,6 +276,7 @@ def _posterior(sample: JoinSample, before: float, estimate: float) -> float:
 
 
 def _checked(sample: JoinSample) -> JoinSample:
+    """Reject impossible counts of a join sample."""
     for name, value in (("probes", sample.probes), ("pairs", sample.pairs), ("hits", sample.hits)):
         sane(value, f"number of {name} seen on the way to {sample.joined}")
     return sample

@@ -8,11 +8,11 @@ needs, and find rows that a query does not need. So many broad or similar filter
 selective ones do not.
 
 A running query keeps its stores, because they hold its past rows. So only a new query can open a
-shared store: if the separate stores of this query and of similar running queries cost :data:`WORTH`
-times as much. The cost is then within a constant factor of the best choice, for any order of
-queries.
+shared store. It does if the separate stores of this query and of similar running queries cost
+:data:`WORTH` times as much as a shared store. The cost of all stores is then within a constant
+factor of the best choice, for any order of queries.
 
-A store's filter keeps the conditions that may raise an error.
+A shared store's filter keeps all conditions that may raise an error.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.normal.implication import implies
 
-#: Assumed rows of a stream per unit of time before any are counted. Many, since the choice is
-#: final: with few rows every choice would be cheap.
+#: Rows of a stream per unit of time that are assumed before rows are counted. Many, since the
+#: choice is final, and with few rows every choice would seem cheap.
 UNKNOWN_ROWS = 100_000.0
 #: Share of rows assumed to pass a condition, by operation, before the relation's rows are counted.
 PASSING = {
@@ -55,7 +55,7 @@ Filters = dict[str, tuple[Expr, ...]]
 
 @dataclass(slots=True)
 class SharedStores:
-    """The relations that running queries store, by stream; chooses stores for new queries."""
+    """The relations that running queries store, by stream; chooses which new queries share them."""
 
     statistics: Statistics
     _standing: dict[StreamName, dict[RelationId, Relation]] = field(
@@ -63,7 +63,7 @@ class SharedStores:
     )
 
     def add(self, query: JoinQuery) -> None:
-        """Add the relations of a running query."""
+        """Add the relations of a running query, whose stores new queries may share."""
         for relation in query.relations:
             self._standing[relation.stream][relation.id] = relation
 
@@ -122,7 +122,7 @@ class SharedStores:
         left: dict[RelationId, Relation],
         alike: Sequence[Relation],
     ) -> Relation | None:
-        """The store to open for several of the relations ``left``; None if none is worth it."""
+        """Filter of the shared store to open for several of ``left``; None if none saves enough."""
         best, most = None, 0.0
         every = [*left.values(), *alike]
         conditions = _Conditions(every)
@@ -132,7 +132,7 @@ class SharedStores:
                 continue
             apart, together = sum(map(cost.own, members)), cost.sharing(members, core)
             saved = apart - together
-            # Prefer fewer conditions: the store then serves more of the queries that come later.
+            # Prefer a filter with fewer conditions: later queries can use the store more often.
             if apart > WORTH * together and saved > LESS_GENERAL * most:
                 best, most = core, saved
         return best
@@ -140,7 +140,7 @@ class SharedStores:
 
 def _cores(stream: StreamName, every: Sequence[Relation]) -> list[Relation]:
     """Filters to try for a shared store, the most general first: the conditions that may raise an
-    error, and at most one other condition that many relations have."""
+    error, and at most one other condition that many of the relations have."""
     counts = Counter(c for r in every for c in r.filter)
     frequent = {c for c, count in counts.most_common(MOST_CORES) if count > 1 and is_total(c)}
     found: dict[RelationId, Relation] = {}
@@ -193,8 +193,7 @@ def _may_read(relation: Relation, store: Relation) -> bool:
 
 def _partners(queries: Sequence[JoinQuery], statistics: Statistics) -> dict[StreamName, float]:
     """Stream -> mean number of its rows with the key of a probe, within the time bounds, over the
-    keys of ``queries``; at least 1. Keys with an unknown number of values count as 1.
-    """
+    keys of ``queries``; at least 1. Keys with an unknown number of values count as 1."""
     found: dict[StreamName, list[float]] = defaultdict(list)
     for query in queries:
         for key_class in query.classes:
@@ -208,7 +207,7 @@ def _partners(queries: Sequence[JoinQuery], statistics: Statistics) -> dict[Stre
 
 
 def _near(query: JoinQuery, label: Label, span: float | None) -> float:
-    """Share of a stream's rows within the time bounds of a query's other members."""
+    """Share of a stream's rows within the time bounds of a query's other aliases."""
     at = query.labels.index(label)
     widths = [
         None if earlier is None or later is None else earlier + later
@@ -221,7 +220,7 @@ def _near(query: JoinQuery, label: Label, span: float | None) -> float:
 
 
 class _StorePrices:
-    """Prices of stores of one stream's relations, in CPU seconds per unit of time."""
+    """Prices of separate and shared stores of one stream, in CPU seconds per unit of time."""
 
     def __init__(self, statistics: Statistics, stream: StreamName, partners: float) -> None:
         """``partners``: number of the stream's rows that a probe finds without filters."""
@@ -247,8 +246,7 @@ class _StorePrices:
         return sent * (constants.probe + constants.look) + made * constants.match
 
     def sharing(self, members: Iterable[Relation], core: Relation) -> float:
-        """Price of one store with the rows of ``core``, and of probe steps for the rows of
-        ``members``."""
+        """Price of one store with the rows of ``core``, and of probe steps for its ``members``."""
         kept = self.share(core)
         sent = min(kept, sum(map(self.share, members))) * self._rows
         constants = self._constants
@@ -270,6 +268,7 @@ class _StorePrices:
         return found
 
     def _passing(self, condition: Expr) -> float:
+        """Assumed fraction of a stream's rows that pass ``condition``."""
         if not isinstance(condition, Call):
             return 1.0
         parts = condition.args
@@ -284,7 +283,7 @@ class _StorePrices:
         return PASSING.get(condition.op, 0.5)
 
     def _equal(self, value: Expr) -> float:
-        """Share of rows that have one certain value of a column."""
+        """Share of rows in which a column has one certain value."""
         if isinstance(value, Column):
             distinct = self._statistics.distinct(RelationId(self._stream), (value.name,))
             if distinct:

@@ -1,8 +1,8 @@
-"""The distinct probe steps of a plan: the unit of footprints, differences and cost shares.
+"""The distinct probe steps of a plan, the unit of footprints, plan differences and cost shares.
 
 If two probe orders of one owner have a common prefix, its steps run once. A step is identified by
 its *prefix*, the probes up to and including it; every prefix of a plan is listed once, with the
-sub-joins that price and name it.
+sub-joins that determine its price and its name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Path = tuple[tuple[MirId, tuple[Label, ...], MirId], ...]
 
 
 class Prefix(NamedTuple):
-    """Identity of an executed step: owner, starting alias, probes up to it, and substream."""
+    """Identity of an executed probe step: owner, starting alias, probes up to it, and substream."""
 
     owner: str
     start: Label
@@ -39,7 +39,7 @@ class Trail:
     """A probe step of a plan, with the sub-joins before and after it.
 
     Attributes:
-        owner, start: the query that runs it alone (empty: shared), and the arriving tuple's alias.
+        owner, start: the query that runs it alone (empty: shared); the arriving tuple's alias.
         substream: index of that tuple's substream.
         before, after: the sub-joins before and after the step.
         head: the aliases of ``before``, as the query names them.
@@ -72,7 +72,7 @@ class Trails:
 class SubJoins:
     """Cache of the sub-joins of some queries.
 
-    Queries are compared by identity: two of them may have the same name.
+    Queries are compared by identity, since two queries may have the same name.
     """
 
     def __init__(self, queries: Sequence[JoinQuery]) -> None:
@@ -92,7 +92,7 @@ class SubJoins:
         return self._known[key]
 
     def query(self, name: str) -> JoinQuery | None:
-        """The query called ``name``."""
+        """The query called ``name``, among the queries whose sub-joins are cached."""
         return self._by_id.get(QueryId(name))
 
     def containing(self, labels: Labels, mir: MirId) -> JoinQuery | None:
@@ -111,8 +111,8 @@ class SubJoins:
 def loads(
     plan: Plan, found: Trails, rations: Mapping[tuple[str, Label], float]
 ) -> dict[Prefix, float]:
-    """Fraction of tuples by which each step of ``plan`` is priced: the largest ration of its goals;
-    1 where it maintains an intermediate result (``docs/semantics.md``, "Rations").
+    """Fraction of tuples that each step of ``plan`` processes: the largest ration of its goals; 1
+    if it maintains an intermediate result (``docs/semantics.md``, "Rations").
 
     Args:
         found: the distinct steps of ``plan``.
@@ -127,7 +127,7 @@ def loads(
 
 
 def trails(plan: Plan, queries: Sequence[JoinQuery], subs: SubJoins | None = None) -> Trails:
-    """Every distinct step of ``plan``.
+    """Every distinct probe step of ``plan``.
 
     Args:
         subs: cache of the sub-joins of ``queries``, shared by several plans.

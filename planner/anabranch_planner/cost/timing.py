@@ -1,8 +1,8 @@
 """The fraction of a sub-join within its time bounds: PMJoin's rate model, from an empty start.
 
-**Setting.** Statistics count the tuples ``|j|`` of a relation over a unit of time. The cost model
-lets that unit begin with empty stores and measures it as [0, 1], so the tuples of ``j`` arrive at
-rate ``|j|``. The member that arrives last completes a combination. Let that be ``i``, at time
+**Setting.** Statistics count the tuples ``|j|`` of a relation over a unit of time. In the cost
+model that unit begins with empty stores and is the interval [0, 1], so the tuples of ``j`` arrive
+at rate ``|j|``. The member that arrives last completes a combination. Let that be ``i``, at time
 ``t``. Then its partner from ``j`` arrived at most ``reach_j`` and at least ``gap_j`` before ``t``,
 but not before 0. In units of time, ``reach_j = D[j][i]``, infinite without a bound, and ``gap_j :=
 max(0, -D[i][j])``. So ``i`` meets
@@ -56,7 +56,7 @@ from itertools import pairwise
 from anabranch_contract.queries.joins import JoinQuery, Label
 from anabranch_contract.queries.mirs import Mir, MirId, restrict_classes
 
-#: (earlier, later) -> microseconds by which ``later`` may follow; a missing pair is unbounded.
+#: (earlier, later) -> microseconds by which ``later`` may follow; absent pairs have no bound.
 PairBounds = dict[tuple["Label", "Label"], int]
 
 
@@ -64,7 +64,7 @@ class LoosestBounds:
     """Sub-join -> the loosest time bounds of the queries that contain it (see the module).
 
     Attributes:
-        users: the queries by sub-join.
+        users: finds the queries that contain a sub-join.
     """
 
     def __init__(self, queries: Sequence[JoinQuery]) -> None:
@@ -80,7 +80,7 @@ class LoosestBounds:
         return any(self._pairs.values())
 
     def of(self, mir: Mir) -> PairBounds:
-        """The bounds between the members of ``mir``; empty where nothing is bounded."""
+        """The time bounds between the members of ``mir``; empty if no pair has a bound."""
         if mir.is_base or not self._bounded:
             return {}
         members = frozenset(mir.members)
@@ -96,9 +96,9 @@ class LoosestBounds:
         return loosest or {}
 
     def reach(self, mir: Mir) -> tuple[int | None, ...]:
-        """Per member of ``mir``: microseconds for which other relations' tuples may join its rows.
+        """Per member of ``mir``: microseconds for which other relations may join its rows.
 
-        None means without limit. A member has 0 if no query joins ``mir`` with further relations.
+        None means no limit. All members have 0 if no query joins ``mir`` with further relations.
         """
         if not self._bounded:
             return (None,) * len(mir.members)
@@ -121,19 +121,19 @@ class LoosestBounds:
         return tuple(_longest([self._need(q, m, members) for q in users]) for m in mir.members)
 
     def _need(self, query: JoinQuery, label: Label, inside: Collection[Label]) -> int | None:
-        """Microseconds for which relations of ``query`` outside ``inside`` may join ``label``."""
+        """Microseconds for which relations outside ``inside`` may join rows of ``label``."""
         pairs = self._pairs[id(query)]
         return _longest([pairs.get((label, x)) for x in query.labels if x not in inside])
 
 
 def _longest(times: Sequence[int | None]) -> int | None:
-    """The longest of ``times``, at least 0; None (no limit) if one of them is None."""
+    """The longest of ``times`` from time bounds, at least 0; None (no limit) if one is None."""
     finite = [t for t in times if t is not None]
     return max((0, *finite)) if len(finite) == len(times) else None
 
 
 def pair_bounds(query: JoinQuery) -> PairBounds:
-    """The finite bounds of ``query`` by pairs of aliases."""
+    """The finite time bounds of ``query`` by pairs of aliases."""
     labels = query.labels
     return {
         (labels[i], labels[j]): bound
@@ -153,8 +153,8 @@ def shares(
     Args:
         members: the aliases of a sub-join.
         bounds: closed under shortest paths.
-        spans: alias -> microseconds over which a unit's tuples of it are spread; None: unknown, any
-            window covers them.
+        spans: alias -> microseconds of event time over which its tuples of one unit are spread;
+            None: unknown, any window covers them.
 
     >>> from anabranch_contract.queries.joins import Label
     >>> R, S = Label("R"), Label("S")
@@ -183,7 +183,7 @@ def shares(
 
 
 def _overlap(pieces: Sequence[tuple[float, float]]) -> float:
-    """The integral over [0, 1] of the product of ``max(0, min(reach, t) - gap)``.
+    """The integral over [0, 1] of the product of ``max(0, min(reach, t) - gap)``, for a share.
 
     Between neighbouring break points every factor is constant or ``t - gap``, so the product is a
     polynomial. As a polynomial in the distance from the left point it has only positive
@@ -223,18 +223,19 @@ def _windows(reaches: Sequence[float]) -> float:
 
 
 class Users:
-    """Sub-join -> the queries that contain it, sorted by id."""
+    """Index of queries: sub-join -> the queries that contain it, sorted by id."""
 
     def __init__(self, queries: Sequence[JoinQuery]) -> None:
         self._given = queries
 
     @cached_property
     def queries(self) -> list[JoinQuery]:
-        """All queries, sorted by id."""
+        """All queries of the cost model, sorted by id."""
         return sorted(self._given, key=lambda q: q.id)
 
     @cached_property
     def _with(self) -> dict[Label, set[int]]:
+        """Alias -> numbers of the queries with this alias."""
         found: dict[Label, set[int]] = defaultdict(set)
         for number, query in enumerate(self.queries):
             for label in query.labels:
@@ -242,7 +243,7 @@ class Users:
         return found
 
     def of(self, mir: Mir) -> list[JoinQuery]:
-        """The queries with all members of ``mir``, under the same key classes."""
+        """The queries that contain the sub-join ``mir``: its members under the same key classes."""
         members = frozenset(mir.members)
         found = set.intersection(*(self._with.get(label, set()) for label in mir.members))
         return [

@@ -15,7 +15,7 @@ span                        SPREAD times the longest bound   windows reach over 
 ==========================  ===============================  ================================
 
 Cardinalities, probe costs and insert costs grow with cardinalities and shrink with distinct counts
-and spans. So the true cost lies within the range if every assumed figure lies within its own.
+and spans. So the true cost lies within the range if every assumed figure lies within its own range.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def cost_range(
     parallelism: int = 1,
     partitioning: bool = True,
 ) -> CostRange:
-    """The range of ``plan``'s cost.
+    """The range of ``plan``'s cost, given that some statistics are assumed.
 
     Args:
         plan: a valid plan for exactly ``queries``.
@@ -97,7 +97,7 @@ def _assuming(
         for member in key_class.members
         if (relation := query.relation_of(member.label).id) not in base.every_distinct
     }
-    # The cost model raises a composite count to its greatest part. Its default is the maximum.
+    # The cost model raises a composite count to its greatest part's. Its default is the maximum.
     composites = {} if distinct_share == 1 else dict.fromkeys(relations, 1.0)
     spans: dict[str, float] = (
         {} if longest is None else {r: longest for r in relations if base.span(r) is None}

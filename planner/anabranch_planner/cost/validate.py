@@ -1,4 +1,4 @@
-"""Checks that a plan is valid, and its cost recomputed from its probe orders and copies alone.
+"""Checks that a plan is valid, and recomputes its cost from its probe orders and copies alone.
 
 Reads only :class:`~anabranch_contract.plans.plan.Plan`, so it checks the plans of any optimiser. It
 shares the cost model with the optimisers, but neither the graph of states nor the integer program.
@@ -52,7 +52,7 @@ def priced(
     model: CostModel,
     rations: Mapping[tuple[str, Label], float] | None = None,
 ) -> float:
-    """The cost under ``model`` of ``plan``, whose distinct steps are ``found``.
+    """The cost under ``model`` of ``plan``, whose distinct probe steps are ``found``.
 
     Args:
         rations: see :func:`~.steps.loads`; None: every step processes all of its tuples.
@@ -101,8 +101,7 @@ def step_price(trail: Trail, mirs: dict[MirId, Mir], model: CostModel) -> float:
 
 
 def knows(query: JoinQuery, head: frozenset[Label], step: Step, mirs: dict[MirId, Mir]) -> bool:
-    """Whether tuples over the aliases ``head`` have the partition attribute of the copy that
-    ``step`` probes."""
+    """Whether tuples over ``head`` have the partition attribute of the probed store copy."""
     store = mirs[step.target]
     return step.partition is None or any(
         step.partition == in_store(member, store)

@@ -14,7 +14,7 @@ contained in larger ones, as everywhere in the cost model.
 
 NULL equals no value, not even NULL. Rows with NULL are neither frequent nor part of the evenly
 spread rest, so the weights add up to less than 1. Probe orders send tuples of ``r`` with a NULL key
-until the step that joins by ``C``.
+up to the step that joins by ``C``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from anabranch_planner.cost.statistics.statistics import Statistics
 
 Shares = NDArray[np.float64]
 Hashes = NDArray[np.uint64]
-#: A relation, and an attribute of it.
+#: A relation, and the name of an attribute of it.
 Column = tuple["RelationId", str]
 
 
@@ -68,7 +68,7 @@ class ValueShares:
         return found
 
     def texts(self, columns: Sequence[Column]) -> dict[int, str]:
-        """Hash -> value as text, for each value that is frequent in one of ``columns``."""
+        """Hash -> key value as text, for each value that is frequent in one of ``columns``."""
         known = (self._statistics.frequent(*column) for column in columns)
         pairs = (zip(k.hashes, k.texts, strict=True) for k in known if k is not None)
         return {value: text for some in pairs for value, text in some if text}
@@ -81,8 +81,8 @@ class ValueShares:
     def weights(
         self, columns: Sequence[Column], hashes: Hashes, *, first_arrives: bool = False
     ) -> Shares:
-        """Fraction of the cross product of ``columns`` that has one value in all columns: an entry
-        per hash of ``hashes``, and a last entry for all other values together.
+        """Fraction of the cross product of ``columns`` with the same value in all columns: one
+        entry per hash of ``hashes``, then one for all other values together.
 
         Args:
             hashes: ascending, including all hashes of :meth:`frequent`.
@@ -96,14 +96,14 @@ class ValueShares:
         )
 
     def nulls(self, columns: Sequence[Column], *, first_arrives: bool = False) -> float:
-        """Fraction of NULLs, which :meth:`weights` omits; 0 for several columns."""
+        """Fraction of rows with NULL, which :meth:`weights` omits; 0 for several columns."""
         if len(columns) > 1:
             return 0.0
         known = self._of(columns[0])
         return known.null_arriving if first_arrives else known.null_stored
 
     def selectivity(self, columns: Sequence[Column]) -> float:
-        """Fraction of the cross product of ``columns`` with the same value in all of them."""
+        """Selectivity: share of the cross product of ``columns`` with one value in all of them."""
         return min(float(self.weights(columns, self.frequent(columns)).sum()), 1.0)
 
     def shares(self, mir: Mir, attribute: AttrRef, start: Label | None, hashes: Hashes) -> Shares:
@@ -117,8 +117,8 @@ class ValueShares:
         return found
 
     def shares_of(self, column: Column, hashes: Hashes, *, arriving: bool) -> tuple[Shares, float]:
-        """Frequencies of ``hashes`` in ``column`` and, last, of all others; number of the
-        others."""
+        """Frequency of each of ``hashes`` in ``column``, then of all other values together; and the
+        number of these other values."""
         key = column, arriving, hashes.tobytes()
         found = self._known.get(key)
         if found is None:
@@ -126,6 +126,7 @@ class ValueShares:
         return found
 
     def _read(self, column: Column, hashes: Hashes, *, arriving: bool) -> tuple[Shares, float]:
+        """Frequencies of key values in a column, from measurements; see :meth:`shares_of`."""
         known = self._of(column)
         listed = known.arriving if arriving else known.stored
         nulls = known.null_arriving if arriving else known.null_stored
@@ -166,7 +167,7 @@ def combined(columns: Sequence[tuple[Shares, float]]) -> Shares:
 
 
 class _Listed(NamedTuple):
-    """Measured frequencies of a column's frequent values (by ascending hash) and of NULL."""
+    """Measured frequencies of a column's frequent values (by ascending hash), and of NULL."""
 
     hashes: Hashes
     arriving: Shares
@@ -185,7 +186,7 @@ def _listed(known: FrequentValues | None) -> _Listed:
 
 
 class SubstreamShares:
-    """Shares of the substreams into which a relation's arriving tuples are split by key value."""
+    """Estimated shares of the substreams into which a relation's arriving tuples are split."""
 
     def __init__(self, values: ValueShares, substreams: Sequence[Substreams]) -> None:
         self._values = values
@@ -212,6 +213,7 @@ class SubstreamShares:
         return found[substream]
 
     def _divided(self, mir: Mir, function: Substreams) -> list[float]:
+        """Shares of the substreams of ``function`` in rows of ``mir``; they add up to 1."""
         columns = joined_columns(mir, AttrRef(function.start, function.attribute))
         grouped, numbers = self._groups[function.start]
         hashes = union([self._values.frequent(columns), grouped])
@@ -228,15 +230,15 @@ class SubstreamShares:
 
 
 def _groups(function: Substreams) -> tuple[Hashes, NDArray[np.int64]]:
-    """Hashes of the key values of a start's substreams, and the substream of each value."""
+    """Hashes of the key values that a split of tuples lists, and the substream of each value."""
     sizes = [len(group) for group in function.groups]
     values = np.fromiter(chain.from_iterable(function.groups), np.uint64, sum(sizes))
     return values, np.repeat(np.arange(len(sizes)), sizes)
 
 
 def _beginning_with(mir: Mir, attribute: AttrRef, start: Label | None) -> tuple[list[Column], bool]:
-    """Columns of ``mir`` that are equal to ``attribute``, a column of ``start`` first if there is
-    one; and whether there is one, so that the first column's values are of arriving tuples."""
+    """Columns of ``mir`` equal to ``attribute``, one of ``start`` first if there is one; and
+    whether there is one, so that the first column's values belong to arriving tuples."""
     if mir.is_base:
         return joined_columns(mir, attribute), start is not None
     equal = {m for c in mir.classes if attribute in c.members for m in c.members} | {attribute}
@@ -250,7 +252,7 @@ def joined_columns(mir: Mir, attribute: AttrRef) -> list[Column]:
 
 
 def column_of_each(mir: Mir, attribute: AttrRef) -> dict[Label, Column]:
-    """Alias -> its column equal to ``attribute`` in ``mir``; the attribute's own alias is first."""
+    """Alias -> its column equal to ``attribute`` in the sub-join ``mir``; its own alias first."""
     if mir.is_base:
         return {attribute.label: (mir.relations[0], attribute.attribute)}
     relation_of = dict(zip(mir.members, mir.relations, strict=True))

@@ -1,1 +1,1 @@
-"""Reading of YAML and JSON documents, with errors that name the invalid field."""
+"""Reading of YAML and JSON documents (problem files, queries), with errors that name the field."""

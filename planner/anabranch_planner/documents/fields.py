@@ -23,11 +23,11 @@ from anabranch_contract.durations import parse_duration
 from anabranch_contract.errors import PlannerError
 from anabranch_planner.sql.scope import nearest
 
-#: Names of streams, aliases and columns.
+#: Valid names of streams, aliases and columns in documents.
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-#: Ids of queries.
+#: Valid ids of queries in documents.
 QUERY_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-#: Upper limit of counts, beyond any real stream; a product over twenty relations stays finite.
+#: Upper limit of counts, beyond any real stream; a product of twenty such counts is finite.
 MOST = 1e15
 
 
@@ -42,7 +42,7 @@ def refused(message: str, at: str, remedy: str) -> ProblemError:
 
 @contextmanager
 def within(at: str) -> Iterator[None]:
-    """Report errors raised inside as errors of the document's field ``at``.
+    """Report errors raised inside the block as errors of the document's field ``at``.
 
     >>> from anabranch_contract.errors import QueryError
     >>> with within("queries.q1"):
@@ -148,7 +148,7 @@ def read(kind: type[_Part], document: Any) -> _Part:
 def refusal(
     message: str, remedy: str, *place: str, code: str = "malformed-problem"
 ) -> PydanticCustomError:
-    """The error of a validator; ``place``: path from the validated value to the invalid one."""
+    """The error of a validator; ``place``: path from the document's value to the fault."""
     about = {"message": message, "remedy": remedy, "place": place, "code": code}
     return PydanticCustomError("refused", "{message}", about)
 
@@ -170,19 +170,19 @@ Name = Annotated[str, Field(strict=True, pattern=f"^{NAME.pattern}$")]
 Text = Annotated[str, Field(strict=True)]
 #: A number of tuples or values, at least 0.
 Amount = Annotated[float, Field(strict=True, ge=0, le=MOST, allow_inf_nan=False)]
-#: A number above 0.
+#: A number above 0 in a document.
 Positive = Annotated[float, Field(strict=True, gt=0, le=MOST, allow_inf_nan=False)]
-#: A number from 0 to 1.
+#: A fraction from 0 to 1 in a document.
 Share = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
 #: A whole number, at least 0 (or at least 1).
 Whole = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
 Count = Annotated[Whole, Field(ge=1)]
 Flag = Annotated[bool, Field(strict=True)]
-#: A duration as text, in microseconds, not negative.
+#: A duration as text in a document, read as microseconds, not negative.
 Duration = Annotated[int, PlainValidator(_duration_field)]
 
 _TAGS = ("(one)", "(each)")
-#: Names of the alternatives of a union in error paths: a single value, or a mapping of values.
+#: Names in error paths of the alternatives of a union: a single value, or a mapping of values.
 EITHER = Discriminator(lambda value: _TAGS[isinstance(value, Mapping)])
 #: Either one number for all, or a mapping from name to number.
 OneOrEach = Annotated[Annotated[_T, Tag("(one)")] | Annotated[dict[str, _T], Tag("(each)")], EITHER]

@@ -3,7 +3,7 @@
 The faulty part of the text (an item of a SELECT list, an operand of AND, a key of GROUP BY or ORDER
 BY) is overwritten by a neutral text of the same length, so that all positions stay the same, and
 the statement is read again. An error of the whole statement (a join without an equality, a column
-that is not grouped) may be a consequence of that, so it ends the search.
+that is not grouped) may be a consequence of the overwriting, so it ends the search.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CODES = frozenset({
     "ambiguous-column", "bad-arguments", "bad-literal", "type-mismatch", "unknown-alias",
     "unknown-column", "unknown-function", "unknown-type",
 })  # fmt: skip
-#: Error code of an output column without a type, such as a neutral item.
+#: Error code of a SELECT item without a type, such as the neutral text in place of an item.
 _UNTYPED = "unsupported-output"
 _LISTS = frozenset({TokenType.SELECT, TokenType.GROUP_BY, TokenType.ORDER_BY})
 _CONDITIONS = frozenset({
@@ -44,10 +44,10 @@ _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END})
 
 
 def read_whole(sql: str | None, read: Callable[[str | None], T]) -> T:
-    """The result of ``read`` for the statement ``sql`` (None: it is not an SQL text).
+    """The result of ``read`` for the statement ``sql`` (None: the document has no SQL text).
 
     Raises:
-        QueryError: the error of ``read``, with further errors of the statement.
+        QueryError: the error of ``read``, to which further errors of the statement are added.
     """
     try:
         return read(sql)
@@ -88,7 +88,7 @@ def further(sql: str, first: QueryError, read: Callable[[str], object]) -> tuple
 
 
 def _name_at(sql: str, position: tuple[int, int] | None) -> str:
-    """The unqualified name of the column at ``position``, in lower case; empty if there is none."""
+    """The unqualified column name at ``position`` of a statement, in lower case; else empty."""
     tokens = _tokens(sql)
     at = None if position is None else _index(sql, tokens, position)
     if at is None:
@@ -113,10 +113,10 @@ def _index(sql: str, tokens: Sequence[Token], position: tuple[int, int]) -> int 
 
 
 def _without(sql: str, position: tuple[int, int], lost: set[str]) -> str | None:
-    """``sql`` without the part that has the error at ``position``; None if it can't be left out.
+    """``sql`` with the part that has the error at ``position`` overwritten; None if it can't be.
 
     Args:
-        lost: set to which the names are added that the part would have defined.
+        lost: set to which the names are added that the overwritten part would have defined.
     """
     tokens = _tokens(sql)
     at = _index(sql, tokens, position)
@@ -155,7 +155,7 @@ def _without(sql: str, position: tuple[int, int], lost: set[str]) -> str | None:
 
 
 def _dropped(sql: str, tokens: Sequence[Token], start: int, stop: int, clause: int) -> str | None:
-    """``sql`` without one entry of a list and its comma, or without the whole clause."""
+    """``sql`` without one entry of a clause's list and its comma, or without the whole clause."""
     listed = stop < len(tokens) and tokens[stop].token_type is TokenType.COMMA
     if listed and start == clause + 1:
         return _written(sql, tokens, start, stop + 1, "")
@@ -163,7 +163,7 @@ def _dropped(sql: str, tokens: Sequence[Token], start: int, stop: int, clause: i
 
 
 def _block(tokens: Sequence[Token], at: int) -> tuple[int, int]:
-    """Indices of the first token of the innermost query around ``at``, and after its last one."""
+    """Indices of the tokens from the innermost query around ``at`` to after its last token."""
     opened = list[int]()
     for n in range(at):
         if tokens[n].token_type is TokenType.L_PAREN:
@@ -183,7 +183,7 @@ def _block(tokens: Sequence[Token], at: int) -> tuple[int, int]:
 
 
 def _depths(tokens: Sequence[Token], begin: int, end: int) -> list[tuple[int, int]]:
-    """Indices from ``begin`` to ``end``, each with the number of parentheses and CASEs around."""
+    """Indices of a statement's tokens, each with its number of enclosing brackets."""
     found, depth = list[tuple[int, int]](), 0
     for n in range(begin, end):
         depth -= tokens[n].token_type in _CLOSING
@@ -193,7 +193,7 @@ def _depths(tokens: Sequence[Token], begin: int, end: int) -> list[tuple[int, in
 
 
 def _ands(tokens: Sequence[Token], inside: Sequence[int]) -> list[int]:
-    """Indices of the ANDs between operands of a condition; none if it has an OR."""
+    """Indices of the tokens AND between operands of a condition; empty if it has an OR."""
     found, between = list[int](), False
     for n in inside:
         kind = tokens[n].token_type
@@ -227,7 +227,7 @@ def _written(sql: str, tokens: Sequence[Token], start: int, stop: int, text: str
 
 
 def _padded(sql: str, begin: int, end: int, text: str) -> str | None:
-    """``sql`` with ``text``, padded, from ``begin`` to ``end``; None if ``text`` is too long."""
+    """``sql`` with ``text`` and spaces from ``begin`` to ``end``; None if ``text`` is too long."""
     old = sql[begin:end]
     if len(text) > len(old) or "\n" in old[: len(text)].replace("\n", "", text.count("\n")):
         return None

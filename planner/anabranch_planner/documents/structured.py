@@ -27,7 +27,7 @@ _Conditions = Annotated[
 
 
 class _TextOrPart(Part):
-    """Mapping that may be abbreviated to a text, the value of its field ``short``."""
+    """A mapping in a query that may be abbreviated to a text, its field ``short``."""
 
     short: ClassVar[str]
 
@@ -67,10 +67,10 @@ class _StructuredQuery(Part):
 
 
 def read_document(document: Mapping[str, Any]) -> Unresolved:
-    """The query that ``document`` describes, before name resolution.
+    """The query that a structured ``document`` describes, before name resolution.
 
     Raises:
-        QueryError: the document is invalid; ``field`` names the part, e.g. ``"where[1]"``.
+        QueryError: the document is invalid; ``field`` is its path, e.g. ``"where[1]"``.
     """
     try:
         given = read(_StructuredQuery, document)
@@ -97,11 +97,13 @@ def _malformed(message: str, field: str, remedy: str) -> QueryError:
 
 
 def _condition(text: str, scope: int, field: str) -> Condition:
+    """A condition of a structured query, parsed as SQL."""
     with located(field):
         return Condition(parse_expression(text), scope, field)
 
 
 def _item(given: _SelectPart, field: str) -> SelectItem:
+    """An entry of ``select`` in a structured query, parsed as SQL."""
     with located(field):
         item = parse_item(given.expr, field)
     if given.name is None:

@@ -24,7 +24,7 @@ MAX_DEPTH = 20
 
 
 class _ProblemLoader(SafeLoader):
-    """Loader that rejects duplicate keys, and reads ``1e3`` as a number."""
+    """Loader of YAML that rejects duplicate keys, and reads ``1e3`` as a number."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -51,10 +51,10 @@ def load_yaml(text: str) -> Any:
     """The plain values in the YAML document ``text``.
 
     Raises:
-        ProblemError: it is not YAML, has a duplicate key, or is nested too deeply.
+        ProblemError: the text is not YAML, has a duplicate key, or is nested too deeply.
     """
     try:
-        # Check the nesting first: construction is recursive, in the C loader without a limit.
+        # Check the nesting first: construction is recursive, and unlimited in the C loader.
         depth = 0
         for event in yaml.parse(text, Loader=SafeLoader):
             if isinstance(event, yaml.CollectionStartEvent):

@@ -56,10 +56,10 @@ class DetourCosts:
         self._bases = {m.id for m in plan.mirs if m.is_base}
 
     def saving(self, owner: str, mir: MirId) -> tuple[float, float]:
-        """Additional cost of probes without the store of ``mir``, and the saved cost of its upkeep.
+        """The cost that the store of ``mir`` saves in probes, and the cost of its upkeep.
 
-        Upkeep: inserts into the store's copies, and the probe steps that only its maintenance
-        needs, or only the maintenance of stores that these steps probe.
+        Upkeep consists of inserts into the store's copies, and of the probe steps that only its
+        maintenance needs, or only the maintenance of stores that these steps probe.
         """
         new: dict[Prefix, Step] = {}
         detour = Detours(self._plan, self._subs, mir, self._model, owner)
@@ -73,7 +73,7 @@ class DetourCosts:
         dead: list[Prefix] = []
 
         def lose(index: int) -> list[tuple[str, MirId]]:
-            """Remove an order's uses; return the stores that are no longer probed."""
+            """Remove a plan's uses by an order; return the stores that no order probes any more."""
             idle = []
             for prefix in self._found.orders[index]:
                 uses[prefix] -= 1
@@ -100,7 +100,7 @@ class DetourCosts:
         return fsum(saved), fsum((*upkeep, inserts))
 
     def _dropped_inserts(self, accesses: Counter[Access]) -> float:
-        """Cost of inserts into the store copies that are no longer probed.
+        """Saved cost of inserts into the store copies that are no longer probed without a store.
 
         A base relation keeps its first copy if no other copy is left; an intermediate result that
         is no longer probed keeps no copy.
@@ -144,9 +144,9 @@ class Detours:
         new: dict[Prefix, Step],
         known: Mapping[Prefix, Step],
     ) -> dict[Prefix, Step]:
-        """The steps of ``order`` with detours, by prefix; equal prefixes share one step.
+        """The steps of ``order`` after its probes are replaced by detours, by prefix.
 
-        A step that is neither in ``known`` (the plan's) nor in ``new`` is added to ``new``.
+        Equal prefixes share a step. A step in neither ``known`` (the plan's) nor ``new`` is added.
         """
         taken: list[Step] = []
         for trail in path:
@@ -165,9 +165,9 @@ class Detours:
         return chosen
 
     def around(self, trail: Trail) -> list[Step]:
-        """The cheapest probes of other stores that join the same relations as the step ``trail``.
+        """The cheapest detour: probes of other stores that join the same relations as ``trail``.
 
-        Dynamic programming over the sets of aliases in between, smaller sets first.
+        Dynamic programming over the sets of aliases joined in between, smaller sets first.
         """
         query, head = trail.query, trail.head
         goal = head | frozenset(trail.step.members)
@@ -203,6 +203,7 @@ class Detours:
         return found + [(labels, self._subs.of(query, labels)) for labels in single]
 
     def _step(self, trail: Trail, head: Labels, labels: Labels, store: Mir) -> Step:
+        """The probe step of a detour that adds ``labels`` from ``store`` after ``head``."""
         query = trail.query
         bare = Step(store.id, tuple(sorted(labels)), None, False, 0.0, 0.0)
         kept = sorted(self._copies[store.id], key=attribute_rank)
@@ -222,4 +223,5 @@ class Detours:
 
 
 def _rank(reached: tuple[float, list[Step]]) -> tuple[float, list[MirId]]:
+    """Sort key of detours: cost, then the stores that they probe."""
     return reached[0], [s.target for s in reached[1]]

@@ -3,9 +3,9 @@
 Both plans are priced by one cost model with the new statistics, so the difference is due to the
 plans, not to newer measurements. A side may be a plan, or only its
 :class:`~anabranch_planner.cost.footprint.Footprint`. A footprint does not record broadcasts or
-predicates. So a step of it is assumed to be routed if one of its copies allows that (all optimisers
-here choose so), and its sub-joins are looked up in the queries of both plans. A sub-join that no
-query contains has no estimate (None), which the report mentions.
+predicates. So each step of a footprint is assumed to be routed by key if a copy of the store allows
+that (as all optimisers here choose), and sub-joins are looked up in the queries of both plans. A
+sub-join that no query contains has no estimate (None), which the report mentions.
 
 Steps are compared by :class:`~anabranch_planner.cost.footprint.StepKey`, copies by store and
 partition attribute. A store copy of both plans is *retained*. Tuples and bytes of a copy are
@@ -44,8 +44,8 @@ class StepChange:
 
     Attributes:
         label: text for people, such as ``from S: S⋈T probes R``.
-        tuples: number of tuples sent per unit of time; a broadcast sends each to every partition.
-        cost: its cost, in the objective; None: there is no estimate.
+        tuples: number of tuples sent per unit of time; a broadcast sends one per partition.
+        cost: cost of the step, in the unit of the objective; None: there is no estimate.
     """
 
     key: StepKey
@@ -61,7 +61,7 @@ class StoreChange:
     Attributes:
         label: text for people, such as ``S⋈T[c]``.
         tuples, bytes: number and size of rows inserted per unit of time; None: no estimate.
-        cost: cost of these inserts, in the objective; None: there is no estimate.
+        cost: cost of these inserts, in the unit of the objective; None: there is no estimate.
     """
 
     store: MirId
@@ -154,14 +154,14 @@ def diff(
     before_model: CostModel | None = None,
     widths: Mapping[RelationId, float] | None = None,
 ) -> PlanDiff:
-    """The changes if ``after`` replaces ``before``.
+    """Compare two plans: the changes if ``after`` replaces ``before``.
 
     Args:
         queries: the queries of ``after``.
         model: prices both sides.
         before_queries: the queries of ``before`` that are still known (default: ``queries``).
         before_model: prices ``before`` if its parallelism differs from that of ``after``.
-        widths: bytes per tuple of each relation; an intermediate result has the sum.
+        widths: bytes per tuple of each relation; a tuple of an intermediate result has their sum.
 
     Raises:
         PlanError: a plan's goal is not one of its queries.
@@ -207,6 +207,7 @@ def _side(
     others: Sequence[JoinQuery],
     pricing: _Pricing,
 ) -> _Side:
+    """Steps and store copies of one of two compared plans, with estimated costs."""
     if isinstance(plan, Plan):
         return _plan_side(plan, own, pricing)
     return _footprint_side(plan, [*own, *others], pricing)
@@ -275,7 +276,7 @@ def _footprint_side(found: Footprint, queries: Sequence[JoinQuery], pricing: _Pr
                 broadcast=not routed,
             )
         steps[key] = StepChange(key, _step_label(key, head), sent, price)
-    # Stores without probes are base stores; so are those whose probes add one relation.
+    # Stores that no step probes are base stores; so are stores whose probes add one relation.
     joined: set[str] = {key.target for key in found.steps if len(key.members) > 1}
     copies = {}
     for copy in _by_rank(found.copies):
@@ -291,9 +292,9 @@ def _footprint_side(found: Footprint, queries: Sequence[JoinQuery], pricing: _Pr
 def _heads(found: Footprint) -> dict[_State, Labels]:
     """The aliases joined before and after each step of a footprint, found by following its steps.
 
-    A step is the first of its path if no other step of the same starting alias leads to it; only
-    that alias is joined before it. Every step adds its members. Steps lead to larger sub-joins, so
-    the loop needs at most as many rounds as the longest path has steps.
+    A step is the first of its path if no other step of the same starting alias leads to it; before
+    it, the tuple consists of that alias only. Every step adds its members. Steps lead to larger
+    sub-joins, so the loop needs at most as many rounds as the longest path has steps.
     """
     reached = {(k.start, k.substream, k.after) for k in found.steps}
     heads: dict[_State, Labels] = {
@@ -319,6 +320,7 @@ def _heads(found: Footprint) -> dict[_State, Labels]:
 def _routed(
     query: JoinQuery, head: Labels, key: StepKey, partition: AttrRef | None, target: Mir
 ) -> bool:
+    """Whether a step of a compared footprint knows the partition attribute of a store copy."""
     step = Step(key.target, key.members, partition, broadcast=False, cost=0.0, cardinality=0.0)
     return knows(query, head, step, {key.target: target})
 
@@ -330,9 +332,9 @@ def _step_label(key: StepKey, head: Labels | None) -> str:
 
 
 def diff_document(found: PlanDiff, *, at_most: int | None = None) -> dict[str, Any]:
-    """The difference as JSON: totals over all entries, and at most ``at_most`` entries per list.
+    """The difference of two plans as JSON: totals, and at most ``at_most`` entries per list.
 
-    The dearest entries come first; ``omitted`` is the number of entries cut off.
+    The most expensive entries come first; ``omitted`` is the number of entries cut off.
     """
     parts: dict[str, Sequence[Change]] = {
         "added": found.added,
@@ -368,7 +370,7 @@ def _diff_entries(part: Sequence[Change], at_most: int | None) -> list[dict[str,
 
 
 def _totals(part: Sequence[Change]) -> dict[str, Any]:
-    """The number of changes in a list, and the sums of their estimates."""
+    """The number of changes in a list of a plan difference, and the sums of their estimates."""
     totals: dict[str, Any] = {
         "count": len(part),
         "tuples": sum(e.tuples or 0.0 for e in part),

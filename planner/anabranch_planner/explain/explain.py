@@ -16,7 +16,7 @@ from anabranch_planner.cost.steps import Prefix
 
 
 def mir_label(members: Sequence[Label]) -> str:
-    """Readable name of a store's content: the joined aliases.
+    """Readable name of a store's content in explanations: the joined aliases.
 
     >>> mir_label(("S", "T"))
     'S⋈T'
@@ -25,7 +25,7 @@ def mir_label(members: Sequence[Label]) -> str:
 
 
 def store_labels(plan: Plan) -> dict[tuple[MirId, AttrRef | None], str]:
-    """Readable names of the plan's store copies, such as ``S[b]`` or ``S⋈T[c]``.
+    """Readable names of a plan's store copies, such as ``S[b]`` or ``S⋈T[c]``, for explanations.
 
     The attribute is qualified if two copies of one store would otherwise have equal names.
     """
@@ -49,11 +49,11 @@ def explain(
 ) -> dict[str, Any]:
     """The plan as a JSON document.
 
-    ``steps`` lists every step once, since many orders share it: ``shared_by`` names every goal that
-    uses it (a single name: not shared), ``parent`` is the ``id`` of the preceding step (null after
-    the arriving tuple). ``queries`` and ``maintenance`` list probe orders with the ids of their
-    steps. ``substream`` is the index of the arriving tuples' substream. ``stores`` lists the
-    copies, and ``totals`` has the sums.
+    ``steps`` lists every probe step once, even if several orders share it: ``shared_by`` names
+    every goal that uses the step (a single name: not shared), ``parent`` is the ``id`` of the
+    preceding step (null after the arriving tuple). ``queries`` and ``maintenance`` list probe
+    orders with the ids of their steps. ``substream`` is the index of the arriving tuples'
+    substream. ``stores`` lists the copies, and ``totals`` has the sums.
 
     Args:
         parts: the plan's parts (:func:`~anabranch_planner.cost.parts.divide`), which cache their
@@ -99,7 +99,7 @@ def explain(
     }
 
 
-#: Owner, store and partition attribute of a copy.
+#: The identity of a store copy: owner, store and partition attribute.
 _Store = tuple[str, "MirId", "AttrRef | None"]
 
 
@@ -199,7 +199,7 @@ def _store_users(
 
 
 def explain_text(plan: Plan, queries: Sequence[JoinQuery]) -> str:
-    """:func:`explain` as text for people. ``*`` marks a broadcast, ``=`` a shared step."""
+    """:func:`explain` as text for people; ``*`` marks a broadcast, ``=`` a shared step."""
     doc = explain(plan, queries)
     totals = doc["totals"]
     lines = [

@@ -28,9 +28,9 @@ def explain_substreams(
     Fields per substream: ``values`` (text and share of the arriving tuples), ``others`` (whether it
     contains all values that no substream lists), ``nulls`` (the share of NULL in the arriving
     tuples, if it contains NULL), ``share`` of the arriving tuples, ``cost`` of its steps per unit
-    of time, ``otherwise`` (that cost under the first substream's orders), the stores of its order
-    per query, ``same_as`` (the first substream with the same orders, possibly itself), and
-    ``aside`` (whether intermediate results may exclude its values).
+    of time, ``otherwise`` (the cost if its tuples took the first substream's orders), the stores of
+    its order per query, ``same_as`` (the first substream with the same orders, possibly itself),
+    and ``aside`` (whether intermediate results may exclude its values).
 
     Args:
         model: the cost model of ``plan``, with the same substreams.
@@ -88,7 +88,7 @@ def _explained_split(
         "attribute": function.attribute,
         "type": function.type,
         "others": function.others,
-        # Hashes are written as texts, because JSON numbers do not hold 64 bits exactly.
+        # Write hashes as texts, because many JSON readers do not keep all 64 bits of a number.
         "groups": [[str(value) for value in group] for group in function.groups],
         "substreams": [substream(number) for number in range(function.count)],
     }
@@ -99,7 +99,7 @@ def _is(order: ProbeOrder, start: Label, number: int) -> bool:
 
 
 def _steps(order: ProbeOrder) -> list[tuple[object, ...]]:
-    """The probe steps of ``order`` without costs, to compare orders."""
+    """The probe steps of ``order`` without costs, to compare the orders of substreams."""
     return [(step.target, step.members, step.partition) for step in order.steps]
 
 
@@ -116,7 +116,7 @@ def _columns(function: Substreams, queries: Sequence[JoinQuery]) -> tuple[Column
 
 
 def _as_first(plan: Plan) -> Plan:
-    """``plan`` without splits: all tuples of a relation take its first substream's probe orders."""
+    """``plan`` without substreams: all tuples of a relation take its first substream's orders."""
     first = {(o.owner, o.goal, o.maintains, o.start): o for o in plan.orders if not o.substream}
     orders = (
         replace(first[o.owner, o.goal, o.maintains, o.start], substream=o.substream)
@@ -128,7 +128,7 @@ def _as_first(plan: Plan) -> Plan:
 def _costs(
     plan: Plan, queries: Sequence[JoinQuery], model: CostModel
 ) -> dict[tuple[Label, int], float]:
-    """(starting alias, substream) -> cost of its steps per unit of time, each step counted once."""
+    """(starting alias, substream) -> cost of its probe steps per unit of time, without repeats."""
     mirs, found = {m.id: m for m in plan.mirs}, dict[tuple[Label, int], float]()
     for trail in trails(plan, queries).steps.values():
         key = trail.start, trail.substream

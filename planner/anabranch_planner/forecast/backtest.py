@@ -1,11 +1,11 @@
 """Errors of past forecasts, measured with a rolling origin over each series' own history.
 
-A forecast from an origin (a time in the past) uses only values up to it: the parameters are those
-fitted last before it (:func:`.fitting.refits`), level and trend are updated up to it. The forecast
-is compared with the value ``horizon`` periods later, and so is the last value before the origin.
-(L. J. Tashman, "Out-of-sample tests of forecasting accuracy", International Journal of
-Forecasting 16, 2000: rolling origin, recalibrated.) Origins and targets are measured values, not
-filled ones; errors are weighted by the target's weight. Both methods use cleaned values
+A forecast from an origin (a time in the past) uses only values up to the origin: the parameters are
+from the last fit before the origin (:func:`.fitting.refits`), level and trend are updated up to the
+origin. The forecast is compared with the value ``horizon`` periods later, and so is the last value
+before the origin. (L. J. Tashman, "Out-of-sample tests of forecasting accuracy", International
+Journal of Forecasting 16, 2000: rolling origin, recalibrated.) Origins and targets are measured
+values, not filled ones; errors are weighted by the target's weight. Both methods use cleaned values
 (:mod:`.outliers`). An outlier is cleaned with knowledge of its successor, except at the last value.
 """
 
@@ -43,7 +43,7 @@ def backtest(
     horizon: int,
     bounds: tuple[float, float],
 ) -> Backtest:
-    """Mean errors of forecasting each value of a series from the values up to ``horizon`` earlier.
+    """Mean errors of forecasting a series' values from values up to ``horizon`` periods earlier.
 
     Args:
         values: shape (time, series).
@@ -67,7 +67,7 @@ def backtest(
     known = smooth(np.tile(values, early), smoothing, Path(flat(p.first), flat(p.rise)))
     forecasts = ahead(known.levels, known.steps, float(horizon), smoothing.phi)
     by_refit = forecasts.reshape(len(values), early, count)
-    # A refit after n values serves origins from the n-th value until the next refit.
+    # The parameters fitted to n values serve origins from the n-th value until the next refit.
     in_force = [by_refit[a - 1 : b - 1, k] for k, (a, b) in enumerate(pairwise(ends))]
     trend = np.clip(np.concatenate(in_force)[: origins.stop - origins.start], *bounds)
 

@@ -17,8 +17,8 @@ again. For many series the sum has several valleys: the grid finds the valley, a
 descends in it. There is no iteration to convergence, and the work is equal for all series.
 
 **Refits.** Sums are kept per stretch of time (:func:`refits`). So a single pass also fits the first
-4, 8, 16, 32, 48, ... values alone, as a rolling origin needs (:mod:`.backtest`). Refits are grid
-points without refinement.
+4, 8, 16, 32, 48, ... values alone, as a rolling origin needs (:mod:`.backtest`). The parameters of
+such a refit are grid points, without refinement.
 
 Every operation is elementwise or a sum along time, without a linear algebra library. So the result
 for a series is bit for bit the same whatever other series are fitted with it.
@@ -45,13 +45,13 @@ from anabranch_planner.forecast.holt import (
 
 #: Square roots of the grid's values of alpha and beta for the linear trend.
 LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-#: Square roots of the grid's values of alpha and beta for the damped trend.
+#: Square roots of the grid's values of alpha and beta for the damped trend: a coarser grid.
 DAMPED_LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)
 #: Values of phi of a damped trend (Hyndman & Athanasopoulos, Forecasting, 3rd ed., 8.2).
 DAMPING = (0.8, 0.9, 0.98)
 #: Step sizes of the refinement, in square roots of alpha and beta.
 STEPS = (0.1, 0.05)
-#: Numbers of values after which parameters are fitted; later ones are multiples of the last.
+#: Numbers of values after which parameters are fitted; further numbers are multiples of the last.
 FIRST = (4, 8, 16)
 STRETCH = 16
 #: Ratio of the determinant to the diagonal's product below which a regression is singular.
@@ -59,7 +59,7 @@ SINGULAR = 1e-10
 
 
 def _grid(roots: Sequence[float], phis: Sequence[float]) -> Smoothing:
-    """Parameter grid: pairs of alpha and beta, shape (pair, 1), and phi, shape (phi, 1)."""
+    """Grid of smoothing parameters: pairs of alpha and beta, shape (pair, 1); phi, (phi, 1)."""
     # If alpha is 0, beta has no effect.
     pairs = [(a, b) for a, b in product(roots, roots) if a or not b]
     alpha, beta = np.square(pairs).T[:, :, None]
@@ -68,7 +68,7 @@ def _grid(roots: Sequence[float], phis: Sequence[float]) -> Smoothing:
 
 _GRID = _grid(LEVELS, (1.0,))
 _DAMPED_GRID = _grid(DAMPED_LEVELS, DAMPING)
-#: Offsets of a grid point's eight neighbours in (alpha, beta), in units of the step size.
+#: Offsets from a grid point to its eight neighbours in (alpha, beta), in units of the step size.
 _WAYS = np.array([p for p in product((-1, 0, 1), repeat=2) if any(p)]).T[:, :, None]
 
 
@@ -87,7 +87,7 @@ class Fit:
     squares: Array
 
     def at(self, refit: int) -> Fit:
-        """The fit with index ``refit``, of those to the first values of each series."""
+        """The fit to the first values of each series, the number ``refit`` in :func:`refits`."""
         s, p = self.smoothing, self.path
         return Fit(
             Smoothing(s.alpha[refit], s.beta[refit], s.phi[refit]),
@@ -96,7 +96,7 @@ class Fit:
         )
 
     def or_better(self, other: Fit) -> Fit:
-        """Per series the fit with the smaller squared error; this one if they are equal."""
+        """Per series, the fit with the smaller squared error; this fit if they are equal."""
         better = other.squares < self.squares
 
         def pick(mine: Array, its: Array) -> Array:
@@ -112,7 +112,7 @@ class Fit:
 
 
 def refits(count: int) -> tuple[int, ...]:
-    """Numbers of values after which parameters are fitted; the last is ``count``.
+    """Numbers of first values after which parameters are fitted; the last is ``count``.
 
     >>> refits(60)
     (4, 8, 16, 32, 48, 60)
@@ -126,14 +126,13 @@ def fit(values: Array, weights: Array, damped: bool) -> tuple[Fit, Fit]:
     values (:func:`refits`), for forecasts from an earlier origin.
 
     Args:
-        values: shape (time, series), with at least two values each; finite, with a finite sum of
-            squares.
-        weights: the same shape, not negative; errors of values with weight 0 do not count.
+        values: shape (time, series), with at least two values each; sums of squares are finite.
+        weights: the same shape, not negative; the errors of values with weight 0 are ignored.
         damped: whether ``phi`` is fitted; otherwise it is 1.
 
     Returns:
-        The fit to all values, refined, with arrays of shape (series,); the unrefined fits to the
-        first values, with arrays of shape (refit, series).
+        The fit to all values, refined, with arrays of shape (series,); and the unrefined fits to
+        the first values, with arrays of shape (refit, series).
     """
     ends = refits(len(values))
     origin = values[0]
@@ -147,7 +146,7 @@ def fit(values: Array, weights: Array, damped: bool) -> tuple[Fit, Fit]:
 
 
 def _refined(values: Array, weights: Array, coarse: Fit) -> Smoothing:
-    """Better parameters than ``coarse`` from finer grids around them; paths are unchanged."""
+    """Better smoothing parameters than ``coarse`` from finer grids, with the same paths."""
     best, squares, series = coarse.smoothing, coarse.squares, np.arange(values.shape[1])
     z = differenced(values - paths(len(values), coarse.path, best.phi), best.phi)[:, None, :]
     errors = np.empty((len(values), _WAYS.shape[1], len(series)))
@@ -170,7 +169,7 @@ def _refined(values: Array, weights: Array, coarse: Fit) -> Smoothing:
 
 
 def _moved(found: Fit, origin: Array) -> Fit:
-    """``found``, converted to series whose values are all greater by ``origin``."""
+    """The fit ``found``, converted to series whose values are all greater by ``origin``."""
     path = Path(found.path.first + origin, found.path.rise)
     return Fit(found.smoothing, path, found.squares)
 
@@ -180,12 +179,12 @@ def _best(values: Array, weights: Array, tried: Smoothing, ends: Sequence[int]) 
 
     Candidates combine each pair of ``tried.alpha`` and ``tried.beta``, of shape (pair, width), with
     each ``tried.phi``, of shape (phi, width). The width is the number of series, or 1 if all series
-    have the same candidates; these then share the errors of the two columns.
+    have the same candidates, which then share the errors of the constant and of the line.
     """
     errors, width = _errors(values, tried)
     count = values.shape[1]
     if (weights == weights[:, :1]).all():
-        # If all series have equal weights, they share the sums over the two regressors.
+        # If all series have equal weights, compute the sums over the two regressors only once.
         weights = weights[:, :1]
     sums = [np.zeros(()) for _ in range(6)]
     refitted = []
@@ -213,7 +212,7 @@ def _errors(values: Array, tried: Smoothing) -> tuple[Array, int]:
     """One-step errors of the series, of the constant 1, and of the line that rises by 1.
 
     Returns:
-        Errors of shape (time, candidate, column); the number of columns per path.
+        Errors of shape (time, candidate, column); and the number of columns per initial path.
     """
     (length, count), width = values.shape, tried.alpha.shape[1]
     phi = tried.phi
@@ -234,7 +233,7 @@ def _errors(values: Array, tried: Smoothing) -> tuple[Array, int]:
 
 
 def _regressed(values: Array, sums: Sequence[Array], tried: Smoothing) -> Fit:
-    """The best parameters among ``tried`` per series, by weighted regression on the path."""
+    """The best of the parameters ``tried`` per series, by weighted regression on the path."""
     rr, r1, r2, x11, x12, x22 = sums
     diagonal = x11 * x22
     determinant = diagonal - x12 * x12

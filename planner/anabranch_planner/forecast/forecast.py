@@ -28,7 +28,7 @@ from anabranch_planner.forecast.series import Series
 
 #: Minimum number of past forecasts with a measured error before a trend is used.
 EVIDENCE = 4
-#: Error of the trend relative to that of the last value below which the trend is used.
+#: A trend is used if its error relative to that of the last value is below this ratio.
 GAIN = 1 - 1e-9
 
 
@@ -49,7 +49,7 @@ class StatisticKind(StrEnum):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Least and greatest possible value."""
+        """Least and greatest possible value of this statistic, to which forecasts are clipped."""
         return (0.0, 1.0) if self is StatisticKind.HIT_RATIO else (0.0, math.inf)
 
 
@@ -58,7 +58,7 @@ class Method(StrEnum):
 
     #: Nothing has been measured.
     NONE = "none"
-    #: The last value, cleaned if it is an outlier.
+    #: The last measured value, cleaned if it is an outlier.
     LAST = "last"
     #: Holt's linear trend, or the damped trend.
     TREND = "trend"
@@ -72,7 +72,7 @@ class Forecast:
         value: expected value in the statistic's unit; None: nothing has been measured.
         method: the method of the forecast.
         error: mean absolute error of the trend's forecasts over the series' history; None: fewer
-            than :data:`EVIDENCE` values could be forecast.
+            than :data:`EVIDENCE` forecasts could be compared with a measurement.
         error_of_last: mean absolute error of the last value as forecast, at the same times.
     """
 
@@ -85,7 +85,7 @@ class Forecast:
 def forecasts(
     asked: Sequence[tuple[Series, StatisticKind]], period: float, horizon: float = 1.0
 ) -> tuple[Forecast, ...]:
-    """The forecasts of many series, in their order, independent of each other.
+    """The forecasts of many series of measurements, in their order, independent of each other.
 
     Args:
         asked: series with the types of their statistics.
@@ -127,7 +127,7 @@ def _batch(
     horizon: float,
 ) -> list[Forecast]:
     """Forecasts of nonempty series that have the same trend model and bounds."""
-    # Add a second column: numpy would sum an array with a single column in another order.
+    # Duplicate a single series, since numpy sums an array with one column in another order.
     grid = resample([*batch, batch[0]] if len(batch) == 1 else batch, period)
     values = cleaned(grid.values, grid.lengths)
     series = np.arange(values.shape[1])

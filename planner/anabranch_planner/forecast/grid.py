@@ -4,12 +4,12 @@ Periods are counted back from a series' newest measurement. A measurement belong
 period; the value of a period is the weighted mean of its measurements. At most ``length`` periods
 are kept; older measurements are dropped.
 
-**Gaps** are filled by the straight line between the measured neighbours, with weight 0. A line,
-because a constant value would look like a trend that stops and then jumps, which smoothing treats
-as a shock. Along the line, level and trend reach the next measurement with the gap's mean slope,
-and a linear series stays linear. Weight 0, because a gap has no measured error, so that it favours
-no method. The line uses the measurement after the gap, but no forecast begins inside a gap
-(:mod:`.backtest`), so no forecast uses later data.
+**Gaps** are filled by the straight line between the measured neighbours, with weight 0. It is a
+line, because a constant value would look to smoothing like a trend that stops and then jumps. Along
+the line, level and trend reach the next measurement with the gap's mean slope, and a linear series
+stays linear. Its weight is 0, so that a gap, which has no measured error, favours no method. The
+line uses the measurement after the gap, but no forecast begins inside a gap (:mod:`.backtest`), so
+no forecast uses later data.
 
 **Fading.** A value counts by its weight times ``2^(-age / half_life)``, where its age is the time
 from its period to the newest period.
@@ -30,7 +30,7 @@ from anabranch_planner.forecast.series import Series
 
 #: Array of floats; each use documents its shape.
 Array = npt.NDArray[np.float64]
-#: Array of counts or indices.
+#: Array of counts or indices in the resampled series.
 Places = npt.NDArray[np.intp]
 
 
@@ -50,7 +50,7 @@ class Grid:
 
 
 def resample(series: Sequence[Series], period: float) -> Grid:
-    """All ``series`` with one value per ``period`` seconds.
+    """Resample all ``series`` to one value per ``period`` seconds.
 
     Args:
         series: one or more, none of them empty.

@@ -54,11 +54,11 @@ class Path:
     """Initial path of a series without noise: its first value and its first increase.
 
     With the level ``l`` and the trend ``b`` before the first value, ``first = l + phi * b`` and
-    ``rise = phi^2 * b``: the forecast of the first value, and the first increase after it.
+    ``rise = phi^2 * b``: these are the forecast of the first value, and of the increase after it.
 
     Attributes:
         first: first value, in the series' unit; an element per series.
-        rise: first increase per period, in the same form.
+        rise: first increase per period, in the same unit; an element per series.
     """
 
     first: Array
@@ -87,7 +87,7 @@ def thetas(smoothing: Smoothing) -> tuple[Array, Array]:
 
 
 def differenced(values: Array, phi: Array | float) -> Array:
-    """Differenced series ``z_t`` of ``values`` (see the module), along the first axis."""
+    """Differenced series ``z_t`` of ``values`` (see the module's formula), along the first axis."""
     z = values.copy()
     z[1:] -= (1 + phi) * values[:-1]
     z[2:] += phi * values[:-2]
@@ -111,13 +111,13 @@ def filtered(z: Array, theta1: Array, theta2: Array, errors: Array) -> None:
 
 
 def paths(count: int, path: Path, phi: Array) -> Array:
-    """The first ``count`` values of ``path``; shape (time, series)."""
+    """The first ``count`` values of each series' initial ``path``; shape (time, series)."""
     powers = powers_until(np.arange(count, dtype=np.float64)[:, None], phi)
     return path.first + powers * path.rise
 
 
 def powers_until(horizon: Array | float, phi: Array) -> Array:
-    """``1 + phi + ... + phi^(horizon - 1)``, extended to any horizon from 0."""
+    """``1 + phi + ... + phi^(horizon - 1)`` for a damped trend, extended to any horizon from 0."""
     linear = phi == 1.0
     below = np.where(linear, 0.5, phi)
     return np.where(linear, horizon, (1 - below**horizon) / (1 - below))
@@ -137,7 +137,7 @@ def smooth(values: Array, smoothing: Smoothing, path: Path) -> Smoothed:
     >>> found.errors.ravel().tolist(), ahead(found.levels[-1], found.steps[-1], 1.5, one).tolist()
     ([0.0, 0.0, 0.0], [10.0])
     """
-    # Append an arbitrary value: minus its error, it is the forecast after the last true value.
+    # Append any value: this value minus its error is the forecast after the last true value.
     extended = np.concatenate([values, values[-1:]])
     rest = extended - paths(len(extended), path, smoothing.phi)
     errors = np.empty(rest.shape)

@@ -13,12 +13,13 @@ module uses two estimates without recursion:
   Pearson, "Outliers in process modeling and identification", IEEE Transactions on Control Systems
   Technology 10, 2002). The first and the last value lack a neighbour. For them the two nearest
   values are extrapolated by the median of the five nearest differences.
-- ``s`` is the third quartile of all differences' distances from their median, divided by that of a
-  normal distribution. A wrong value makes two differences wrong, so up to an eighth of the values
-  may be wrong. If more than an eighth are outliers, they belong to the series and stay.
+- ``s`` is the third quartile of all differences' distances from their median, divided by that
+  quartile of a standard normal variable. A wrong value makes two differences wrong, so up to an
+  eighth of the values may be wrong. If more than an eighth are outliers, they belong to the series
+  and stay.
 
 ``k`` is 3. A line stays unchanged. So does a step between two constants once it has lasted for two
-values: a change is accepted one period late, when a second value confirms it. Values beside an
+values. So a change is accepted one period late, when a second value confirms it. Values beside an
 outlier may move, too, by at most their difference from their own neighbours.
 """
 
@@ -39,7 +40,7 @@ QUARTILE = 1.1503493803760079
 
 
 def cleaned(values: Array, lengths: Places) -> Array:
-    """The measured values without outliers.
+    """Measured values of series, in which outliers have been moved towards their neighbours.
 
     Args:
         values: shape (time, series); finite.

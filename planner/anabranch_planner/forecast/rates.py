@@ -1,8 +1,8 @@
 """Forecast of each relation's number of arriving tuples per batch.
 
 Rates are per batch, not per second: epochs and ages of stored rows are counted in batches, and a
-replay has no other clock. Each relation has a series as in :mod:`.forecast`, with batches instead
-of seconds. Three rules are added:
+replay has no clock but the number of batches. Each relation has a series as in :mod:`.forecast`,
+with batches instead of seconds. Three rules are added:
 
 * **Intermittent** relations have no tuples in some periods between others that have them (for
   example, if their files arrive every other minute). Neither the last value nor a trend forecasts
@@ -11,8 +11,8 @@ of seconds. Three rules are added:
   stock control for intermittent demands", Operational Research Quarterly 23, 1972).
 * **A floor.** Tuples may resume, so no forecast is below a tenth (:data:`FLOOR`) of the mean. A
   rate of 0 would make every step that begins with the relation free of charge.
-* **Drift.** When the runtime has detected a sudden change of a rate, its series restarts with the
-  period of the change. A single period then suffices.
+* **Drift.** When the runtime has detected a sudden change of a rate, the rate's series restarts
+  with the period of the change, and a single period suffices for a forecast.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from anabranch_contract.protocol.interims import Arrivals
 from anabranch_planner.forecast.forecast import StatisticKind, forecasts
 from anabranch_planner.forecast.series import Series
 
-#: Default for the maximum number of periods used.
+#: Default of the maximum number of periods from which rates are forecast.
 PERIODS = 20
-#: Minimum number of measured periods, as a single one is not a series.
+#: Minimum number of measured periods for a forecast, since a single one is not a series.
 EVIDENCE = 2
 #: Least forecast, as a fraction of the series' mean.
 FLOOR = 0.1
@@ -35,12 +35,12 @@ HALF_LIFE = 1 / 3
 
 
 def rates(measured: Sequence[Arrivals], horizon: float, length: int = PERIODS) -> dict[str, float]:
-    """Relation -> expected number of arriving tuples per batch.
+    """Forecast the rates: relation -> expected number of arriving tuples per batch.
 
     Args:
         measured: consecutive periods, oldest first; only the newest ``length`` are used. If the
             number of batches decreases (another pipeline, or a recovery), earlier ones are ignored.
-        horizon: periods after the newest one.
+        horizon: number of periods between the newest one and the forecast one.
 
     A relation is listed if it had tuples in these periods and was counted in at least
     :data:`EVIDENCE` of them, or in one period since a drift.
@@ -103,7 +103,7 @@ def recent(
 
 
 def _drifted(periods: Sequence[Arrivals], relation: str) -> int:
-    """The index of the newest period that began with a drift of the rate; 0: there is none."""
+    """Index of the newest period that began with a drift of the relation's rate, or 0."""
     places = [
         place
         for place, one in enumerate(periods)
@@ -117,7 +117,7 @@ def _newest(measured: Sequence[Arrivals], length: int) -> list[Arrivals]:
 
 
 def _consecutive(periods: Sequence[Arrivals]) -> list[Arrivals]:
-    """The newest periods with increasing batch numbers, i.e. of one run of the pipeline."""
+    """The newest periods with increasing batch numbers, i.e. from one run of the pipeline."""
     found: list[Arrivals] = []
     for one in periods:
         if found and one.next_batch <= found[-1].next_batch:

@@ -1,7 +1,7 @@
 """Time series of a statistic's measurements, bounded in length.
 
 An invalid measurement is left out. A measurement older than the newest one restarts the series: the
-clock was set back, or the source restarted, so the kept times no longer order the values.
+clock was set back, or the source restarted, so earlier times no longer order the values.
 
 Periods may be missing. Weights fade with time (:mod:`.grid`), so values before a gap count less.
 """
@@ -78,7 +78,7 @@ class Series:
         length: int = 60,
         half_life: float = 60.0,
     ) -> Series:
-        """The series of (time, value, weight) in the order of their arrival, without invalid ones.
+        """The series of valid (time, value, weight) measurements, in the order of arrival.
 
         >>> measured = [(0.0, 1.0, 9.0), (3.0, 2.0, 0.0), (6.0, 3.0, 9.0), (6.0, 4.0, 9.0)]
         >>> Series.of(measured).values
@@ -97,7 +97,7 @@ class Series:
         return Series(length, half_life, times, values, weights)
 
     def _in_order(self) -> bool:
-        """Whether each measurement is valid, and later than the one before it."""
+        """Whether each measurement of the series is valid, and later than the one before it."""
         measurements = zip(self.times, self.values, self.weights, strict=True)
         return all(a < b for a, b in pairwise(self.times)) and all(
             _is_valid(*measurement) for measurement in measurements

@@ -24,7 +24,7 @@ from anabranch_contract.queries.text_values import interval_text, moment_text
 from anabranch_contract.queries.types import TIMESTAMPS, TypeKind
 
 _SIMPLE = re.compile(r"[a-z_][a-z0-9_]*", re.IGNORECASE)
-#: Infix operators, the loosest first; operators of one entry have equal precedence.
+#: Infix operators, the loosest first; the operators in one element have equal precedence.
 _LOOSEST_FIRST = (
     {"or"}, {"and"}, {"not"}, {"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "like", "in",
     "is_null", "is_not_null"}, {"add", "sub"}, {"mul", "div", "mod"}, {"neg"},
@@ -61,14 +61,14 @@ def text_of(expr: Expr) -> str:
 
 
 def conjuncts(expr: Expr) -> list[Expr]:
-    """The operands of a chain of AND in a logical plan."""
+    """The operands of AND in a bound expression, at any depth of ANDs."""
     if isinstance(expr, Call) and expr.op == "and":
         return [c for arg in expr.args for c in conjuncts(arg)]
     return [expr]
 
 
 def quoted(name: str) -> str:
-    """A name, in backticks if it has other characters than letters, digits and underscores."""
+    """A name as SQL, in backticks unless it has letters, digits and underscores only."""
     return name if _SIMPLE.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 

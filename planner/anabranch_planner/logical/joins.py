@@ -31,7 +31,7 @@ def join_tree(items: Sequence[Node], conditions: Iterable[Conjunct]) -> Node:
 
 
 def joined(left: Node, right: Node, kind: str, conditions: Sequence[Conjunct]) -> Join:
-    """A join of two inputs, both hash-partitioned by an exchange if equalities relate them."""
+    """A join of two inputs; if equalities relate them, exchanges hash-partition both."""
     keys: list[tuple[str, str]] = []
     for condition in conditions:
         if condition.sides is not None and condition.tables & right.aliases:
@@ -46,7 +46,7 @@ def joined(left: Node, right: Node, kind: str, conditions: Sequence[Conjunct]) -
 def within(
     conditions: Iterable[Conjunct], tables: frozenset[str]
 ) -> tuple[list[Conjunct], list[Conjunct]]:
-    """Split ``conditions``: first the ones that read only ``tables``, then the others."""
+    """Split conditions of a plan: first the ones over ``tables`` only, then the others."""
     inside: list[Conjunct] = []
     outside: list[Conjunct] = []
     for condition in conditions:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-#: The kinds of joins, as named in SQL.
+#: The kinds of joins in logical plans, named as in SQL.
 INNER, CROSS, LEFT, RIGHT, FULL, SEMI, ANTI, ASOF, ASOF_LEFT = (
     "inner", "cross", "left", "right", "full", "semi", "anti", "asof", "asof left",
 )  # fmt: skip
@@ -16,7 +16,7 @@ INNER, CROSS, LEFT, RIGHT, FULL, SEMI, ANTI, ASOF, ASOF_LEFT = (
 
 @dataclass(frozen=True)
 class Conjunct:
-    """One operand of an AND.
+    """One operand of an AND in a logical plan.
 
     Attributes:
         text: SQL text.
@@ -43,18 +43,18 @@ class ProjectedColumn:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An operator of a logical plan; its text is one line, without its inputs."""
+    """An operator of a logical plan; its text is one line, and does not contain its inputs."""
 
     inputs: tuple[Node, ...]
 
     @property
     def aliases(self) -> frozenset[str]:
-        """The aliases whose columns the node's output has."""
+        """The aliases whose columns are in the output of the plan node."""
         return frozenset().union(*(node.aliases for node in self.inputs))
 
     @property
     def name(self) -> str:
-        """A short name of the node, for the text of a join that reads it."""
+        """A short name of the plan node, for the text of a join that reads its output."""
         return type(self).__name__
 
 
@@ -70,18 +70,18 @@ class Scan(Node):
 
     @property
     def aliases(self) -> frozenset[str]:
-        """The table's alias."""
+        """The alias of the table that the plan scans."""
         return frozenset((self.alias,))
 
     @property
     def name(self) -> str:
-        """The table's name, and its alias if that differs."""
+        """Name of the table that the plan scans, and its alias if that differs."""
         return self.table if self.alias == self.table else f"{self.table} AS {self.alias}"
 
 
 @dataclass(frozen=True, eq=False)
 class Filter(Node):
-    """A filter: the rows that satisfy all conditions."""
+    """A filter of a logical plan: the rows of its input that satisfy all conditions."""
 
     conditions: tuple[Conjunct, ...]
 
@@ -90,7 +90,7 @@ class Filter(Node):
 
     @property
     def name(self) -> str:
-        """The name of the filtered input."""
+        """The name of the filtered input, for texts of the logical plan."""
         return self.inputs[0].name
 
 
@@ -105,7 +105,7 @@ class Exchange(Node):
 
     @property
     def name(self) -> str:
-        """The name of the exchanged input."""
+        """The name of the exchanged input, for texts of the logical plan."""
         return self.inputs[0].name
 
 
@@ -121,14 +121,14 @@ class Join(Node):
 
     @property
     def aliases(self) -> frozenset[str]:
-        """The tables of both sides, or of the left one."""
+        """The aliases of both sides; of the left side only if the join hides the right side."""
         sides = self.inputs[:1] if self.kind in (SEMI, ANTI) else self.inputs
         return frozenset().union(*(side.aliases for side in sides))
 
 
 @dataclass(frozen=True, eq=False)
 class MultiJoin(Node):
-    """An inner join of several inputs, without an order.
+    """An inner join of several inputs, without an order of joining.
 
     Attributes:
         predicates: the equalities between two inputs.
@@ -155,7 +155,7 @@ class Union(Node):
 
 @dataclass(frozen=True, eq=False)
 class Copies(Node):
-    """Repeats each row; ``count``: SQL expression for the number of copies (INTERSECT ALL)."""
+    """Repeats each row (INTERSECT ALL); ``count``: SQL text of the number of copies."""
 
     count: str
 
@@ -165,7 +165,7 @@ class Copies(Node):
 
 @dataclass(frozen=True, eq=False)
 class Expand(Node):
-    """Rows for the elements of an array or map; ``call``: name of their columns, and function."""
+    """One row per element of an array or map; ``call``: name of the columns, and function."""
 
     call: str
 
@@ -175,7 +175,7 @@ class Expand(Node):
 
 @dataclass(frozen=True, eq=False)
 class Aggregate(Node):
-    """An aggregation: groups by ``keys``, and the aggregates of each group."""
+    """An aggregation in a logical plan: groups by ``keys``, and the aggregates of each group."""
 
     keys: tuple[str, ...]
     calls: tuple[str, ...]
@@ -222,7 +222,7 @@ def conjunction(conditions: tuple[Conjunct, ...]) -> str:
 
 
 def ordered(root: Node) -> list[Node]:
-    """All nodes of a plan, each after the nodes that read its output; the root is first."""
+    """All nodes of a logical plan, each after the nodes that read its output; the root is first."""
     waiting: dict[Node, int] = {}
     pending, met = [root], {root}
     while pending:

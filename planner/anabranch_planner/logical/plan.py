@@ -50,8 +50,8 @@ from anabranch_planner.normal.time_bounds import irredundant
 
 
 def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
-    """The logical plan of ``query`` with binary joins, in FROM order; only its joins if the query
-    has no output columns."""
+    """The logical plan of ``query`` with binary joins in the order of FROM. If the query has no
+    output columns, the plan consists of its joins only."""
     parts = query.planned if query.is_asof else (query, *query.others)
     names = _short_names(list(dict.fromkeys(m.alias for part in parts for m in part.members)))
     joins = [_Joins(part, streams, names) for part in parts]
@@ -84,13 +84,13 @@ def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
 
 
 def _short_names(aliases: Sequence[str]) -> dict[str, str]:
-    """Alias -> the alias without the prefix of enclosing queries, if that is unique."""
+    """Alias -> the alias without the names of enclosing subqueries, if it is then still unique."""
     short = [alias.rpartition(".")[2] for alias in aliases]
     return {a: s if short.count(s) == 1 else a for a, s in zip(aliases, short, strict=True)}
 
 
 def _shown_names(query: JoinQuery) -> dict[str, str]:
-    """Generated name of a union's column -> its name in the SELECT list, if listed as it is."""
+    """Generated name of a union's column -> its name in SELECT, for columns listed unchanged."""
     names = {o.name: o.name for o in query.projection}
     for output in () if query.view is None else query.view.projection:
         column = output.expr
@@ -111,7 +111,7 @@ class _Joins:
         self.derived = {(stream, text): expr for stream, text, expr in query.derived}
 
     def aliased(self, expr: Expr) -> Expr:
-        """``expr`` with the user's aliases instead of canonical labels."""
+        """``expr`` in a logical plan, with the user's aliases instead of canonical labels."""
 
         def named(column: Column) -> Column:
             alias = self.alias_of.get(Label(column.alias), column.alias)
@@ -120,8 +120,7 @@ class _Joins:
         return substitute(expr, named)
 
     def shown(self, output: Output, called: Mapping[str, str]) -> Output:
-        """``output`` with the user's aliases in its expression, and its name mapped by
-        ``called``."""
+        """``output`` with the user's aliases in its expression, and its name from ``called``."""
         return Output(called[output.name], self.aliased(output.expr))
 
     def tree(self) -> Node:
@@ -143,7 +142,7 @@ class _Joins:
         return Filter((scan,), tuple(filters)) if filters else scan
 
     def conditions(self) -> list[Conjunct]:
-        """The conditions that read several tables: equalities, residuals and time bounds."""
+        """Join conditions of the logical plan: equalities, residuals and time bounds."""
         found = []
         for equality in self.query.predicates:
             one, other = self._side(equality.left), self._side(equality.right)
@@ -153,6 +152,7 @@ class _Joins:
         return found + self._time_bounds()
 
     def _side(self, ref: AttrRef) -> tuple[str, str]:
+        """Alias and SQL text of one side of a join equality in the logical plan."""
         alias = self.alias_of[ref.label]
         derived = self.derived.get((self.streams[ref.label].name, ref.attribute))
         if derived is None:
@@ -186,7 +186,7 @@ def _condition(expr: Expr) -> Conjunct:
 
 
 def _between(one: str, other: str, ahead: int | None, behind: int | None) -> str:
-    """SQL text of ``-behind <= other - one <= ahead``; empty if both limits are None."""
+    """SQL text of ``-behind <= other - one <= ahead``, where None means no limit."""
     if ahead is not None and behind is not None:
         return f"{other} BETWEEN {_moved(one, -behind)} AND {_moved(one, ahead)}"
     if ahead is not None:
@@ -195,6 +195,7 @@ def _between(one: str, other: str, ahead: int | None, behind: int | None) -> str
 
 
 def _moved(time: str, micros: int) -> str:
+    """SQL text of ``time`` plus an interval of ``micros`` microseconds."""
     sign = "-" if micros < 0 else "+"
     return f"{time} {sign} INTERVAL '{format_duration(abs(micros))}'" if micros else time
 
@@ -204,8 +205,8 @@ def _outer_joins(left: _Joins, steps: Iterable[tuple[_Joins, str]]) -> Node:
 
     Args:
         left: the join that produces left rows.
-        steps: per outer join, in order: the inner join of its matched pairs, and its kind. An outer
-            join gets the conditions of its pairs that no earlier join has.
+        steps: for each outer join, in order: the inner join that produces its matched pairs, and
+            its kind. An outer join gets the conditions of its pairs that no earlier join has.
     """
     plan, tables = left.tree(), set(left.alias_of.values())
     known = {c.text for label in left.query.labels for c in left.filters(label)}
@@ -225,7 +226,7 @@ def _outer_joins(left: _Joins, steps: Iterable[tuple[_Joins, str]]) -> Node:
 
 
 def _nearest(left: Node, right: Node, outer: OuterJoin, below: Mapping[str, Expr]) -> Node:
-    """ASOF join of left and right rows; ``below``: the expressions of their columns."""
+    """ASOF join of left and right rows in a plan; ``below``: expressions of their columns."""
     on = []
     for condition in (_over(e, below) for e in outer.conditions):
         found = _condition(condition)
@@ -295,7 +296,7 @@ def _window(view: View, below: Mapping[str, Expr]) -> dict[str, Expr]:
 
 
 def _sets(view: View, keys: Mapping[str, Expr]) -> tuple[str, ...]:
-    """SQL texts of the entries of GROUP BY; GROUPING SETS are one entry."""
+    """SQL texts of the entries of GROUP BY in a logical plan; GROUPING SETS are one entry."""
     names = [name for name, _ in view.keys]
     if not view.sets:
         return tuple(map(text_of, keys.values()))
@@ -305,7 +306,7 @@ def _sets(view: View, keys: Mapping[str, Expr]) -> tuple[str, ...]:
 
 
 def _calls(view: View, below: Mapping[str, Expr]) -> dict[str, Column]:
-    """Column name -> SQL text of its aggregate; totals over all groups are window functions."""
+    """Column name -> SQL text of its aggregate; totals over groups are window functions."""
     texts = {name: text_of(expr) for name, expr in below.items()}
     found = {c.name: Column("", call_text(c, texts), c.type) for c in view.aggregates}
     for total in view.totals:
@@ -315,8 +316,7 @@ def _calls(view: View, below: Mapping[str, Expr]) -> dict[str, Column]:
 
 
 def _ranked(plan: Node, view: View, terms: dict[str, Expr]) -> Node:
-    """Operators for the rows ranked up to the limit; adds rank and window functions to
-    ``terms``."""
+    """Plan operators for a ranking up to a limit; adds rank and window functions to ``terms``."""
     order = [_direction(s, text_of(_over(s.expr, terms))) for s in view.order]
     by = [text_of(terms[name]) for name, _ in view.partition]
     over = [f"PARTITION BY {', '.join(by)}"] if by else []

@@ -3,11 +3,11 @@
 Step 1 (Algorithm 2) walks the plan from its root and forms groups of inner joins and of exchanges
 over them. A join or exchange is added to the group of its consumers (the nodes that read it) if all
 of them are in one group; otherwise a join starts a new group. All other nodes end groups:
-projections and filters that could not be pushed down, aggregations, outer, semi and anti joins,
+projections and filters that could not be pushed down, aggregations, outer, semi and anti joins, and
 queries that are read twice.
 
-Step 2 (Algorithm 3) goes from the leaves up and replaces every group by one node. The node's inputs
-are the members' inputs from outside the group.
+Step 2 (Algorithm 3) goes from the leaves up and replaces every group by one node. The new node's
+inputs are the inputs of the group's members from outside the group.
 
 Two things differ from the paper. Nodes are visited after all of their consumers (breadth-first
 order would reach a shared node too early). And a group of two inputs stays a binary join, because
@@ -36,19 +36,19 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Joins, and exchanges between them, that become one multi-way join; each with the rule that
-    added it. The first member is the root."""
+    """Joins, and exchanges between them, that become one multi-way join; each is with the rule that
+    made it a member. The first one is the root."""
 
     members: Mapping[Node, Rule]
 
     @property
     def root(self) -> Node:
-        """The member whose output is the group's output."""
+        """The member whose output is the output of the group of joins."""
         return next(iter(self.members))
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """The members' inputs from outside the group, left to right."""
+        """The inputs of the group of joins: inputs of members from outside the group, in order."""
         found: list[Node] = []
 
         def visit(node: Node) -> None:
@@ -63,7 +63,7 @@ class NodeGroup:
 
 
 def convert(root: Node, several: int = SEVERAL) -> Node:
-    """The plan with groups replaced by multi-way joins.
+    """The logical plan with groups of binary joins replaced by multi-way joins.
 
     Args:
         several: least number of inputs for which a group is replaced.
@@ -73,7 +73,7 @@ def convert(root: Node, several: int = SEVERAL) -> Node:
 
 
 def multi_joins(root: Node) -> list[MultiJoin]:
-    """The multi-way joins of a plan, from the root down."""
+    """The multi-way joins of a logical plan, from the root down."""
     return [node for node in ordered(root) if isinstance(node, MultiJoin)]
 
 
@@ -108,7 +108,7 @@ def _is_inner(node: Node) -> bool:
 
 
 def _replaced(node: Node, roots: Mapping[Node, NodeGroup], done: dict[Node, Node]) -> Node:
-    """Step 2: replace groups below ``node``. ``done``: original node -> its replacement."""
+    """Step 2: replace groups in the plan ``node``. ``done``: original node -> replacement."""
     if node in done:
         return done[node]
     group = roots.get(node)

@@ -1,8 +1,8 @@
 """Resolution of names and types in FROM and WHERE, and classification of the join conditions.
 
-Queries in FROM are resolved from the inside out, so a chain of joins is one join, with or without
-subqueries. Every conjunct, in ON, WHERE or a query in FROM, becomes an equality, a time bound, a
-local filter or a residual.
+Subqueries in FROM are resolved from the inside out and inlined, so a chain of joins becomes one
+join with or without subqueries. Every conjunct, in ON, WHERE or a query in FROM, becomes an
+equality, a time bound, a local filter or a residual.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from anabranch_planner.subqueries.decorrelation import decorrelated
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """Inputs for reading a query's statement, as given at registration.
+    """Inputs for reading a query's statement, as known when the query is registered.
 
     Attributes:
         id: the query's id.
@@ -110,7 +110,7 @@ class Bound:
         return next((s.node for s in self.query.sources if first in (s.alias, s.of)), None)
 
     def restart(self, query: Unresolved) -> None:
-        """Replace the statement by its rewriting ``query``, and drop all resolved conditions."""
+        """Replace the statement by its rewriting ``query``, and discard all resolved conditions."""
         self.query = query
         for found in (self.equalities, self.bounds, self.filters, self.residuals, self.rights):
             found.clear()
@@ -137,7 +137,7 @@ def bind(query: Unresolved, given: Registration) -> Bound:
 
 
 def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, within: str) -> Scope:
-    """The scope of the FROM list of ``query``; adds all conditions, also inner ones, to ``found``.
+    """The scope of the FROM list of ``query``; adds conditions, also of subqueries, to ``found``.
 
     Args:
         within: prefix of the aliases of its streams: the alias of the enclosing subquery.
@@ -182,7 +182,7 @@ def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, wit
 
 @contextmanager
 def _explained(condition: Node, items: Sequence[SelectItem]) -> Iterator[None]:
-    """Explain an unknown column in a condition, if it is an alias of the SELECT list."""
+    """Explain an unknown column in a condition if it is an alias of the SELECT list."""
     try:
         yield
     except QueryError as error:
@@ -203,11 +203,11 @@ def _explained(condition: Node, items: Sequence[SelectItem]) -> Iterator[None]:
 
 
 def _tables_of(query: Unresolved, scopes: Sequence[Scope], found: Bound) -> Iterator[Scope]:
-    """The columns of each table function (``explode`` ...) of ``query``; adds the expansions to
+    """Resolve each table function (``explode`` ...) of ``query`` to its columns; add these to
     ``found``.
 
     Args:
-        scopes: scopes of the first 0, 1, 2 ... sources of FROM.
+        scopes: scopes of the first 0, 1, 2 ... sources of FROM, for the functions' arguments.
     """
     made = list[Scope]()
     for generator in query.generators:
@@ -227,7 +227,7 @@ def _source(
     found: Bound,
     within: str,
 ) -> Scope:
-    """The scope of a single entry of a FROM list; ``place``: its index."""
+    """The scope of a single entry of a FROM list, with names bound; ``place``: its index."""
     if isinstance(source.of, str):
         alias = source.alias or source.of
         if source.field:
@@ -268,7 +268,7 @@ def _conjuncts(condition: Node, scope: Scope) -> list[Node]:
 
 
 def _factored(disjunction: exp.Or, scope: Scope) -> list[Node]:
-    """The conjuncts common to all alternatives, and the OR of the alternatives without them."""
+    """The conjuncts common to all alternatives of an OR, and the OR without them."""
     alternatives = [
         {canonical(boolean(part, scope)): part for part in _conjuncts(alternative, scope)}
         for alternative in operands(disjunction, exp.Or)
@@ -342,7 +342,7 @@ def _add_of_rows(left: Expr, right: Expr, scope: Scope, found: Bound) -> None:
 
 
 def _add_condition(condition: Expr, scope: Scope, found: Bound, shown: str = "") -> None:
-    """Add a condition to ``found``; ``shown``: the condition as written."""
+    """Add a bound condition to ``found`` by its type; ``shown``: the condition as written."""
     if reads_clock(condition):
         parts = tuple(parts_of(condition))
         if len(parts) > 1 or not reads_clock(parts[0]):

@@ -1,8 +1,8 @@
 """Branches of a statement: copies of it in which one operand replaces each UNION ALL in FROM.
 
 A join with a union is the union of the joins with its operands. So a statement over unions has one
-branch per combination of operands, each an inner join without unions. Branches have equal columns,
-named as in the first operand of each union, and cast to common types.
+branch per combination of operands, and each branch is an inner join without unions. Branches have
+equal columns, named as in the first operand of each union, and cast to common types.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _expanded(query: Unresolved, columns: Columns) -> tuple[Unresolved, ...]:
 def _possible(
     query: Unresolved, source: FromEntry, ways: tuple[FromEntry, ...]
 ) -> tuple[FromEntry, ...]:
-    """The operands ``ways`` of an entry that may have rows. If a column of an operand is a
+    """The operands ``ways`` of an entry of FROM that may have rows. If a column of an operand is a
     constant, and a condition requires a different constant, a branch with this operand has no rows.
     At least one operand is returned."""
     if len(ways) < 2 or not source.alias:
@@ -97,7 +97,7 @@ def _constants(query: Unresolved, alias: str) -> Iterator[tuple[str, exp.Literal
 
 
 def _differs(way: FromEntry, wanted: Mapping[str, exp.Literal]) -> bool:
-    """Whether a column of the operand ``way`` is a text constant other than that in ``wanted``."""
+    """Whether a column of a union's operand ``way`` is a text constant not equal to ``wanted``."""
     items = way.of.items if isinstance(way.of, Unresolved) else ()
     names = way.columns
     if len(names) != len(items):
@@ -136,7 +136,7 @@ def _query_of(branch: FromEntry) -> Unresolved:
 def _common_types(
     operands: Sequence[Unresolved], shown: Sequence[Sequence[ShownColumn]]
 ) -> tuple[DataType, ...]:
-    """The common type of each column of a union; ``shown``: the columns per operand."""
+    """The common type of each column of a union; ``shown`` has the columns of each operand."""
     first, types = shown[0], [column.expr.type for column in shown[0]]
     for number, (operand, others) in enumerate(zip(operands, shown, strict=True), 1):
         counts = [sum(not c.name.startswith(HIDDEN) for c in some) for some in (first, others)]
@@ -164,10 +164,10 @@ def _common_types(
 
 
 def _place(operand: Unresolved, column: int) -> contextlib.AbstractContextManager[None]:
-    """Attach the position of a column of ``operand`` to errors."""
+    """Attach the position in the SQL of a column of the union's ``operand`` to errors."""
     inside = operand.sources[0].of if len(operand.sources) == 1 else None
     if isinstance(inside, Unresolved) and operand.items and operand.items[0].node is None:
-        # The operand was wrapped to mark its rows (INTERSECT, EXCEPT): look inside.
+        # The operand was wrapped in a query that marks its rows (INTERSECT, EXCEPT): look inside.
         return _place(inside, column)
     items = [item.node for item in operand.items]
     starred = None in items

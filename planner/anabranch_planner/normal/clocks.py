@@ -22,17 +22,17 @@ UNITS = {
     "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000,
     "hour": 3_600_000_000, "day": _DAY, "week": WEEK,
 }  # fmt: skip
-#: Unit of months -> its months.
+#: Unit of time with a variable length -> its number of months.
 MONTHS = {"month": 1, "quarter": 3, "year": 12}
 #: Beginning of the first whole week after 1970-01-01, a Thursday, in microseconds.
 _MONDAY = 4 * _DAY
-#: Function that counts since 1970 -> the counted unit, and the inverse function.
+#: SQL function that counts units since 1970 -> the counted unit, and the inverse function.
 _SINCE_1970 = {
     "unix_seconds": ("second", "timestamp_seconds"),
     "unix_millis": ("millisecond", "timestamp_millis"),
     "unix_micros": ("microsecond", "timestamp_micros"),
 }
-#: Maximum offset for which a clock is certainly after 1970, in microseconds.
+#: Maximum offset from ``now()`` for which a clock is certainly after 1970, in microseconds.
 _AGES = 50 * 365 * _DAY
 
 
@@ -56,7 +56,7 @@ class TimeSum:
     constant: int = 0
 
     def minus(self, other: TimeSum) -> TimeSum:
-        """The difference of two sums."""
+        """The difference of two sums of times."""
         return TimeSum(
             (*self.clocks, *((-sign, one) for sign, one in other.clocks)),
             (*self.others, *((-sign, one) for sign, one in other.others)),
@@ -64,7 +64,7 @@ class TimeSum:
         )
 
     def gathered(self) -> TimeSum:
-        """The sum with its only timestamp and its variable intervals as one term, ``ts + wait``."""
+        """The sum with its only timestamp and variable intervals merged, ``ts + wait``."""
         times = [term for term in self.others if term[1].type.kind in TIMESTAMPS]
         spans = [term for term in self.others if term[1].type.kind is TypeKind.INTERVAL]
         if len(times) != 1 or len(times) + len(spans) != len(self.others):
@@ -76,8 +76,8 @@ class TimeSum:
 
 
 def unit_of(exprs: Iterable[Expr]) -> int:
-    """Microseconds that an integer in a comparison of ``exprs`` stands for: the unit of a function
-    that counts since 1970, else a day, as in a difference of dates."""
+    """Microseconds that an integer in a comparison of ``exprs`` means: the unit of the function
+    among them that counts since 1970, else a day, as in a difference of dates."""
     for expr in exprs:
         found = _counted(expr)
         if found is not None:
@@ -89,10 +89,10 @@ def unit_of(exprs: Iterable[Expr]) -> int:
 
 
 def time_sum(expr: Expr, unit: int = _DAY) -> TimeSum:
-    """A bound ``expr`` as a sum; if it contains no clock, as one term with a constant.
+    """A bound ``expr`` as a sum of times; if it contains no clock, as one term plus a constant.
 
     Args:
-        unit: microseconds that an integer stands for.
+        unit: microseconds that an integer means.
     """
     other = TimeSum(others=((1, expr),))
     if isinstance(expr, Literal):
@@ -112,7 +112,7 @@ def time_sum(expr: Expr, unit: int = _DAY) -> TimeSum:
         if UNITS[name] != unit:
             return other
         found = _floor(time_sum(moment), name)
-        # From 1970 on, rounding down and rounding towards zero are the same.
+        # After 1970, rounding down and rounding towards zero are the same.
         near = found is not None and abs(found.clocks[0][1].before) < _AGES
         return (
             found if found and near else TimeSum(others=((1, Call(inverse, (expr,), TIMESTAMP)),))
@@ -129,8 +129,8 @@ def time_sum(expr: Expr, unit: int = _DAY) -> TimeSum:
 
 
 def _counted(expr: Expr) -> tuple[Expr, str] | None:
-    """The time whose seconds, milliseconds or microseconds since 1970 ``expr`` counts, and the
-    function; None for other expressions."""
+    """The time for which ``expr`` is the count of seconds, milli- or microseconds since 1970, and
+    the counting function; None for other expressions."""
     if not isinstance(expr, Call):
         return None
     if expr.op in _SINCE_1970:
@@ -147,7 +147,7 @@ def _counted(expr: Expr) -> tuple[Expr, str] | None:
 
 
 def _moved(expr: Call) -> TimeSum | None:
-    """The sum for a time plus a number of units; None if the number is not constant."""
+    """The sum for a time plus a number of units of time; None if the number is not constant."""
     if expr.op == "timestampadd":
         named, number, base = expr.args
         name = str(named.value) if isinstance(named, Literal) else ""
@@ -168,7 +168,7 @@ def _moved(expr: Call) -> TimeSum | None:
 
 
 def _rounded(expr: Call) -> TimeSum | None:
-    """The sum for a rounded clock, or for a cast between types of times; None for others."""
+    """The sum for a clock that is rounded, or cast between types of times; None for other calls."""
     if expr.op == "cast":
         (inner,), kind = expr.args, expr.type.kind
         if kind not in TIMES or inner.type.kind not in TIMES:
@@ -186,7 +186,7 @@ def _rounded(expr: Call) -> TimeSum | None:
 
 
 def _floor(below: TimeSum, name: str) -> TimeSum | None:
-    """``below``, a clock plus a constant, rounded down to unit ``name``; None if it can't be."""
+    """``below``, a clock of ``now()`` plus a constant, rounded down to unit ``name``, or None."""
     if below.others or len(below.clocks) != 1 or below.clocks[0][0] < 0:
         return None
     clock = below.clocks[0][1]
@@ -197,7 +197,7 @@ def _floor(below: TimeSum, name: str) -> TimeSum | None:
     if not unit:
         return None
     if clock.months or clock.unit > unit:
-        # Already rounded to a greater unit, which this one divides.
+        # The clock is already rounded to a greater unit, which is a multiple of this unit.
         done = rest % unit == 0 and (not clock.months or unit <= _DAY)
         return below if done else None
     if rest % clock.unit:
@@ -206,7 +206,7 @@ def _floor(below: TimeSum, name: str) -> TimeSum | None:
 
 
 def _to_months(clock: Clock, constant: int, months: int) -> TimeSum | None:
-    """``clock`` plus ``constant``, rounded down to ``months`` months; None if that is no clock."""
+    """``clock`` (of ``now()``) plus ``constant``, rounded down to months; None if not exact."""
     if clock.months:
         if constant or max(months, clock.months) % min(months, clock.months):
             return None

@@ -1,4 +1,4 @@
-"""Canonical form of conditions, so that equal conditions of different queries are identical.
+"""Canonical form of bound conditions, so that equal conditions of different queries are identical.
 
 >>> from anabranch_contract.queries.types import parse_type
 >>> x, five = Column("", "x", parse_type("int")), Literal(5, parse_type("int"))
@@ -30,7 +30,7 @@ HOLDS: dict[str, Callable[..., bool]] = {
 def canonical(condition: Expr) -> Expr:
     """``condition`` with constants on the right, operands sorted, NOT pushed into comparisons.
 
-    Every rewriting is valid in three-valued logic, and for floats with Spark's order of NaN.
+    Every rewriting is valid in three-valued logic, also for NaN, Spark's greatest float.
     """
     if not isinstance(condition, Call):
         return condition
@@ -56,7 +56,7 @@ def is_true(condition: Expr) -> bool:
 
 
 def operands_of(condition: Expr, op: str) -> list[Expr]:
-    """The operands of a chain of AND or OR, left to right."""
+    """The operands of a chain of ``op`` (AND or OR) in a bound condition, left to right."""
     found: list[Expr] = []
     pending = [condition]
     while pending:
@@ -69,6 +69,7 @@ def operands_of(condition: Expr, op: str) -> list[Expr]:
 
 
 def _negation(inner: Expr) -> Expr:
+    """Canonical form of NOT ``inner``."""
     if isinstance(inner, Literal) and isinstance(inner.value, bool):
         return Literal(not inner.value, BOOLEAN)
     if isinstance(inner, Call):
@@ -80,6 +81,7 @@ def _negation(inner: Expr) -> Expr:
 
 
 def _comparison(condition: Call) -> Expr:
+    """Canonical form of a comparison: constants on the right, or its constant value."""
     left, right = condition.args
     if isinstance(left, Literal) and isinstance(right, Literal) and condition.op in HOLDS:
         if left.value is None or right.value is None:

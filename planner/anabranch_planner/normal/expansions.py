@@ -68,7 +68,7 @@ def expansion_of(
 
 
 def _members(value: Node) -> Node:
-    """The members of a variant's object, or the elements of its array, as an array of structs."""
+    """SQL of a variant's members (of its object or array) as an array of structs."""
     tree = parse_expression(_MEMBERS)
     for place in list(tree.find_all(exp.Placeholder)):
         place.replace(value.copy())

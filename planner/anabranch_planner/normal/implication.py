@@ -25,7 +25,7 @@ _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
 def implies(strong: Sequence[Expr], weak: Sequence[Expr]) -> bool:
-    """Whether ``strong`` provably implies ``weak`` for every row."""
+    """Whether the filter ``strong`` provably implies the filter ``weak`` for every row."""
     return all(any(_implied(s, w) for s in strong) for w in weak)
 
 
@@ -51,7 +51,7 @@ def _implied(strong: Expr, weak: Expr) -> bool:
 
 
 def _values(condition: Expr) -> tuple[Column, str, list[Any]] | None:
-    """A comparison or IN as (column, operator, literals); None for conditions of another form."""
+    """A comparison or IN as (column, operator, literals); None for a condition of another form."""
     if not isinstance(condition, Call) or condition.op not in _COMPARISONS | {"in"}:
         return None
     column, *literals = condition.args
@@ -70,7 +70,7 @@ def _values(condition: Expr) -> tuple[Column, str, list[Any]] | None:
 
 
 def _follows(op: str, x: Any, weak: tuple[Column, str, list[Any]]) -> bool:
-    """Whether ``column op x`` implies ``weak``."""
+    """Whether the comparison ``column op x`` implies the comparison ``weak``."""
     _, other, values = weak
     if other == "in":
         return op == "eq" and x in values
@@ -79,7 +79,7 @@ def _follows(op: str, x: Any, weak: tuple[Column, str, list[Any]]) -> bool:
         return bool(HOLDS[other](x, y))
     if op not in ("gt", "ge", "lt", "le"):
         return False
-    # Mirror a less-than comparison, so that only greater-than remains.
+    # Mirror a less-than comparison, so that only greater-than comparisons remain.
     beyond = op in ("gt", "ge")
     further, same = (x > y if beyond else x < y), x == y
     toward = {"gt", "ge"} if beyond else {"lt", "le"}

@@ -1,8 +1,8 @@
 """Join keys: equalities merged into key classes by union-find; expressions become attributes.
 
 Attributes are (alias, text): a column's name, or the text of an expression over one alias. Only
-attributes of one type family share a class (an exact number compared with a float enters the
-class in a cast to double), so equality within a class is transitive.
+attributes of one type family share a class, so equality within a class is transitive. (An exact
+number compared with a float is cast to double.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anabranch_contract.queries.types import EXACT, FLOATING, TypeKind, key_type
 from anabranch_planner.binding.literals import coerce
 from anabranch_planner.binding.typecheck import aliases, compare
 
-#: An attribute before labels are assigned: (alias, text of a column or expression).
+#: An attribute of a join key before labels are assigned: (alias, text of a column or expression).
 Attribute: TypeAlias = tuple[str, str]
 
 
@@ -32,7 +32,7 @@ class Side:
 
     @property
     def attribute(self) -> Attribute:
-        """The side as an attribute: alias, and text of the expression."""
+        """The join attribute of this side: alias, and text of the expression."""
         return self.alias, str(self.expr)
 
 
@@ -72,7 +72,7 @@ def key_sides(left: Expr, right: Expr) -> tuple[Side, Side] | None:
 
 
 def classes_of(equalities: Iterable[tuple[Side, Side]]) -> tuple[Class, ...]:
-    """The equality classes, closed transitively, in a canonical order.
+    """The equalities of a query as key classes, closed transitively, in a canonical order.
 
     Raises:
         QueryError: ``unsupported-key-types``: no decimal(38,s) can hold all of a class's numbers.

@@ -72,7 +72,7 @@ Columns = tuple[tuple[str, Expr], ...]
 
 
 def normalise(bound: Bound, given: Registration) -> JoinQuery:
-    """The canonical form of a bound query.
+    """The canonical form, a :class:`JoinQuery`, of a bound query.
 
     Raises:
         QueryError: the query is not a connected equi-join, or names or types don't fit.
@@ -100,7 +100,7 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
 
 
 def _varying_nodes(bound: Bound, names: frozenset[str]) -> Iterator[Node]:
-    """For the first call of a function in ``names``: the expression around it, then the call."""
+    """First call of a function in ``names``, in SQL: the expression around it, then the call."""
     shown = (item.node for item in bound.query.items if item.node is not None)
     clauses = bound.query.post_join or PostJoin()
     grouped = (*(clauses.group or ()), clauses.having, *clauses.order)
@@ -123,7 +123,7 @@ def _check_tables(bound: Bound) -> None:
 
     Raises:
         TablesFollowed: the statement, or the left side of an outer join, reads tables only; or a
-            table is beside an outer join with a stream, or in a FULL JOIN, which would keep it.
+            table is beside an outer join with a stream, or in a FULL JOIN, which stores its rows.
     """
     left = [stream.is_table for stream in bound.scope.streams.values()]
     right = [s.is_table for scope in bound.rights for s in scope.streams.values()]
@@ -138,7 +138,7 @@ def _with_deadline(bound: Bound, given: Registration) -> JoinQuery | None:
     """An outer, semi or anti join with a deadline as two inner joins, for its matched pairs and its
     left rows. None if there is no deadline, or more than one such join.
 
-    Both have the columns that the post-join clauses read.
+    The projections of both joins have the columns that the post-join clauses read.
     """
     query, side = bound.query, bound.query.outer[0]
     if len(query.outer) > 1 or len(bound.rights[0].streams) > 1 or bound.after:
@@ -234,12 +234,11 @@ def _joined(
     *,
     outer: bool = False,
 ) -> JoinQuery:
-    """The canonical form of a query, ignoring its outer join.
+    """The canonical form of a query without its outer join.
 
     Args:
         columns: the projection; None: the SELECT list.
-        outer: whether the join is a side or the pairs of an outer join, which must have its own
-            keys.
+        outer: whether the join belongs to an outer join, and must have keys of its own.
     """
     scope, names = bound.scope, list(bound.scope.streams)
     closed = _closed_bounds(bound, given.window)
@@ -250,12 +249,12 @@ def _joined(
     classes = classes_of(equalities)
 
     def inner(node: Node) -> JoinQuery:
-        """The canonical form of a scalar subquery that aggregates the statement's joined rows."""
+        """Normalise a scalar subquery that aggregates the statement's joined rows."""
         if SUBQUERY not in node.meta:
             with at(node):
                 raise unsupported("a subquery in GROUP BY", "compute it in FROM (SELECT ...)")
         found = bound.query.subqueries[node.meta[SUBQUERY]]
-        # Name unnamed columns somehow, since the outer query does not refer to them.
+        # Give unnamed columns any name, since the outer query does not refer to them.
         items = tuple(replace(item, name=f"value{n}") for n, item in enumerate(found.items))
         below = bind(replace(found, items=items, nested=None), given)
         if below.others:
@@ -311,8 +310,8 @@ def _residuals(conditions: Iterable[Expr], labels: Mapping[str, Label]) -> tuple
 
 
 def _expansions(found: Iterable[Expansion], labels: dict[str, Label]) -> Iterator[Expansion]:
-    """The expansions with canonical labels, and conditions in a canonical order; their names are
-    added to ``labels``."""
+    """The expansions with canonical labels, and conditions in a canonical order; the names of
+    expansions are added to ``labels``."""
     for one in found:
         labels[one.name] = Label(one.name)
         made = one.over(lambda expr: _labelled(expr, labels))
@@ -353,7 +352,7 @@ def _closed_bounds(bound: Bound, window: int | Mapping[str, int] | None) -> Boun
 
 
 def _ttls(scope: Scope, fields: Mapping[str, str]) -> dict[str, Micros]:
-    """Alias -> window that its stream's ``ttl`` sets (microseconds); empty if nothing is joined."""
+    """Alias -> window (microseconds) by its stream's ``ttl``; empty if nothing is joined."""
     ttls = {alias: s.ttl for alias, s in scope.streams.items() if s.ttl is not None}
     if not ttls or len(scope.streams) == 1:
         return {}
@@ -375,6 +374,7 @@ def _lived(scope: Scope, alias: str) -> str:
 
 
 def _windows(scope: Scope, window: int | Mapping[str, int] | None) -> dict[str, Micros]:
+    """Alias -> microseconds of the registered join ``window``; names and lengths are checked."""
     if window is None:
         return {}
     by_alias: dict[str, Micros] = {}
@@ -431,7 +431,7 @@ def _windows(scope: Scope, window: int | Mapping[str, int] | None) -> dict[str, 
 def _relations(
     bound: Bound, classes: Sequence[Class], relaxed: Mapping[str, tuple[Expr, ...]]
 ) -> tuple[dict[str, Relation], list[Expr]]:
-    """Alias -> its relation: the stream, and the local filter with implied equalities, or else the
+    """Relation of each alias: its stream with the local filter and implied equalities, or with the
     filter in ``relaxed``; and the conditions that relaxed filters omit."""
     filters = {
         alias: [typed(c, partial(_is_widened_of, bound.scope, alias)) for c in conditions]
@@ -496,6 +496,7 @@ def _key_classes(joined: Iterable[Class]) -> tuple[KeyClass, ...]:
 
 
 def _derived(classes: Iterable[Class], scope: Scope) -> tuple[tuple[StreamName, str, Expr], ...]:
+    """Join key expressions that are not plain columns: (stream, text) -> expression."""
     found: dict[tuple[StreamName, str], Expr] = {}
     for key_class in classes:
         if len(key_class.aliases) < 2:
@@ -515,10 +516,10 @@ def _derived(classes: Iterable[Class], scope: Scope) -> tuple[tuple[StreamName, 
 
 
 def _constant_keys(bound: Bound, *, outer: bool) -> list[tuple[Side, Side]]:
-    """Equalities of constants, as keys that connect aliases which no written equality connects.
+    """Equalities of constants, as join keys of aliases that no written equality connects.
 
     Args:
-        outer: whether the statement is a part of an outer join, whose rows need keys of their own.
+        outer: whether the join belongs to an outer join, and must have keys of its own.
 
     Raises:
         QueryError: ``cross-product``: no condition relates the aliases, and no CROSS JOIN is
@@ -554,7 +555,7 @@ def _constant_keys(bound: Bound, *, outer: bool) -> list[tuple[Side, Side]]:
 
 
 def _of_expansions(expansions: Iterable[Expansion]) -> Iterator[frozenset[str]]:
-    """For each condition on expanded rows, the aliases that it reads, also by expansions."""
+    """For each condition on expanded rows, the aliases that it reads, also through expansions."""
     known: dict[str, frozenset[str]] = {}
 
     def read(expr: Expr) -> frozenset[str]:
@@ -566,9 +567,9 @@ def _of_expansions(expansions: Iterable[Expansion]) -> Iterator[frozenset[str]]:
 
 
 def _accidental(query: Unresolved, components: Sequence[Sequence[str]]) -> bool:
-    """Whether a cross product of ``components`` is probably a mistake: if more than one component
-    is neither the right side of a CROSS JOIN nor a subquery planned by itself, which usually has
-    one row."""
+    """Whether a cross product of ``components`` is probably a mistake, because more than one of
+    them is neither the right side of a CROSS JOIN nor a subquery planned by itself (usually of one
+    row)."""
     crossed = tuple(_crossed(query, ""))
     plain = [
         component
@@ -579,7 +580,7 @@ def _accidental(query: Unresolved, components: Sequence[Sequence[str]]) -> bool:
 
 
 def _crossed(query: Unresolved, prefix: str) -> Iterator[str]:
-    """Aliases of FROM that are right sides of CROSS JOINs, or queries of their own."""
+    """Aliases in FROM that are right sides of CROSS JOINs, or subqueries planned by themselves."""
     for entry in query.sources:
         name = f"{prefix}{entry.alias}" if entry.alias else prefix.rstrip(".")
         if entry.crossed and name:
@@ -612,7 +613,7 @@ def _components(names: Sequence[str], links: Iterable[frozenset[str]]) -> list[l
 def _outputs(
     bound: Bound, inner: Callable[[Node], JoinQuery]
 ) -> tuple[tuple[tuple[str, Expr], ...], Split | None]:
-    """(name, expression) of the join's output columns; and the post-join part, if there is one."""
+    """Output columns of the join as (name, expression); and the post-join part, if there is one."""
     parts = rolling.with_limits(split(bound.query, bound.scope, inner), bound.limits)
     if parts is None:
         return written(bound.query.items, bound.scope), None

@@ -1,4 +1,4 @@
-"""Numbering of the aliases of one relation by their role in the query.
+"""Numbering of the aliases of one relation by their role in the query, for canonical labels.
 
 Labels number the aliases of one relation (``orders``, ``orders#1``). If numbers followed positions
 in FROM, otherwise equal queries would differ, and so would their stores. So aliases are ordered by
@@ -80,7 +80,7 @@ def _joined_by(alias: str, query: Structure) -> str:
 def _refined(
     query: Structure, colours: dict[str, str], outputs: Sequence[tuple[str, Expr]]
 ) -> dict[str, str]:
-    """Colours of aliases after colour refinement until nothing changes."""
+    """Colours of aliases after colour refinement up to a fixed point."""
     kinds = 0
     while kinds < len(set(colours.values())):
         kinds = len(set(colours.values()))
@@ -94,6 +94,8 @@ def _seen_from(
     colours: Mapping[str, str],
     outputs: Sequence[tuple[str, Expr]],
 ) -> str:
+    """Description of an alias by the colours of aliases connected with it, for its new colour."""
+
     def seen(other: str) -> str:
         return _SELF if other == alias else colours.get(other, other)
 
@@ -118,7 +120,7 @@ def _seen_from(
 def _texts(
     named: Iterable[tuple[str, Expr]], alias: str, seen: Callable[[str], str]
 ) -> Iterable[str]:
-    """Texts of the expressions that read ``alias``, in which ``seen`` renames all aliases."""
+    """Texts of the expressions that read ``alias``, with all aliases renamed by ``seen``."""
     for name, expr in named:
         if any(c.alias == alias for c in columns(expr)):
             own = substitute(expr, lambda c: Column(seen(c.alias), c.name, c.type))

@@ -38,7 +38,7 @@ from anabranch_planner.sql.unresolved import PostJoin, Unresolved, unsupported
 Rolling = tuple[Expr, TimeLimit]
 #: Maximum shift in microseconds: no two times of the years 1 to 9999 are farther apart.
 _FAR = 1 << 60
-#: Maximum shift for which :data:`_FIRST` and :data:`_LAST` still mean always: eight centuries.
+#: Maximum shift of :data:`_FIRST` and :data:`_LAST` beyond the times of all batches: 800 years.
 _CENTURIES = 800 * 365 * 86_400_000_000
 #: The times 0001-01-01 and 9999-12-31, long before and after the times of all batches.
 _FIRST, _LAST = (
@@ -51,7 +51,7 @@ _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 
 
 def limits_of(condition: Expr, shown: str) -> tuple[Rolling, ...]:
-    """The time limits that are equivalent to ``condition``, which reads the clock.
+    """The time limits of joined rows that are equivalent to the rolling condition ``condition``.
 
     Args:
         shown: the condition as written.
@@ -67,7 +67,7 @@ def limits_of(condition: Expr, shown: str) -> tuple[Rolling, ...]:
 
 
 def _limits_of(condition: Call) -> tuple[Rolling, ...] | None:
-    """The time limits that are equivalent to ``condition``; None if there are none."""
+    """The time limits of rows that are equivalent to ``condition``; None if there are none."""
     if condition.op == "not":
         (below,) = condition.args
         if isinstance(below, Call) and below.op in _NEGATED:
@@ -203,8 +203,8 @@ def _remedy(condition: Expr) -> str:
 
 def _limits(op: str, clock: Clock, expr: Expr, constant: int) -> Iterator[Rolling]:
     """Time limits equivalent to ``clock op expr + constant``; times are whole microseconds."""
-    # A clock rounds now() down to a multiple of its unit. So clock <= x until the least multiple
-    # greater than x, and clock >= x from the least multiple that is at least x.
+    # A clock rounds now() down to a multiple of its unit. So clock <= x holds until the least
+    # multiple greater than x, and clock >= x from the least multiple that is at least x.
     for until, ops, above in ((True, ("le", "lt", "eq"), "lt"), (False, ("ge", "gt", "eq"), "")):
         if op in ops:
             shift = constant + ((op != above) if until else (op == "gt"))
@@ -222,7 +222,7 @@ def _near(micros: int) -> int:
 
 
 def as_table(query: Unresolved) -> Unresolved:
-    """``query`` with a post-join part: it deletes results when their time limits end."""
+    """``query`` with a post-join part, so that results can be deleted by time limits."""
     if query.post_join is not None and not sorts_only(query):
         return query
     count = exp.Anonymous(this="count", expressions=[exp.Star()])
@@ -230,7 +230,7 @@ def as_table(query: Unresolved) -> Unresolved:
 
 
 def with_limits(parts: Split | None, limits: Sequence[Rolling]) -> Split | None:
-    """``parts`` with the time limits of their joined rows added."""
+    """``parts`` of a statement, with the time limits of its joined rows added."""
     if parts is None or not limits:
         return parts
     columns, found = named(limits)
@@ -241,7 +241,7 @@ def with_limits(parts: Split | None, limits: Sequence[Rolling]) -> Split | None:
 def named(
     limits: Sequence[Rolling],
 ) -> tuple[tuple[tuple[str, Expr], ...], tuple[TimeLimit, ...]]:
-    """The columns of joined rows that the limits read, and the limits over these columns."""
+    """The columns of joined rows that time limits read, and the limits over these columns."""
     columns = dict[Expr, str]()
     found = list[TimeLimit]()
     for expr, limit in dict.fromkeys(limits):
@@ -251,7 +251,7 @@ def named(
 
 
 def check_inner(given: Sequence[Rolling], known: Sequence[Rolling], kind: str) -> None:
-    """Reject time limits on an outer, semi or anti join's pairs that its left rows lack.
+    """Reject time limits on the pairs of an outer, semi or anti join that left rows lack.
 
     Raises:
         QueryError: ``unsupported-sql``.

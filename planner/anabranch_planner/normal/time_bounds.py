@@ -1,8 +1,8 @@
-"""Time constraints as closed difference matrices (``D[i][j]``: ``tau_j - tau_i <= D[i][j]``).
+"""Time bounds of a query as closed difference matrices (``D[i][j]``: ``tau_j - tau_i <= D[i][j]``).
 
-None is infinity. A matrix is *closed* if no chain of its entries implies a tighter entry. Closing
-is all-pairs shortest paths; the constraints are satisfiable if and only if no cycle is negative
-(Dechter, Meiri, Pearl: Temporal Constraint Networks, 1991).
+None means infinity. A matrix is *closed* if no chain of its entries implies a tighter entry.
+Closing is all-pairs shortest paths; the constraints are satisfiable if and only if no cycle is
+negative (Dechter, Meiri, Pearl: Temporal Constraint Networks, 1991).
 
 On R, S, T with ``tau_S <= tau_R + 5`` and ``tau_T <= tau_S + 7``:
 
@@ -20,7 +20,7 @@ from anabranch_contract.queries.joins import Bounds, Micros
 
 
 def unbounded(size: int) -> Bounds:
-    """The matrix without time bounds.
+    """The matrix of ``size`` aliases without time bounds.
 
     >>> unbounded(2)
     ((0, None), (None, 0))
@@ -29,7 +29,7 @@ def unbounded(size: int) -> Bounds:
 
 
 def single(size: int, i: int, j: int, micros: Micros) -> Bounds:
-    """The matrix of ``tau_j - tau_i <= micros`` alone; an error if ``i == j`` and it is false.
+    """The matrix of one bound, ``tau_j - tau_i <= micros``; an error if ``i == j`` and it is false.
 
     >>> single(2, 1, 0, -3)
     ((0, None), (-3, 0))
@@ -63,7 +63,7 @@ def from_windows(
 
 
 def intersect(left: Bounds, right: Bounds) -> Bounds:
-    """Conjunction of the constraints of both matrices: the elementwise minimum (not closed)."""
+    """Conjunction of two matrices of time bounds: the elementwise minimum (not closed)."""
     return tuple(
         tuple(_least(a, b) for a, b in zip(x, y, strict=True))
         for x, y in zip(left, right, strict=True)
@@ -106,7 +106,7 @@ def close(matrix: Bounds, names: Sequence[str]) -> Bounds:
 
 
 def irredundant(closed: Bounds) -> Bounds:
-    """A closed matrix without the bounds that others imply; :func:`close` restores them.
+    """A closed matrix of time bounds without the implied ones, which :func:`close` restores.
 
     >>> irredundant(((0, 5, 12), (None, 0, 7), (None, None, 0)))
     ((0, 5, None), (None, 0, 7), (None, None, 0))

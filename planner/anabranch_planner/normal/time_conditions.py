@@ -1,4 +1,4 @@
-"""Conditions on event times as difference bounds.
+"""Recognition of conditions on event times that are time bounds between two aliases.
 
 ``a.ts <= b.ts + INTERVAL '5' MINUTE`` and its many spellings are linear: sums of event-time columns
 and intervals. If the difference of the two sides is one column minus another plus a constant, the
@@ -43,7 +43,7 @@ def difference_bounds(
     remaining = {alias: factor for alias, factor in terms.items() if factor}
     if sorted(remaining.values()) != [-1, 1]:
         return ()
-    # Now the condition is: plus - minus op constant.
+    # At this point the condition is: plus - minus op constant.
     plus = next(a for a, factor in remaining.items() if factor == 1)
     minus = next(a for a, factor in remaining.items() if factor == -1)
     bounds = []
@@ -55,7 +55,7 @@ def difference_bounds(
 
 
 def _linear(expr: Expr, streams: Mapping[str, Stream]) -> tuple[Counter[str], Micros] | None:
-    """Event-time columns with their factors, and a constant; None if ``expr`` is not linear."""
+    """``expr`` as event-time columns with factors, plus a constant; None if not linear."""
     if isinstance(expr, Column):
         if streams[expr.alias].event_time != expr.name:
             return None

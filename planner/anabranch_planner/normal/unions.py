@@ -1,8 +1,8 @@
 """The canonical form of a union: one inner join per branch, under one post-join part.
 
-The SELECT list and the post-join clauses are resolved once, over placeholder columns: two columns
-that happen to be equal in one branch may differ in another. Then each branch replaces the
-placeholders by its own columns.
+The SELECT list and the post-join clauses are resolved once, over placeholder columns: not over a
+branch's own columns, since two columns that are equal in one branch may differ in another. Then
+each branch replaces the placeholders by its own columns.
 """
 
 from __future__ import annotations
@@ -95,8 +95,7 @@ def _check_names(scope: Scope) -> None:
 
 
 def _standing_for(scope: Scope) -> Scope:
-    """``scope`` with a different placeholder for each column, even if two have equal
-    expressions."""
+    """``scope`` with a placeholder for each column, also if two expressions are equal."""
     made: dict[int, ShownColumn] = {}
     names: set[tuple[str, str]] = set()
 
@@ -118,7 +117,7 @@ def _standing_for(scope: Scope) -> Scope:
 
 
 def _columns(scope: Scope) -> Iterator[Expr]:
-    """The columns of a scope, in the same order for all branches."""
+    """The columns of a union's scope, in the same order for all branches."""
     for table in scope.tables.values():
         yield from (column.expr for column in table.columns)
     yield from (column.expr for column in scope.visible)
@@ -129,7 +128,7 @@ def _in_branch(expr: Expr, exprs: Mapping[Expr, Expr]) -> Expr:
 
 
 def _renamed(query: JoinQuery, number: int, taken: set[str]) -> JoinQuery:
-    """``query`` with aliases renamed so that no earlier branch (``taken``) has them."""
+    """``query`` with aliases renamed to differ from earlier branches' aliases (``taken``)."""
     members = tuple(
         replace(m, alias=f"{m.alias}#{number}") if m.alias in taken else m for m in query.members
     )

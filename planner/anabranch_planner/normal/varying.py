@@ -30,7 +30,7 @@ from anabranch_contract.queries.joins import JoinQuery, Stream
 
 
 def check(query: JoinQuery, streams: Mapping[str, Stream]) -> None:
-    """Reject such calls unless they are columns of results that are never deleted.
+    """Reject calls whose values vary, unless they are columns of results that are never deleted.
 
     Raises:
         QueryError: ``unsupported-sql`` (``current_timestamp``), ``not-deterministic``.
@@ -110,7 +110,7 @@ def _repeats(query: JoinQuery) -> bool:
 
 
 def _varying(value: Any) -> Iterator[Call]:
-    """The calls of ``current_timestamp`` and of functions that are not deterministic."""
+    """Calls in a query of ``current_timestamp`` and of functions that are not deterministic."""
     if isinstance(value, Column | Literal | Call):
         for term in terms(value):
             if isinstance(term, Call) and _varies(term):

@@ -22,8 +22,8 @@ _ONE = Literal(1, DataType(TypeKind.BIGINT))
 def weighted(
     shown: tuple[tuple[str, Expr], ...], scope: Scope, *, post_join: bool, always: bool = False
 ) -> tuple[tuple[str, Expr], ...]:
-    """``shown`` with a last column: the kind of change (insert or delete), or the weight if a
-    post-join part follows. Unchanged if no stream has weights, unless ``always``."""
+    """``shown`` with an added last column: the kind of change (insert or delete), or the weight if
+    a post-join part follows. Unchanged if no stream has weights, unless ``always``."""
     weights = [Column(a, TUPLE_WEIGHT, TINYINT) for a in with_changes(scope)]
     if not weights and not always:
         return shown
@@ -33,14 +33,14 @@ def weighted(
 
 
 def counted(columns: tuple[tuple[str, Expr], ...], scope: Scope) -> tuple[tuple[str, Expr], ...]:
-    """``columns`` of left rows or pairs that an outer join keeps, and their weight as last one."""
+    """``columns`` of left rows or pairs that an outer join stores, and last their weight."""
     weights = [Column(a, TUPLE_WEIGHT, TINYINT) for a in with_changes(scope)]
     return (*columns, (WEIGHT, product(weights) if weights else _ONE))
 
 
 def changing(shown: Iterable[tuple[str, Expr]], *, post_join: bool) -> list[tuple[str, Expr]]:
-    """The columns ``shown`` of an outer join whose results are changes (``OuterJoin.kept``), and a
-    last column: the kind of change, or the weight if a post-join part follows."""
+    """The columns ``shown`` of an outer join whose results are changes (``OuterJoin.kept``),
+    followed by the kind of change, or by the weight if there is a post-join part."""
     found = list(shown)
     check_name(found, name := WEIGHT if post_join else CHANGE)
     return [*found, (name, _ONE if post_join else change_of(_ONE))]
@@ -58,8 +58,8 @@ def check_name(shown: Iterable[tuple[str, Expr]], name: str) -> None:
 
 
 def stored_whole(scope: Scope) -> Mapping[str, tuple[Expr, ...]]:
-    """Alias -> an empty filter, if the join reads a single retained stream, because past rows are
-    read from the store of the whole stream. Empty for other joins."""
+    """Alias -> an empty filter, if the join reads a single retained stream, whose past rows are
+    then read from the store of the whole stream. Empty for other joins."""
     whole = len(scope.streams) == 1 and all(s.is_retained for s in scope.streams.values())
     return dict.fromkeys(scope.streams, ()) if whole else {}
 
@@ -80,12 +80,12 @@ class TablesFollowed(Exception):
 
 
 def following(streams: Mapping[str, Stream]) -> Mapping[str, Stream]:
-    """``streams`` with tables as streams of changes, whose rows complete results."""
+    """``streams`` with tables as streams of changes, so that their rows complete results."""
     return {n: s.as_changes() if s.is_table else s for n, s in streams.items()}
 
 
 def check(scopes: Iterable[Scope], registered: Mapping[str, Stream]) -> None:
-    """Reject streams of changes beside streams with latest per key, and beside look-ups of tables.
+    """Reject streams of changes joined with streams with latest per key or with looked-up tables.
 
     Args:
         scopes: the scopes of the sides of a join.

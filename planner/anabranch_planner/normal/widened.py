@@ -3,7 +3,7 @@
 The text of an expression identifies filters of stores, and keys of indexes and partitions. So one
 text must denote one function of the stored rows, whatever type a column had when they were written.
 A function of a column may depend on its type (``hash(n)``, ``n + 1``). If it does, the column is
-written with a cast to its present type; a statement that casts the narrower column has the same
+written with a cast to its present type; a statement that cast the narrower column has the same
 text.
 
 >>> from anabranch_contract.queries.expressions import BOOLEAN
@@ -39,7 +39,7 @@ def typed(expr: Expr, is_widened: Callable[[Column], bool]) -> Expr:
 
 
 def retyped(expr: Expr, types: Mapping[str, DataType]) -> Expr:
-    """Return a condition on one relation, rewritten for columns that now have these ``types``."""
+    """Return a store's condition rewritten for columns of its relation that now have ``types``."""
     if isinstance(expr, Column):
         return Column(expr.alias, expr.name, types.get(expr.name, expr.type))
     if not isinstance(expr, Call):

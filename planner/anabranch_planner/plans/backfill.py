@@ -37,7 +37,7 @@ member with the cheapest backfill; each next member is the one that produces the
 combinations.
 
 **Decision.** A new MIR is backfilled if that is cheaper than coverage. A decision for backfill
-stands as long as plans keep the MIR. A decision against it is reviewed with every plan, and
+stands as long as plans keep the MIR. A decision against a backfill is reviewed with every plan, and
 reversed only if coverage costs more than :data:`RECONSIDERED` times as much as the backfill:
 statistics vary between epochs, and part of an older MIR's life is over already.
 
@@ -65,7 +65,7 @@ from anabranch_planner.cost.parts import PlanPart, divide
 from anabranch_planner.cost.steps import Trail
 from anabranch_planner.explain.explain import mir_label
 
-#: Hysteresis: cost ratio coverage / backfill above which a decision against it is reversed.
+#: Hysteresis: cost ratio coverage / backfill above which a plan reverses its no to a backfill.
 RECONSIDERED = 2.0
 
 
@@ -74,8 +74,8 @@ class BackfillDecision:
     """Decision for an intermediate result: backfill its past rows, or cover them by base probes.
 
     Attributes:
-        order: the member that the backfill begins with, then the others in order of probing.
-        coverage: cost of probing base stores for missing rows, over the expected life.
+        order: the members in the order in which a backfill joins them.
+        coverage: cost of probing base stores for missing rows, over the result's expected life.
         cost: one-off cost of the backfill.
         chosen: whether the intermediate result is backfilled.
         reason: explanation for people.
@@ -106,7 +106,7 @@ def decide(
     Args:
         plan: a plan for ``queries``, made under ``model``.
         horizon: time for which plans will use a new result (see the module).
-        running: footprint of the running plan, whose stores need no backfill; None: no plan runs.
+        running: footprint of the running plan, whose stores need no backfill, or None.
         earlier: the running plan's decisions.
         parts: the parts of ``plan`` (:func:`~anabranch_planner.cost.parts.divide`). A part reused
             from the previous plan keeps its costs, even if the windows of other queries have
@@ -154,7 +154,7 @@ def _kept(plan: Plan) -> dict[tuple[str, MirId], Mir]:
 
 
 def _figures(part: PlanPart, costs: _Costs, horizon: float) -> list[BackfillDecision]:
-    """Costs of coverage and of backfill for each intermediate result of ``part``; no decision."""
+    """Costs of coverage and of backfill for each intermediate result of ``part``."""
     probing: dict[tuple[str, MirId], list[Trail]] = {}
     for trail in part.trails.steps.values():
         probing.setdefault((trail.owner, trail.step.target), []).append(trail)
@@ -173,6 +173,7 @@ def _figures(part: PlanPart, costs: _Costs, horizon: float) -> list[BackfillDeci
 def _decided(
     found: BackfillDecision, setting: Backfilling, *, new: bool, before: bool
 ) -> BackfillDecision:
+    """The decision on a backfill by costs or by ``setting``; ``before``: its last outcome."""
     if setting is not Backfilling.AUTO:
         return replace(found, chosen=setting is Backfilling.ALWAYS, reason=f"setting: {setting}")
     if before and not new:
@@ -237,7 +238,7 @@ class _Costs:
         return min(((o, self.of_order(owner, mir, o)) for o in orders), key=lambda x: (x[1], x[0]))
 
     def of_order(self, owner: str, mir: Mir, order: Sequence[Label]) -> float:
-        """Cost of a backfill that joins members in ``order``: partial results sent, and inserts."""
+        """Cost of a backfill that joins in ``order``: partial results sent, and inserts."""
         relation_of = dict(zip(mir.members, mir.relations, strict=True))
         total, sent = 0.0, self._stored(mir, relation_of, frozenset(order[:1]))
         for at, label in enumerate(order[1:], start=1):
@@ -262,7 +263,7 @@ class _Costs:
         *,
         broadcast: bool,
     ) -> float:
-        """Cost of sending tuples over ``head`` to the hosts of ``label``'s store."""
+        """Cost of a backfill's sending of tuples over ``head`` to hosts of ``label``'s store."""
         before, after = (
             canonical(joined.classes, relation_of, labels) for labels in (head, head | {label})
         )
@@ -282,7 +283,7 @@ class _Costs:
     def _stored(
         self, mir: Mir, relation_of: Mapping[Label, RelationId], labels: frozenset[Label]
     ) -> float:
-        """Number of rows that joining the stored tuples of ``labels`` produces."""
+        """Number of rows that a backfill's join of the stored tuples of ``labels`` produces."""
         joined = canonical(mir.classes, relation_of, labels)
         kept = math.prod(self._retained(relation_of[x]) for x in labels)
         return min(self._model.matches(joined) * kept, self._model.cardinality(joined))
@@ -315,7 +316,8 @@ class _Costs:
         bounds: Mapping[tuple[Label, Label], int],
         relation_of: Mapping[Label, RelationId],
     ) -> tuple[float, float]:
-        """Greatest and least age of a tuple of ``label`` that an arriving ``start`` tuple joins."""
+        """Greatest and least age of a tuple of ``label`` that an arriving ``start`` tuple joins,
+        for the cost of coverage."""
         span = self._model.span(relation_of[label])
         if span is None:
             return math.inf, 0.0
@@ -329,7 +331,7 @@ class _Costs:
         bounds: Mapping[tuple[Label, Label], int],
         relation_of: Mapping[Label, RelationId],
     ) -> float:
-        """Units of time for which a tuple of ``label`` can join later tuples; inf if unbounded."""
+        """Units of time for which a tuple of ``label`` can join later tuples, or inf."""
         span = self._model.span(relation_of[label])
         if span is None:
             return math.inf
@@ -351,7 +353,7 @@ def _retention(queries: Sequence[JoinQuery]) -> dict[RelationId, int | None]:
     return found
 
 
-#: A piecewise linear function of ``u``, and its break points.
+#: A piecewise linear function of ``u`` (see the module), and its break points.
 _Factor = tuple["Callable[[float], float]", tuple[float, ...]]
 
 
@@ -369,7 +371,7 @@ def _gap_part(reach: float, gap: float) -> _Factor:
 
 
 def _integral(factors: Sequence[_Factor], high: float) -> float:
-    """The integral over [0, ``high``] of the product of ``factors``."""
+    """The integral over [0, ``high``] of the product of ``factors``, for coverage costs."""
     inner = {p for _, points in factors for p in points if 0 < p < high}
     total = 0.0
     for low, end in pairwise(sorted({0.0, *inner, high})):

@@ -1,9 +1,9 @@
 """Compilation of a plan to the ruleset of an epoch: probe trees, stores, edge labels, levels.
 
 The orders of a plan are merged into probe trees (one per arriving relation, shared prefixes once).
-Every tree edge becomes a probe rule with its own label. Every end of an order becomes a store rule,
-if it maintains an intermediate result, or an output rule, if it answers a query. CLASH, section
-"From solution to rules". The steps are in :mod:`~anabranch_planner.plans.compiling`.
+Every tree edge becomes a probe rule with its own label. The end of an order becomes a store rule if
+it maintains an intermediate result, or an output rule if it answers a query (CLASH, section "From
+solution to rules"). The steps are in :mod:`~anabranch_planner.plans.compiling`.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def compile_ruleset(
         sinks: query id -> the sink of its results; default: Parquet files.
         backfills: decisions to backfill intermediate results (``plans.backfill``); a chosen one
             becomes a rule for every copy of the store.
-        freshness: query id -> alias -> maximum age of result members of that alias (microseconds).
+        freshness: query id -> alias -> maximum age in microseconds of an alias's tuples in results.
         past: queries that also emit results over tuples from before their activation.
         parts: the plan's parts (:func:`~anabranch_planner.cost.parts.divide`), which cache their
-            rules; None: they are computed here.
+            rules; None: divide the plan here.
 
     Raises:
         RulesetError: the plan is inconsistent with the queries.
@@ -146,7 +146,7 @@ class _Common:
 
 @dataclass(frozen=True, slots=True)
 class _PartRules:
-    """Rules of one part of a plan, its stores of intermediate results, and its stores' indexes."""
+    """Rules of one part of a plan, its stores of intermediate results, its stores' indexes."""
 
     trees: Sequence[TreeRule]
     stores: Sequence[StoreSpec]

@@ -1,7 +1,7 @@
-"""Decisions of a plan that affect later plans: stored with the plan's epoch, as input of planning.
+"""Decisions of a plan that are inputs of later plans, stored with the plan's epoch.
 
-Later plans depend only on these values, not on the explanation of an epoch (``explain``), which is
-written for people and may change.
+Later plans do not depend on the explanation of an epoch (``explain``), which is written for people
+and may change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VERSION = 1
 
 
 class DecisionsError(PlannerError):
-    """A document of decisions is malformed or has an unknown version."""
+    """A stored document of a plan's decisions is malformed or has an unknown version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Decisions:
     """Decisions of one plan that affect later plans.
 
     Attributes:
-        footprint: steps and store copies; a later plan is charged for changes to it.
-        backfills: decisions to backfill intermediate results, or not.
+        footprint: the plan's steps and store copies; a later plan is charged for changes to them.
+        backfills: for each intermediate result, whether it is backfilled, and why.
         substreams: split of relations' tuples, with values that intermediate results exclude.
         hot: store -> key values whose new rows are spread over several hosts.
     """
@@ -43,8 +43,8 @@ class Decisions:
 def decisions_of(
     ruleset: Ruleset, prints: Footprint, backfills: tuple[BackfillDecision, ...]
 ) -> Decisions:
-    """The decisions behind ``ruleset``: its substreams and hot values, with the footprint
-    ``prints`` of its plan, and its backfills."""
+    """The decisions of the plan of ``ruleset``: the ruleset's substreams and hot values, the plan's
+    footprint ``prints``, and its backfills."""
     return Decisions(
         prints,
         backfills,
@@ -54,14 +54,14 @@ def decisions_of(
 
 
 def footprint_document(prints: Footprint) -> dict[str, Any]:
-    """Footprint as JSON, sorted so that equal footprints have equal documents."""
+    """A plan's footprint as JSON, sorted so that equal footprints have equal documents."""
     steps, copies = sorted(prints.steps), sorted(prints.copies, key=copy_rank)
     document: dict[str, Any] = codec.to_json({"steps": steps, "copies": copies})
     return document
 
 
 def to_document(found: Decisions) -> dict[str, Any]:
-    """A plan's decisions as JSON; equal decisions give equal documents."""
+    """A plan's decisions as JSON; equal decisions have equal documents."""
     return {
         "version": VERSION,
         "footprint": footprint_document(found.footprint),

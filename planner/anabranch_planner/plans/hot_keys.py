@@ -1,8 +1,8 @@
 """Hot values: key values whose new rows are spread over several hosts, and the number of hosts.
 
 On ``H`` hosts the rows, probes and matches of a value are on the host of its partition, which bears
-the whole load of a frequent value. If its new rows are spread over ``W`` hosts, each of them stores
-and matches a fraction of its rows, and every probe of the value goes to all of them.
+the whole load of the value. If its new rows are spread over ``W`` hosts, each of them stores and
+matches a fraction of its rows, and every probe of the value goes to all of them.
 
 **The busiest host.** Let ``L`` be the load of all hosts together, and ``e_p`` the load of the
 frequent values whose partition is ``p``. The runtime assigns partitions to hosts. If it ignores the
@@ -12,14 +12,14 @@ frequent values whose partition is ``p``. The runtime assigns partitions to host
 
 This is exact for a single such partition (its host bears ``e_p`` and its share of the rest), and at
 most the load of a host with all of them. The runtime weighs partitions, so it may do better as long
-as no partition exceeds a host's share. A value spread over all hosts counts in no ``e_p``; a value
-spread over ``W`` fewer hosts adds a fraction of its load to each of them.
+as no partition exceeds a host's share. A value spread over all hosts is in no ``e_p``; a value
+spread over ``W < H`` hosts adds a fraction of its load to each of these.
 
-**The choice.** Greedy over stores and values: the next hot value is the one for which the relief of
-the busiest host exceeds the price by most. The price is the additional probes on all hosts, plus
-the bytes of these probes and of their matches; it counts as load as well. The choice ends when no
-value relieves the busiest host by more than its price and by at least :data:`WORTH` times the
-hosts' mean load, or when :data:`MOST` values are hot.
+**The choice.** Greedy over stores and values: the next hot value is the one whose relief of the
+busiest host exceeds its price by most. The price consists of the additional probes on all hosts,
+and of the bytes of these probes and their matches; it is part of the load as well. The choice ends
+when no value relieves the busiest host by more than its price and by at least :data:`WORTH` times
+the hosts' mean load, or when :data:`MOST` values are hot.
 
 **Hysteresis.** Measured shares of frequent values are never too high (``FrequentValues``), so their
 errors make no value hot. A hot value stays hot until its relief is below half of these thresholds;
@@ -76,9 +76,9 @@ class Hot(NamedTuple):
 
     Attributes:
         store, attribute: the store, and its partition attribute.
-        value: the value's hash, and the number of hosts.
-        text: the value for people; "" if unknown.
-        load: fraction of all hosts' load that its rows, probes and matches cause.
+        value: hash of the value, and the number of hosts over which its rows are spread.
+        text: the value as text for people; "" if unknown.
+        load: fraction of all hosts' load that the value's rows, probes and matches cause.
         spared: reduction of the busiest host's load, in seconds per unit of time.
         price: additional load of all hosts, in seconds per unit of time.
     """
@@ -94,7 +94,7 @@ class Hot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HotKeys:
-    """The hot values of a ruleset.
+    """The hot values of a ruleset, and their effect on the busiest host.
 
     Attributes:
         hosts: number of hosts.
@@ -109,7 +109,7 @@ class HotKeys:
     after: float = 1.0
 
     def of(self, store: StoreId) -> tuple[HotValue, ...]:
-        """The hot values of one store, sorted."""
+        """The hot values of one store, sorted by hash."""
         return tuple(sorted(one.value for one in self.values if one.store == store))
 
 
@@ -132,7 +132,7 @@ def hot_document(found: HotKeys) -> dict[str, Any]:
                 "store": str(one.store),
                 "attribute": str(one.attribute),
                 "value": one.text,
-                # A text, because JSON numbers do not hold 64 bits exactly.
+                # A text, because many JSON readers do not keep all 64 bits of a number.
                 "hash": str(one.value.hash),
                 "hosts": one.value.hosts,
                 "load": one.load,
@@ -175,7 +175,7 @@ class _Store:
         parts: seconds for a value's rows and matches, which spreading divides among the hosts.
         probes: seconds for a value's probes, which each of the hosts repeats.
         crossing: seconds for sending one more copy of its probes to another host.
-        behind: seconds for sending matches from the other hosts to the next step.
+        behind: seconds for sending a value's matches from the other hosts to the next step.
     """
 
     spec: StoreSpec
@@ -205,7 +205,7 @@ class _Loads:
         self.paths, self.takers = ruleset.paths, ruleset.takers
         self.users = users_of(self.paths, self.routes, self.subs)
         self.needs = Needs(self.routes)
-        #: CPU seconds that all stores cost together.
+        #: CPU seconds of all stores together.
         self.total = 0.0
         self.heads: dict[Edge, frozenset[Label]] = {}
         for rule in self.paths:
@@ -216,11 +216,11 @@ class _Loads:
         self.stores = [self._store(spec, asked[spec.id]) for spec in ruleset.stores]
 
     def head(self, rule: ProbeRule) -> frozenset[Label]:
-        """The aliases joined before the probe ``rule``."""
+        """The aliases joined before the probe of ``rule``."""
         return self.heads.get(rule.edge, frozenset({rule.start}))
 
     def texts(self, store: _Store) -> dict[int, str]:
-        """Hash -> text of each frequent value of a store."""
+        """Hash -> text of each frequent value of a store's partition key."""
         return self.model.values.texts(self._columns(store.spec))
 
     def _store(self, spec: StoreSpec, asked: Sequence[ProbeRule]) -> _Store:
@@ -252,6 +252,7 @@ class _Loads:
         return None if query is None else self.subs.of(query, frozenset(spec.members))
 
     def _add_rows(self, store: _Store) -> None:
+        """Add the load of inserting the store's rows, by frequent value."""
         spec = store.spec
         mir = self._mir(spec)
         if mir is None:
@@ -264,6 +265,7 @@ class _Loads:
             store.parts += rows * shares(mir, spec.partition[0], start, store.hashes)
 
     def _add_probes(self, store: _Store, rule: ProbeRule, probe: AttrRef | None) -> None:
+        """Add the load of probes by ``rule`` and of their matches, by frequent value."""
         spec, constants = store.spec, self.constants
         before, after = self._before(rule), self.subs.of(self.users[rule.out], self.heads[rule.out])
         takers = self.takers[rule.out]
@@ -304,7 +306,7 @@ class _Loads:
 
 
 class _HotValueChooser:
-    """Greedy choice of hot values, one at a time."""
+    """Greedy choice of hot values to spread over hosts, one value at a time."""
 
     def __init__(
         self, loads: _Loads, hosts: int, earlier: Mapping[str, Sequence[HotValue]]
@@ -331,12 +333,12 @@ class _HotValueChooser:
                 most.append(count)
         self.homes = np.array(homes, np.int64)
         self.needed = np.where(stays, STAYS, 1.0)
-        #: Maximum number of hosts per value: one per partition.
+        #: Per (store, value) pair: maximum number of hosts, which is the number of partitions.
         self.most = np.array(most, np.int64)
-        #: Per partition: the load of the frequent values that are not spread.
+        #: Per partition: the load of its frequent values that are not spread.
         self.excess = np.zeros(len(places))
         np.add.at(self.excess, self.homes, self.parts + self.probes)
-        #: Contributions of spread values to the sum of squares and to the total load.
+        #: Contributions of the spread values to the sum of squares and to the total load.
         self.squares, self.more = 0.0, 0.0
 
     def chosen(self) -> HotKeys:
@@ -365,14 +367,14 @@ class _HotValueChooser:
         return min(before / mean, most), min(after / rest, most)
 
     def _busiest(self) -> float:
-        """Expected load of the busiest host, in seconds."""
+        """Expected load of the busiest host, in seconds, with the hot values chosen so far."""
         squares = float((self.excess**2).sum()) + self.squares
         apart: float = (1 - 1 / self.hosts) * squares**0.5
         return (self.loads.total + self.more) / self.hosts + apart
 
     def _best(self, ways: int, taken: Iterable[int]) -> tuple[float, int, int, float, float]:
-        """The best next value to spread over ``ways`` hosts: its gain, index of the (store, value)
-        pair, ``ways``, reduction of the busiest host's load, and price."""
+        """The best next value to spread over ``ways`` hosts: its gain, the index of its (store,
+        value) pair, ``ways``, reduction of the busiest host's load, and price."""
         own = self.parts + self.probes
         price = self._price(ways)
         left = 0.0 * own if ways == self.hosts else self.parts / ways + self.probes
@@ -384,7 +386,7 @@ class _HotValueChooser:
         spared = self._busiest() - busiest
         mean = self.loads.total / self.hosts
         threshold = np.maximum(price, WORTH * mean)
-        # Rank without hysteresis: lower thresholds then add values, and change no earlier choice.
+        # Rank without hysteresis: lower thresholds then add values, but change no earlier choice.
         gain = np.where(spared > self.needed * threshold, spared - threshold, -np.inf)
         gain[list(taken)] = -np.inf
         gain[self.most < ways] = -np.inf
@@ -393,11 +395,12 @@ class _HotValueChooser:
         return float(gain[pair]), pair, ways, float(spared[pair]), float(price[pair])
 
     def _price(self, ways: int) -> Floats:
-        """Additional seconds of all hosts together, per value, if spread over ``ways`` hosts."""
+        """Price per hot value: additional seconds of all hosts if spread over ``ways`` hosts."""
         found: Floats = (ways - 1) * (self.probes + self.crossing) + (1 - 1 / ways) * self.behind
         return found
 
     def _take(self, pair: int, ways: int) -> None:
+        """Choose a hot value: update the load of hosts for ``pair`` spread over ``ways`` hosts."""
         self.more += float(self._price(ways)[pair])
         home = self.homes[pair]
         left = 0.0 if ways == self.hosts else float(self.parts[pair] / ways + self.probes[pair])

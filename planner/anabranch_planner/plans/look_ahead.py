@@ -8,14 +8,14 @@ itself; after that they are dropped anyway. The filter costs as much as a probe 
 per tuple: a look-up for every tuple, and a match for each tuple that passes. A filter is added if
 it saves :data:`MARGIN` times its cost.
 
-The choice is greedy, from the beginning of a path: at each probe the filter that saves most is
-added, then the next one for the tuples that pass, until no filter pays; a filter multiplies the
-number of tuples by ``p``. Filters are assumed to be independent of each other and of fan-outs.
-Prices are in seconds (``cost.statistics.constants``) under every objective, and measured where
-possible: a filter produces no tuples, so it has no price in tuples. ``p`` is the model's
-(``present``): it follows from rows per value and matches per tuple, which are measured where a step
-runs. Filters do not test intermediate results, whose values are unknown. There are no filters if
-stores are on several hosts, because workers do not support that.
+The choice is greedy, from the beginning of a path. At each probe the filter that saves most is
+added, then the next one for the tuples that pass (a fraction ``p``), until no filter pays. Filters
+are assumed to be independent of each other and of fan-outs. Prices are in seconds
+(``cost.statistics.constants``) under every objective, and measured where possible: a filter
+produces no tuples, so it has no price in tuples. The cost model estimates ``p`` (``present``) from
+rows per value and matches per tuple, which are measured where a step runs. Filters do not test
+intermediate results, whose values are unknown. There are no filters if stores are on several hosts,
+because workers do not support that.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class LookAheadFilter(NamedTuple):
 
     Attributes:
         edge: edge of the probe that follows the filter.
-        asked: the store in which the filter looks for a match, and the key.
+        asked: the store in which the filter looks for a match, and the key of the look-up.
         share: fraction of the incoming tuples that pass.
-        saved, price: seconds per unit of time.
+        saved, price: CPU seconds per unit of time.
     """
 
     edge: Edge
@@ -102,7 +102,7 @@ def questions(
     model: CostModel,
     constants: CostConstants | None = None,
 ) -> tuple[LookAheadFilter, ...]:
-    """Choose the look-ahead filters that save time, along each path of probes.
+    """Choose the look-ahead filters that save CPU time, along each path of probes.
 
     Args:
         queries: the queries of ``ruleset``.
@@ -136,7 +136,7 @@ class _FilterChooser:
             self.heads[rule.out] = self._head(rule).union(rule.members)
 
     def chosen(self) -> tuple[LookAheadFilter, ...]:
-        """Choose filters greedily along each path of probes."""
+        """Choose look-ahead filters greedily along each path of probes."""
         found: list[LookAheadFilter] = []
         #: Edge -> fraction of its tuples that earlier filters pass, and the names of these filters.
         left: dict[Edge, float] = {}
@@ -160,7 +160,7 @@ class _FilterChooser:
         return tuple(found)
 
     def _question(self, rule: ProbeRule, asked: Presence, share: float) -> LookAheadFilter:
-        """Saving and cost of the filter ``asked`` before ``rule``; ``share`` of tuples reach it."""
+        """Saving and cost of the filter ``asked`` before ``rule``, for ``share`` of the tuples."""
         sent = share * self._sent(rule)
         kept = self._present(rule, asked)
         price = self._calls + self._look(asked, sent) + sent * kept * self.constants.match
@@ -184,14 +184,14 @@ class _FilterChooser:
         return self.constants.call * self.constants.calls
 
     def _look(self, step: ProbeRule | Presence, sent: float) -> float:
-        """Seconds for ``sent`` tuples to look up in the store of ``step``."""
+        """CPU seconds in which ``sent`` tuples look up a key in the store of ``step``."""
         spec = self.routes.specs[step.store]
         known = any((k.build, k.type) == spec.partition for k in step.key)
         chi = 1 if known else spec.partitions
         return self.constants.step(sent, 0.0, step.mir, chi) - self._calls
 
     def _present(self, rule: ProbeRule, asked: Presence) -> float:
-        """Fraction of ``rule``'s tuples with a match in the store that ``asked`` tests."""
+        """Fraction of ``rule``'s tuples with a match in the store where ``asked`` looks."""
         relation = RelationId(asked.mir)
         if relation not in self.routes.relations:
             return 1.0
@@ -203,6 +203,7 @@ class _FilterChooser:
         return self.model.present(before, after, relation, names)
 
     def _behind(self, rule: ProbeRule) -> Iterable[ProbeRule]:
+        """All probe rules on the paths that begin with the matches of ``rule``."""
         pending = list(self.routes.probes.get(rule.out, ()))
         while pending:
             step = pending.pop()
@@ -216,12 +217,11 @@ class _FilterChooser:
         return self._over(rule, self._head(rule))
 
     def _over(self, rule: ProbeRule, labels: frozenset[Label]) -> float:
-        """Partial results over ``labels`` per unit of time, for the substreams on the rule's
-        edge."""
+        """Partial results over ``labels`` per unit of time, for substreams on the rule's edge."""
         mir = self.subs.of(self.users[rule.out], labels)
         return self.model.probe_of(mir, rule.start, self.takers[rule.out])
 
 
 def _name(step: ProbeRule | Presence) -> tuple[object, frozenset[tuple[AttrRef, str]]]:
-    """Store and stored key attributes of a probe or filter; equal if both test the same key."""
+    """Store and stored key attributes of a probe or filter; equal if they look up the same key."""
     return step.store, frozenset((k.build, k.type) for k in step.key)

@@ -1,4 +1,4 @@
-"""Narrowing of intermediate results: a pass over a ruleset that excludes the values that no probe
+"""Narrowing of intermediate results: a pass over a ruleset that excludes key values that no probe
 can match (:mod:`anabranch_contract.plans.partial`).
 
 A store is narrowed if it is probed only by substreams (tuples with certain key values), and one of
@@ -37,7 +37,7 @@ def narrow(ruleset: Ruleset) -> Ruleset:
 
 
 def renamed(ruleset: Ruleset, kept: Mapping[StoreId, tuple[StoreId, KeptValues | None]]) -> Ruleset:
-    """``ruleset`` in which each store in ``kept`` has the new id and keeps only the values."""
+    """``ruleset`` in which stores have the new ids of ``kept``, and keep only these key values."""
 
     def name(store: StoreId) -> StoreId:
         return kept[store][0] if store in kept else store
@@ -69,7 +69,7 @@ def renamed(ruleset: Ruleset, kept: Mapping[StoreId, tuple[StoreId, KeptValues |
 
 
 def _wanted(ruleset: Ruleset) -> dict[StoreId, KeptValues]:
-    """Store -> key values that probes can match, for stores where these are not all values."""
+    """Store -> key values that probes can match, for stores where some values are never probed."""
     probing = [rule for rule in ruleset.probe_rules if rule.fill]
     if not ruleset.substreams or not probing:
         return {}
@@ -78,7 +78,7 @@ def _wanted(ruleset: Ruleset) -> dict[StoreId, KeptValues]:
     for store in ruleset.stores:
         copies[store.owner, store.mir].append(store.id)
     owner_of = {store.id: store.owner for store in ruleset.stores}
-    #: (owner, intermediate result) -> per probe of it: join attribute -> values it can match.
+    #: (owner, intermediate result) -> for each probe: join attribute -> values that it can match.
     asked: dict[tuple[str, MirId], list[tuple[KeptValues, ...]]] = defaultdict(list)
     for rule in probing:
         asked[owner_of[rule.store], rule.mir].append(ways.found(rule))
@@ -92,7 +92,7 @@ def _wanted(ruleset: Ruleset) -> dict[StoreId, KeptValues]:
             if not values.is_all:
                 options.append(KeptValues(*one, tuple(sorted(values.hashes)), values.listed))
         if options:
-            # A list of kept values is usually shorter than a list of excluded ones, so prefer it.
+            # Prefer a list of kept values, since a list of excluded values is usually longer.
             kept = min(options, key=lambda one: (not one.listed, len(one.hashes)))
             found |= dict.fromkeys(copies[result], kept)
     return found

@@ -48,22 +48,22 @@ JOINT_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of an optimiser.
+    """Options of a joint plan's optimiser.
 
     Attributes:
         optimizer: one of the optimisers of this module.
-        objective: the unit of cost; also decides whether inserts into store copies are charged.
+        objective: the unit of cost; determines whether inserts into store copies are charged.
         formulation: the integer program for all queries together (single queries are always
             solved by the tight one).
-        solver: the solver of that program.
+        solver: the solver of the integer program for all queries together.
         parallelism: partitions per store; a broadcast multiplies a step's cost by it.
         mir: whether intermediate results may be kept.
         partitioning: False ignores partition attributes: every step costs one probe.
-        deadline: the best plan found in time is returned with its gap; the time per phase is added
-            to ``deadline.spent``.
+        deadline: time limit, after which the best plan so far is returned; the time per phase is
+            added to ``deadline.spent``.
         seed: seed of the solver's tie-breaking.
         threads: maximum number of threads of the solver.
-        max_flows: above it no integer program is built, and local search is used.
+        max_flows: number of flow variables above which local search replaces the integer program.
         substreams: maximum number of substreams (groups of key values with their own probe orders)
             per relation (:mod:`~anabranch_planner.skew.substreams`). Only for tight ``clash``.
         told_apart: the substreams of the running plan; they stay unless others save much more.
@@ -92,8 +92,8 @@ class Options:
 
     @property
     def keeps_mirs(self) -> bool:
-        """Whether plans may have intermediate results. A limit above 0 applies to joint plans only,
-        so optimisers that plan each query separately then keep none. dpPick never keeps any."""
+        """Whether plans may store intermediate results. A limit above 0 applies to joint plans
+        only, so optimisers that plan each query separately then store none. dpPick never does."""
         if self.optimizer is Optimizer.DPPICK:
             return False
         most = None if self.limits is None else self.limits.mirs
@@ -101,7 +101,7 @@ class Options:
 
     @property
     def settings(self) -> SolveSettings:
-        """Settings of each call of a solver."""
+        """Settings of the plan's solver, for each call."""
         return SolveSettings(self.solver, self.seed, self.threads, self.max_flows)
 
 
@@ -116,11 +116,11 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class StandalonePlans:
-    """Standalone plans of every query, for comparison with a joint one.
+    """Plans in which each query has its own optimum, for comparison with a joint plan.
 
     Attributes:
         individual: queries share nothing.
-        shared: equal probe steps and store copies run once.
+        shared: as ``individual``, but equal probe steps and store copies run once.
     """
 
     individual: Plan
@@ -139,7 +139,7 @@ def plan_apart(problem: PlanProblem, request: PlanRequest) -> StandalonePlans:
 
 def apart_of(plan: Plan, options: Options) -> StandalonePlans | None:
     """Standalone plans derived from a joint ``plan`` of a single query without substreams, limits
-    and charges, which equals the standalone plan. None if ``plan`` is not of this form."""
+    and charges, which equals the standalone plan. None if ``plan`` is not such a plan."""
     tight = options.optimizer is Optimizer.CLASH and options.formulation is Formulation.TIGHT
     if len(plan.queries) != 1 or not tight or plan.substreams or _demanding(options):
         return None
@@ -211,7 +211,7 @@ def cost_model(
 
 
 def charge(problem: PlanProblem, request: PlanRequest) -> PlanProblem:
-    """``problem`` with the request's limits and switching charges.
+    """``problem`` with the request's limits, and charges for switching from the running plan.
 
     Raises:
         PlannerError: the limits can't be met.
@@ -224,7 +224,7 @@ def charge(problem: PlanProblem, request: PlanRequest) -> PlanProblem:
 
 
 def solve(problem: PlanProblem, request: PlanRequest) -> tuple[Outcome, ...]:
-    """Solve the problem, for all queries together or for each query alone, within the deadline.
+    """Solve the problem for all queries together, or for each query alone, within the deadline.
 
     Raises:
         PlannerError: the requested formulation does not support limits or switching charges.
@@ -246,8 +246,8 @@ def solve(problem: PlanProblem, request: PlanRequest) -> tuple[Outcome, ...]:
 def assemble(
     outcomes: Sequence[Outcome], request: PlanRequest, reused: Reused | None = None
 ) -> Plan:
-    """Convert solutions to a plan. If a joint plan is not proven optimal, return the cheaper of it
-    and the merged plans of single queries.
+    """Convert solutions to a plan. If a joint plan is not proven optimal, return the cheaper one of
+    it and the merged plans of single queries.
 
     Args:
         reused: see :func:`make_plan`.
@@ -285,7 +285,7 @@ def _warm(problem: PlanProblem) -> Routing | None:
 
 
 def _apart(whole: PlanProblem, options: Options) -> tuple[Outcome, ...]:
-    """Solve the planning problem of each query alone."""
+    """Solve the planning problem of each query by itself."""
     outcomes = []
     for number, problem in enumerate(whole.apart()):
         share = options.deadline.share(1 / (len(whole.queries) - number))

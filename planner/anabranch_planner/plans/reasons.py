@@ -5,8 +5,8 @@ intermediate results.
 :mod:`anabranch_planner.plans.shares`) is paid once. If each query ran the same plan by itself, it
 would be paid ``n`` times, so sharing saves ``cost * (n - 1)``. Summed over all elements, this is
 the queries' separate costs under *this plan* minus the plan's cost. It is not the saving against
-each query's own optimum, which may be smaller, because queries choose dearer orders in order to
-share them. For that saving compare the plan's cost with the sum of ``standalone``.
+each query's own optimum, which may be smaller, because queries take more expensive orders in order
+to share them. For that saving compare the plan's cost with the sum of ``standalone``.
 
 **A kept intermediate result** ``M`` is compared with a plan without it
 (:mod:`anabranch_planner.explain.detours`). Each probe of ``M`` is replaced by the cheapest sequence
@@ -14,7 +14,7 @@ of probes of other kept stores, so the order continues from the same sub-join; t
 that only ``M`` needed are dropped. ``saved`` is that plan's cost minus this one's. Both are valid
 plans for the same queries, so ``saved`` is never negative if this plan is proven optimal. It is an
 upper bound of the value of ``M``: replanning without ``M`` may find a plan cheaper than these
-detours. ``saved = detours - upkeep``: the additional cost of the probes, minus the maintenance of
+detours. It is ``detours - upkeep``: the additional cost of the probes, minus the maintenance of
 ``M`` (its inserts, and steps that nothing else needs).
 """
 
@@ -38,7 +38,7 @@ from anabranch_planner.plans.shares import Game, game
 
 @dataclass(frozen=True, slots=True)
 class SharedReason:
-    """A probe step or store copy that several queries need and the plan pays once.
+    """A probe step or store copy that several queries need and the plan pays for once.
 
     Attributes:
         kind: ``"step"`` or ``"store"``.
@@ -57,7 +57,7 @@ class KeptReason:
     """A kept intermediate result, and the additional cost of the plan without it.
 
     Attributes:
-        users: the queries that need it.
+        users: the queries that need the intermediate result.
         detours: additional cost of the probes that would replace it.
         upkeep: cost of inserts into its copies, and of steps that only its maintenance needs.
         saved: ``detours - upkeep``.
@@ -73,10 +73,10 @@ class KeptReason:
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """Shared elements and kept intermediate results with their savings, greatest first.
+    """A plan's shared elements and kept intermediate results, the greatest savings first.
 
     Attributes:
-        omitted: number of kept intermediate results left unexamined because there are too many.
+        omitted: number of kept intermediate results not examined because there are too many.
     """
 
     shared: tuple[SharedReason, ...]
@@ -147,7 +147,7 @@ def reasons(
 
 
 def reasons_document(found: Reasons, *, at_most: int | None = None) -> dict[str, Any]:
-    """The reasons as JSON, at most ``at_most`` per category; totals are over all."""
+    """The reasons as JSON, at most ``at_most`` per category; totals include the omitted ones."""
     shared, kept = found.shared[:at_most], found.kept[:at_most]
     return {
         "shared": [asdict(r) for r in shared],

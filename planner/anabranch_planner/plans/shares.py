@@ -20,11 +20,11 @@ queries that need it, ``c(S) = sum of c_e over the e with N_e ∩ S ≠ ∅``.
   needs, i.e. the sum of the ``c_e`` with ``N_e = {q}``.
 * ``shapley`` is ``sum of c_e / |N_e| over the e that q needs``. *This is the game's Shapley value*:
   the value of a sum of games is the sum of their values, and ``c`` is the sum over ``e`` of the
-  games ``c_e(S) = c_e if N_e ∩ S ≠ ∅ else 0``. In one of these games, queries outside ``N_e`` never
-  change anything (null players: 0), queries inside are interchangeable (symmetry: equal values),
-  and the values add up to ``c_e`` (efficiency). So each of the ``|N_e|`` queries pays ``c_e /
-  |N_e|``. (Littlechild & Owen, 1973, prove it so for the airport game.) The game is submodular, so
-  the Shapley value is in its core: no query pays more than ``part``.
+  games ``c_e(S) = c_e if N_e ∩ S ≠ ∅ else 0``. In the game of ``e``, queries outside ``N_e`` change
+  no value (null players: 0), queries inside are interchangeable (symmetry: equal values), and the
+  values add up to ``c_e`` (efficiency). So each of the ``|N_e|`` queries pays ``c_e / |N_e|``.
+  (Littlechild & Owen, 1973, prove it so for the airport game.) The game is submodular, so the
+  Shapley value is in its core: no query pays more than ``part``.
 * ``standalone`` is the cost of the query's own optimum, independent of the joint plan. A plan
   proven optimal costs at most the sum of these.
 * ``proportional`` splits the plan's cost in the ratio of ``standalone``.
@@ -52,7 +52,7 @@ class Element:
     Attributes:
         step: the step's prefix, or None for a store copy.
         copy: (owner, store, partition attribute) of a store copy, or None for a step.
-        users: the queries that need it, sorted; never empty.
+        users: the queries that need the element, sorted; never empty.
     """
 
     step: Prefix | None
@@ -63,7 +63,7 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """The cost-sharing game of a plan: its elements, and the queries that need each."""
+    """The cost-sharing game of a plan: its elements, and the queries that need each element."""
 
     queries: tuple[QueryId, ...]
     elements: tuple[Element, ...]
@@ -76,7 +76,7 @@ class Game:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Cost share of one query by each method; None where its standalone cost is unknown."""
+    """Cost share of one query by each method; None if that needs an unknown standalone cost."""
 
     query: QueryId
     standalone: float | None
@@ -146,7 +146,7 @@ def game(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None = None) 
 def _closure(
     prefixes: Sequence[Prefix], upkeep: Mapping[tuple[str, str], list[Prefix]], found: Trails
 ) -> set[Prefix]:
-    """``prefixes``, and recursively the steps that maintain the intermediate results they probe."""
+    """``prefixes``, and recursively the steps that maintain the intermediate results probed."""
     needed: set[Prefix] = set()
     maintained: set[tuple[str, str]] = set()
     pending = list(prefixes)
@@ -178,7 +178,7 @@ def shapley(found: Game) -> dict[QueryId, float]:
 
 
 def proportional(cost: float, standalone: Mapping[QueryId, float]) -> dict[QueryId, float]:
-    """``cost`` split in proportion to ``standalone``; equally if all of those are 0."""
+    """The plan's ``cost`` split in proportion to ``standalone``; equally if all those are 0."""
     total = fsum(standalone.values())
     if total <= 0:
         return {query: cost / len(standalone) for query in standalone}

@@ -54,7 +54,7 @@ _TEXTS = (TypeKind.STRING, TypeKind.BINARY)
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """CPU seconds per unit of time that maintenance takes, and bytes stored at its end."""
+    """CPU seconds per unit of time for maintenance of a table, and bytes stored at its end."""
 
     seconds: float = 0.0
     bytes: float = 0.0
@@ -70,7 +70,7 @@ class TablePart:
 
 @dataclass(frozen=True, slots=True)
 class TableShare:
-    """A query's share of the parts of maintenance that it needs, and their cost for it alone."""
+    """A query's share of the parts of table maintenance that it needs; their cost for it alone."""
 
     share: Upkeep
     alone: Upkeep
@@ -78,11 +78,11 @@ class TableShare:
 
 @dataclass(frozen=True, slots=True)
 class PricedTable:
-    """A maintained table, kept once for all of its queries.
+    """A maintained table with its price, stored once for all of its queries.
 
     Attributes:
         grouping: text of GROUP BY; empty: all rows form one group, or rows are not grouped.
-        aggregates: texts of all aggregates that some query reads. ``grouped``: whether it has
+        aggregates: texts of all aggregates that a query reads. ``grouped``: whether the table has
             groups. ``queries``: the queries that read it, sorted.
         rows_in: joined rows per unit of time. ``touched``: groups that batches change per unit of
             time (a group counts once per batch). ``rows``: stored groups, or rows, at the end of
@@ -138,15 +138,15 @@ def tables(
     apart: Mapping[str, Hashable] | None = None,
     begun: Mapping[str, Hashable] | None = None,
 ) -> PricedTables:
-    """Price the tables of ``queries``.
+    """Price the maintained tables of ``queries``.
 
     Args:
         queries: all planned queries, with the parts of outer joins and the branches of unions.
         statistics: the statistics of ``model``.
         samples: stream -> sample of its tuples, for keys whose distinct values are not counted.
         apart: query -> any further input of its joined rows (its freshness); queries with different
-            values share nothing. ``begun``: query -> its beginning; queries with equal beginnings
-            have had the same rows so far.
+            values share no table. ``begun``: query -> its beginning; queries with equal beginnings
+            have had the same joined rows so far.
     """
     inputs = _Inputs(queries, model, statistics, samples or {})
     joins: dict[str, list[JoinQuery]] = {}
@@ -183,7 +183,7 @@ class _TableReader:
 
     @property
     def texts(self) -> dict[str, str]:
-        """The view's columns of joined rows -> expressions over streams, for people."""
+        """The view's columns of joined rows -> texts of their expressions over streams."""
         query = self.query
         streams = {
             m.label: str(query.relation_of(m.label).stream)
@@ -201,18 +201,18 @@ class _TableReader:
 
     @property
     def deletes(self) -> bool:
-        """Whether joined rows may be deleted."""
+        """Whether rows that the view reads may be deleted."""
         return bool(self.view.limits) or any(o.name == WEIGHT for o in self.query.projection)
 
     @property
     def names(self) -> dict[str, str]:
-        """The view's columns of joined rows -> names that are equal for equal expressions."""
+        """The view's columns of joined rows -> names that are equal if the expressions are."""
         plain = self.is_plain
         below = self.query.projection if self.query.outer is None else self.query.outer.projection
         return {o.name: str(o.expr) if plain else o.name for o in below}
 
     def columns(self, names: Iterable[str]) -> Iterator[Column]:
-        """Columns of streams from which some of the view's joined columns are computed."""
+        """Columns of streams from which the joined columns ``names`` of the view are computed."""
         query = self.query
         below = {o.name: o.expr for o in query.projection}
         outer = {} if query.outer is None else {o.name: o.expr for o in query.outer.projection}
@@ -224,7 +224,8 @@ class _TableReader:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Parts of the view that can't be subtracted from groups with more rows; may be empty."""
+        """Parts of the view that must not be shared with a view begun in another epoch, since rows
+        can't be subtracted from them (sessions, max); may be empty."""
         window = self.view.window
         if not (self.is_plain and self.view.grouped):
             return ("rows without groups",)
@@ -234,17 +235,17 @@ class _TableReader:
 
     @property
     def prefix(self) -> GroupingPrefix | None:
-        """Prefix of a grouped view's GROUP BY; None for other views."""
+        """Prefix of a grouped view's GROUP BY, whose groups can be shared; None for other views."""
         return GroupingPrefix.of(self.view, self.names) if self.view.grouped else None
 
     @property
     def meaning(self) -> Hashable:
-        """Key that is equal for views whose rows are equal if their joined rows are."""
+        """Key that is equal for views with the same rows if their joined rows are the same."""
         return codec.dumps(self.view), tuple(self.names.items())
 
     @property
     def key(self) -> Hashable:
-        """Key that is equal for views that can read the same table."""
+        """Key that is equal for views that could read the same maintained table."""
         query = self.query
         if not self.is_plain:
             return query.id
@@ -266,7 +267,7 @@ class _TableReader:
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """Estimated numbers of joined rows and of their groups."""
+    """Estimates of the numbers of joined rows and of groups, for pricing tables."""
 
     queries: Sequence[JoinQuery]
     model: CostModel
@@ -278,7 +279,7 @@ class _Inputs:
         object.__setattr__(self, "_subs", SubJoins(self.queries))
 
     def rows(self, joins: Sequence[JoinQuery]) -> tuple[float, float]:
-        """Joined rows per unit of time, and of the history including that unit."""
+        """Number of joined rows per unit of time, and of the history including that unit."""
         mirs = [self._subs.of(join, frozenset(join.labels)) for join in joins]
         added = math.fsum(self.model.added(mir) for mir in mirs)
         if not self.model.by_start:
@@ -297,6 +298,7 @@ class _Inputs:
         )
 
     def _values(self, relation: Relation, names: tuple[str, ...]) -> float:
+        """Number of distinct values of a relation's columns: counted, from a sample or assumed."""
         known = self.statistics
         if known.distinct(relation.id, names) is not None:
             return self.model.distinct(relation.id, names)
@@ -306,16 +308,16 @@ class _Inputs:
         return distinct_in(sample, names, known.cardinality(relation.id) or sample.seen)
 
     def spans(self, reader: _TableReader, window: TimeWindow) -> float | None:
-        """Microseconds over which event times in a window's column are spread; None if unknown."""
+        """Microseconds of event time that the column of a window spans; None if unknown."""
         read = (reader.query.relation_of(Label(c.alias)) for c in reader.columns([window.column]))
         known = [span for one in read if (span := self.model.span(one.id)) is not None]
         return max(known, default=None)
 
 
 def _divided(readers: Sequence[_TableReader]) -> Iterator[tuple[list[_TableReader], str]]:
-    """Divide views that could share a table by the epochs in which they began, each with the
-    reason. Views of sums read the groups with the most views, as in the runtime (``views.common``).
-    """
+    """Divide views that could share a table by the epochs in which they began; with the reason for
+    a table of their own. Views of sums read the groups with the most views, as in the runtime
+    (``views.common``)."""
     together: dict[Hashable, list[_TableReader]] = {}
     for reader in readers:
         together.setdefault(reader.begun, []).append(reader)
@@ -332,10 +334,11 @@ def _divided(readers: Sequence[_TableReader]) -> Iterator[tuple[list[_TableReade
 
 
 def _priced(readers: Sequence[_TableReader], inputs: _Inputs) -> PricedTable:
+    """Price the maintained table that ``readers`` share."""
     first = readers[0]
     added, held = inputs.rows(first.joins)
     rounds = inputs.model.rounds
-    # Number of batches that have joined rows.
+    # Number of batches that bring joined rows.
     rounds = rounds * -math.expm1(-added / rounds)
     make = _groups if first.view.grouped else _ranking
     return make(readers, inputs, added, held, rounds)
@@ -344,7 +347,7 @@ def _priced(readers: Sequence[_TableReader], inputs: _Inputs) -> PricedTable:
 def _groups(
     readers: Sequence[_TableReader], inputs: _Inputs, added: float, held: float, rounds: float
 ) -> PricedTable:
-    """Price common groups, their aggregates, and each reader's rows over them."""
+    """Price the groups that readers share, their aggregates, and each reader's rows over them."""
     first, view = readers[0], readers[0].view
     window, session = view.window, view.window is not None and view.window.session
     sets = view.sets or (tuple(range(len(view.keys))),)
@@ -399,7 +402,7 @@ def _groups(
 def _views(
     readers: Sequence[_TableReader], rounds: float, changes: float, rows: float
 ) -> Iterator[TablePart]:
-    """Price readers' rows over groups, once for equal views, and the readers' files of changes."""
+    """Price readers' rows over groups (once for equal views), and the readers' files of changes."""
     alike: dict[Hashable, list[_TableReader]] = {}
     for reader in readers:
         alike.setdefault((reader.meaning, reader.begun), []).append(reader)
@@ -423,7 +426,7 @@ def _ranking(
     parts = inputs.distinct(first, (name for name, _ in view.partition))
     most = math.inf if view.limit is None else parts * (view.limit + view.offset)
     rows = min(held, most)
-    # Rows beyond the limit are kept only to replace deleted rows.
+    # Store rows beyond the limit only if rows can be deleted, as replacements.
     drops = view.limit is not None and not first.deletes
     each = prices.RANKED_ROW if drops else prices.KEPT_ROW
     entering = min(added, most * math.log1p(added / max(held - added, most, 1.0))) if drops else 0
@@ -449,7 +452,7 @@ def _file(reader: _TableReader, rounds: float, changes: float, rows: float) -> T
 
 
 def _copies(window: TimeWindow | None) -> float:
-    """Mean number of windows that contain a row."""
+    """Mean number of a view's time windows that contain a row."""
     if window is None or window.session:
         return 1.0
     if window.step:
@@ -458,7 +461,7 @@ def _copies(window: TimeWindow | None) -> float:
 
 
 def _held(distinct: float, rows: float, window: TimeWindow | None, span: float | None) -> float:
-    """Number of groups of ``rows`` joined rows with ``distinct`` keys, over all windows."""
+    """Number of groups of ``rows`` joined rows with ``distinct`` keys, in all time windows."""
     if window is None:
         return min(distinct, rows)
     if span is None:
@@ -479,8 +482,8 @@ def _sum(some: Iterable[Upkeep]) -> Upkeep:
 
 
 def tables_document(found: PricedTables) -> list[dict[str, Any]]:
-    """The tables as JSON, the most expensive first: ``seconds`` and ``bytes`` of each table, and of
-    each query its share (``seconds``, ``bytes``) and the cost of a table for it alone
+    """The tables as JSON, the most expensive first: ``seconds`` and ``bytes`` of each table, and
+    for each query its share (``seconds``, ``bytes``) and the cost of a table of its own
     (``alone_seconds``, ``alone_bytes``)."""
     ranked = sorted(found.tables, key=lambda table: (-table.upkeep.seconds, table.queries))
     return [

@@ -1,9 +1,9 @@
 """Expected traffic between hosts under the rules of an epoch, per edge.
 
 Prices depend on sub-joins alone (:mod:`anabranch_planner.cost.exchange`). The rules also determine
-the copy that each step probes, and so the place of its tuples: after a probe, a tuple is on the
-host of the matching row's partition, or on one of the hosts over which a hot value's rows are
-spread. The rules further determine the columns sent (:mod:`anabranch_contract.plans.needs`).
+the copy that each step probes, and so the host of its tuples: after a probe, a tuple is on the host
+of the matching row's partition, or on one of the hosts over which a hot value's rows are spread.
+The rules further determine the columns sent (:mod:`anabranch_contract.plans.needs`).
 
 Ignored: load shedding; filters of a query before the last step; steps that replace an incomplete
 intermediate result; backfills; and the spreading of rows on insert, which does not change how many
@@ -26,12 +26,12 @@ from anabranch_planner.cost.exchange import ARRIVAL, ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import PlanError, SubJoins
 
-#: Host of a tuple: that of its partition by this attribute, the only one (True), or any (None).
+#: Attribute whose partition is on the tuple's host; True: there is one host; None: any host.
 _Place = AttrRef | bool | None
 
 
 class StepTraffic(NamedTuple):
-    """Traffic of a step to other hosts, per unit of time.
+    """Traffic of a probe step to other hosts, per unit of time.
 
     Attributes:
         probes: number of probing tuples.
@@ -63,7 +63,7 @@ def traffic(
     users = users_of(paths, routes, subs)
     heads: dict[Edge, frozenset[Label]] = {}
     places: dict[Edge, _Place] = {}
-    #: Hot values of the store probed before, which determines a tuple's host: hash -> hosts.
+    #: Hot values of the store probed last, which determines a tuple's host: hash -> hosts.
     hot: dict[Edge, dict[int, int]] = {}
     found = {}
     for rule in paths:
@@ -117,11 +117,10 @@ def _hop(
     exchange: ExchangeModel,
     away: float,
 ) -> tuple[float, _Place]:
-    """Expected number of copies of a tuple sent to other hosts, and the host of its matches.
+    """Expected number of copies of a tuple sent to other hosts, and the place of its matches.
 
     Args:
-        away: probability that the tuple and a partition unrelated to ``place`` are on different
-            hosts.
+        away: probability that a tuple and a partition unrelated to ``place`` are on two hosts.
     """
     if spec.partitions == 1:
         return (0.0 if place is True else exchange.elsewhere), True
@@ -145,13 +144,13 @@ def _more_copies(
 
     Args:
         hot: hash -> number of hosts over which the probed store spreads the value's rows.
-        before: the same for the store probed before by an equal key; None: any host.
+        before: the same for the previously probed store, if its key is equal; None: any host.
     """
     if before is None:
         return {value: (ways - 1) * exchange.elsewhere for value, ways in hot.items()}
     found = {}
     for value in {*hot, *before}:
-        # Two stores spread a value over nested sets of hosts: the smaller is part of the larger.
+        # Two stores spread a value over nested sets of hosts: one set is part of the other.
         ways, there = hot.get(value, 1), before.get(value, 1)
         found[value] = ways - min(1.0, ways / there)
     return found
@@ -163,7 +162,7 @@ def known_attribute(rule: ProbeRule, spec: StoreSpec) -> AttrRef | None:
 
 
 def are_equal(query: JoinQuery, one: AttrRef, other: AttrRef) -> bool:
-    """Whether two attributes are equal in every partial result of ``query``."""
+    """Whether two attributes are equal in every partial result sent for ``query``."""
     return one == other or any({one, other} <= set(c.members) for c in query.classes)
 
 

@@ -1,1 +1,1 @@
-"""Plans derived from the running plan: incremental planning, revisions, removal of queries."""
+"""Plans derived from the running plan: incremental planning, revisions, dropped queries."""

@@ -1,9 +1,9 @@
 """The running plan after queries are dropped; the probe orders of remaining queries do not change.
 
 Only elements that no remaining query needs are removed: orders of dropped queries, and intermediate
-results and store copies that nothing else probes. All else stays, with one exception. If only
-dropped queries join by the partition attribute of a copy, the attribute is no longer a key of the
-store. The copy is then partitioned by the first attribute by which a remaining query joins.
+results and store copies that nothing else probes. Everything else stays, with one exception: if
+only dropped queries join by the partition attribute of a copy, the copy is partitioned by the first
+attribute by which a remaining query joins.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def plan_of_remaining(
     optimizer: Optimizer = Optimizer.CLASH,
     objective: Objective = Objective.TUPLES,
 ) -> Plan:
-    """The running plan restricted to ``queries``, without costs (``cost.validate`` adds them).
+    """The running plan for ``queries`` only, without costs (``cost.validate`` adds them).
 
     Args:
-        queries: some or all of the ruleset's queries; the others need not be known.
+        queries: some or all of the ruleset's queries; the definitions of the others are not needed.
         optimizer, objective: optimiser and objective of the ruleset's plan.
 
     Raises:
@@ -58,8 +58,7 @@ def plan_of_remaining(
 
 def choices(plan: Plan) -> dict[str, Any]:
     """Probe orders and store copies of ``plan`` as JSON. Plans of the same queries with equal
-    documents run identically, whatever their estimated costs.
-    """
+    documents execute identically, whatever their estimated costs."""
     orders = [
         [
             order.owner if order.steps else "",
@@ -69,7 +68,7 @@ def choices(plan: Plan) -> dict[str, Any]:
             [[s.target, list(s.members), _written(s.partition)] for s in order.steps],
             *([order.substream] if order.substream else []),
         ]
-        # A query over one relation has no probes: every arriving tuple is a result.
+        # Omit queries over one relation, which have no probes: every arriving tuple is a result.
         for order in plan.orders
         if order.steps
     ]
@@ -85,7 +84,7 @@ def _written(attribute: AttrRef | None) -> list[str]:
 
 
 def _needed(ruleset: Ruleset, queries: Collection[QueryId]) -> Ruleset:
-    """``ruleset`` with only the rules and stores that ``queries`` need."""
+    """The running ``ruleset`` with only the rules and stores that ``queries`` need."""
     stores = {store.id: store for store in ruleset.stores}
     probing = {probe.out: probe for probe in ruleset.probe_rules}
     arriving = {arrival_edge(relation.id) for relation in ruleset.relations}
@@ -128,7 +127,7 @@ def _needed(ruleset: Ruleset, queries: Collection[QueryId]) -> Ruleset:
 def _of_relations(
     ruleset: Ruleset, queries: Collection[QueryId], kept: Collection[StoreSpec]
 ) -> set[StoreId]:
-    """One store for each relation that ``queries`` join, unless ``kept`` has a store of it."""
+    """One store for each relation that ``queries`` join and that has no store in ``kept``."""
     owner_of = owners(ruleset)
     there = {(s.owner, s.relations[0]) for s in kept if len(s.members) == 1}
     found: dict[tuple[str, RelationId], StoreId] = {}
@@ -149,7 +148,7 @@ def _of_relations(
 
 
 def _partitioned(plan: Plan, queries: Sequence[JoinQuery]) -> Plan:
-    """``plan`` with copies repartitioned where no query joins by their partition attribute."""
+    """``plan`` whose copies have another partition attribute if no query joins by theirs."""
     mirs = {mir.id: mir for mir in plan.mirs}
     compared = _compared(queries)
     moved: dict[tuple[str, MirId, AttrRef | None], AttrRef | None] = {}
@@ -178,9 +177,8 @@ def _partitioned(plan: Plan, queries: Sequence[JoinQuery]) -> Plan:
 
 
 def _compared(queries: Sequence[JoinQuery]) -> Mapping[tuple[Label, bool], set[AttrRef]]:
-    """(alias, False) -> its attributes that ``queries`` join by; (relation, True) -> the same of a
-    relation, named as in its store.
-    """
+    """(alias, False) -> the alias's attributes by which ``queries`` join; (relation, True) -> those
+    of a relation, named as in its store."""
     found: dict[tuple[Label, bool], set[AttrRef]] = defaultdict(set)
     for query in queries:
         relation_of = {m.label: Label(m.relation) for m in query.members}

@@ -1,17 +1,18 @@
 """Revisions: new plans over the stores of the running epoch, under the newest statistics.
 
 The queries of a running epoch are replanned jointly under the newest statistics, by the same
-program as an epoch's plan, but only over the stores of the running ruleset. No store is opened, and
-copies of stores stay; an intermediate result that no order needs any more is closed. Arriving
-tuples are stored as before, so inserts cost the same in all these plans. A plan by dpPick is
-revised by dpPick, query by query; its revision, too, has to cost less than the running plan under
-the pipeline's objective.
+program as an epoch's plan, but only over the stores of the running ruleset. A revision opens no
+store and keeps all copies; it drops intermediate results that no order needs. Arriving tuples are
+stored as before, so inserts cost the same in all these plans. A plan by dpPick is revised by
+dpPick, query by query; its revision, too, has to cost less than the running plan under the
+pipeline's objective.
 
 Under load shedding, steps of queries cost only their share (ration) of tuples, but maintenance
-costs as much as before. So an intermediate result that pays off otherwise may be closed.
+costs as much as before. So a revision may drop an intermediate result that would pay off without
+load shedding.
 
 If an order probes a store by a key without an index, every worker indexes the stored rows once.
-That is charged like inserting these rows once more (:attr:`Revised.indexing`).
+This indexing is charged like one more insert of these rows (:attr:`Revised.indexing`).
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ class RevisionRequest:
     Attributes:
         running: the newest ruleset of the epoch.
         number: the revision's number.
-        options: options of its plan. Limits on memory and copies are ignored, because a revision
-            never adds stores.
+        options: options of the revision's plan. Limits on memory and copies are ignored, because a
+            revision never adds stores.
         switching: penalty of a step that is not running, as a fraction of its cost.
-        counted: substreams in the measurements, besides the substreams of ``running``.
+        counted: substreams for which steps were measured, besides the ones in ``running``.
         rations: (query, alias that arrives last) -> the current share of its tuples that probe;
-            default 1. Costs are under these rations.
+            default 1. All costs are computed with these rations.
     """
 
     statistics: Statistics
@@ -75,8 +76,8 @@ class Revised:
     Attributes:
         footprint: the probe steps and store copies of ``plan``.
         running_cost: cost of the running plan, without switching charges (as :attr:`Plan.cost`).
-        unindexed: (store, key) pairs that its orders probe, but that have no index yet.
-        indexing: one-off cost of indexing these rows in memory, in the unit of the plan's cost.
+        unindexed: (store, key) pairs that the revision's orders probe, but that have no index yet.
+        indexing: one-off cost of indexing these stores in memory, in the unit of the plan's cost.
         closed: stores that the revision drops.
     """
 
@@ -95,9 +96,9 @@ class Revised:
 
 
 def revise(request: RevisionRequest) -> Revised | None:
-    """The best plan found over the stores of the running ruleset; None if nothing is cheaper.
+    """The best plan found over the stores of the running ruleset; None if no other one is cheaper.
 
-    The search starts from the running plan, so the result is never worse, whatever the deadline.
+    The search starts from the running plan, so the result is never worse.
 
     Raises:
         RulesetError: the running ruleset does not match its queries.
@@ -123,8 +124,8 @@ def revise(request: RevisionRequest) -> Revised | None:
 
 
 def compared_with(request: RevisionRequest, found: Revised, baseline: RunningPlan) -> Revised:
-    """``found`` with another plan of the same queries, ``baseline``, as the running plan: with its
-    cost under the statistics and rations of ``request``."""
+    """The revision ``found``, with another plan of the same queries, ``baseline``, as the running
+    plan, whose cost is computed under the statistics and rations of ``request``."""
     model = _model(replace(request, running=baseline))
     cost = priced(baseline.plan, baseline.trails, model, request.rations)
     return replace(found, running_cost=cost)
@@ -132,8 +133,7 @@ def compared_with(request: RevisionRequest, found: Revised, baseline: RunningPla
 
 def restore(request: RevisionRequest, earlier: Ruleset) -> Revised | None:
     """The revision that returns to the probe orders of ``earlier``, an earlier ruleset of the same
-    queries, even if they cost more; None if a store that they probe no longer exists.
-    """
+    queries, even if these cost more; None if a store that they probe no longer exists."""
     running, before = request.running, request.running.plan
     there = {store.id for store in running.ruleset.stores}
     if not {store.id for store in earlier.stores if len(store.members) > 1} <= there:
@@ -206,12 +206,12 @@ def _revised(
 
 
 def _solve(request: RevisionRequest, model: CostModel) -> list[tuple[str, Outcome]]:
-    """Solve each owner's planning problem; return pairs of owner and routes of its queries."""
+    """Solve each owner's planning problem over running stores; return (owner, routes) pairs."""
     deadline, parts = request.options.deadline, request.running.parts
     found = []
     for number, (owner, part) in enumerate(parts.items()):
         with deadline.phase("build"):
-            # With weight 0, still use a positive charge: it marks the steps that are not running.
+            # With weight 0, use a tiny charge, since charges mark the steps that are not running.
             switching = Switching(part.footprint, max(request.switching, 1e-9))
             problem = _problem(part, model)
             if request.options.optimizer is Optimizer.DPPICK:
@@ -227,9 +227,8 @@ def _solve(request: RevisionRequest, model: CostModel) -> list[tuple[str, Outcom
 
 
 def _problem(part: OwnersPart, model: CostModel) -> PlanProblem:
-    """The planning problem over the running stores. All revisions of a ruleset have the same graph
-    with other prices, unless a query exceeds the cap: then its single order depends on prices.
-    """
+    """The planning problem over the running stores. For all revisions of a ruleset it has the same
+    graph with other prices, unless a query exceeds the cap: its single order depends on prices."""
     if part.builder is None or part.builder.reduced:
         part.builder = Builder(model, there=part.there)
         part.builder.add(part.queries)
@@ -239,7 +238,7 @@ def _problem(part: OwnersPart, model: CostModel) -> PlanProblem:
 
 
 def _assembled(before: Plan, found: Sequence[tuple[str, Outcome]]) -> Plan:
-    """Convert the routes ``found`` to a plan, which keeps all copies of base stores."""
+    """Convert the routes ``found`` to the revision's plan, which keeps all base stores' copies."""
     bases = {m.id for m in before.mirs if m.is_base}
     orders, copies = [], {c for c in before.copies if c.mir in bases}
     for owner, outcome in found:

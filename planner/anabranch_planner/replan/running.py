@@ -1,7 +1,7 @@
 """The plan that a ruleset runs: its orders, intermediate results and store copies, read from rules.
 
 A ruleset is compiled from a plan (:mod:`~anabranch_planner.plans.compile`); this is the inverse. So
-the ruleset alone suffices to price the running plan under new statistics, compare and revise it.
+a ruleset is enough to price, compare and revise the running plan under new statistics.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RunningPlan:
 
     Attributes:
         plan, trails, footprint: the running plan, without costs.
-        subs, inference, bounds, names: caches of values derived from the queries' sub-joins.
+        subs, inference, bounds, names: caches of values that depend only on the queries' sub-joins.
         parts: owner -> its part of the plan.
     """
 
@@ -57,10 +57,10 @@ class RunningPlan:
 
 @dataclass(slots=True)
 class OwnersPart:
-    """An owner's part of the plan: its queries (all, or a single one), steps and store copies.
+    """An owner's part of the running plan: its queries (all, or a single one), steps and copies.
 
     Attributes:
-        builder: builder of their graph over the running stores; None until it is first needed.
+        builder: builder of their planning graph over the running stores; None until first needed.
     """
 
     queries: tuple[JoinQuery, ...]
@@ -142,7 +142,7 @@ def plan_of(
 
 
 class _RulesetReader:
-    """Reconstructs the elements of a plan from the rules compiled from it."""
+    """Reconstructs the probe orders and stores of a plan from the rules compiled from it."""
 
     def __init__(self, ruleset: Ruleset, queries: Sequence[JoinQuery]) -> None:
         self._ruleset = ruleset
@@ -154,7 +154,7 @@ class _RulesetReader:
         self.mirs: dict[MirId, Mir] = {s.mir: self._mir(s) for s in self.stores()}
 
     def stores(self) -> list[StoreSpec]:
-        """Stores that queries need, without stores kept only to find the latest tuple per key."""
+        """Stores of the running plan, without stores kept only to find the latest tuple per key."""
         read = {r.id for q in self._queries.values() for r in q.relations}
         return [s for s in self._ruleset.stores if len(s.members) > 1 or s.relations[0] in read]
 

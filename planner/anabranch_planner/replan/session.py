@@ -8,11 +8,12 @@ statistics (:class:`~anabranch_planner.cost.statistics.steady.Settled` lists the
   query's routes, without a search; a dropped query that has the routes of such a query *leaves*;
 * queries that are neither new nor affected by changed statistics keep their routes;
 * other queries are replanned, together with the queries that share most with them
-  (:mod:`~anabranch_planner.search.neighbourhood`); elements that the rest pays for are free for
-  them;
+  (:mod:`~anabranch_planner.search.neighbourhood`); elements that the remaining queries pay for are
+  free for them;
 * if much has changed, or the bound has become loose, everything is replanned; the last plan, with
-  its new cost, stays unless a better one is found in time. A plan that has become a little loose by
-  dropped queries is replanned only when nothing else changes, so a deletion needs no search.
+  its new cost, stays unless a better one is found in time. A plan whose bound is a little loose
+  only since queries were dropped is replanned when nothing else changes, so a deletion needs no
+  search.
 
 **Bounds** survive changes. Let ``b`` be a bound of the optimum under the previous charges, for
 switching to the last plan from its predecessor. Now plans are charged for switching from the *last*
@@ -20,17 +21,18 @@ plan. Such a plan costs at least ``b`` minus the last plan's switching charge: e
 that the predecessor lacked is either new to the last plan, too, or was charged in it. If queries
 are dropped, the optimum falls by at most the cost of their parts of the last plan, because these
 parts (which are not charged) and any plan of the other queries form a plan of all. Elements that
-every plan of the others has do not count: base stores of their relations, and steps of queries with
-a single probe order. A store with one possible copy has the same copy in both plans; if there are
-several, the steps of the dropped queries can probe all partitions of the other plan's copy. If a
-step becomes cheaper, a plan that uses it falls by at most that amount. And a plan of more queries
-contains a plan of the old ones, without elements that only new queries can use. So the optimum of
-the new queries alone may be added to the bound, with all elements free that old ones can use.
+every plan of the other queries has are not subtracted: base stores of their relations, and steps of
+queries with a single probe order. A store with one possible copy has the same copy in both plans;
+if there are several, the steps of the dropped queries can probe all partitions of the other plan's
+copy. If a step becomes cheaper, a plan that uses it falls by at most that amount. And a plan of
+more queries contains a plan of the earlier queries, without elements that only new queries can use.
+So the optimum of the new queries alone may be added to the bound, where all elements that earlier
+queries can use are free.
 
-An *entered* query uses no other elements, and changes no price: prices depend on the loosest bounds
-of the queries with a sub-join. So the plan costs as much as before, and its bound holds: a plan
-that was proven optimal stays so. The same holds where it leaves, since any plan of the others could
-be extended by it for nothing.
+An *entered* query uses only elements that the plan has, and changes no price: prices depend on the
+loosest bounds of the queries with a sub-join. So the plan costs as much as before, and its bound
+holds: a plan that was proven optimal stays so. The same holds if the query leaves, since any plan
+of the others could include it at no cost.
 """
 
 from __future__ import annotations
@@ -68,14 +70,14 @@ from anabranch_planner.search.problem import EdgeId, GoalKey, PlanProblem, Sub
 from anabranch_planner.search.routes import Routing, finish
 from anabranch_planner.solvers.deadline import Deadline
 
-#: Fraction of changed queries up to which the others keep their probe orders.
+#: Fraction of changed queries up to which unchanged queries keep their probe orders.
 PART = 0.25
-#: Growth of the gap (relative distance of cost and bound) beyond which all are replanned.
+#: Growth of the gap (relative distance of cost and bound) beyond which all queries are replanned.
 LOOSER = 0.01
 #: Gap (relative distance of cost and bound) up to which the last plan without the dropped queries
 #: is kept for a while, although its gap has grown.
 LOOSEST = 0.05
-#: Relative difference that is attributed to floating-point rounding.
+#: Relative difference of costs that is attributed to floating-point rounding.
 ROUNDING = 1e-9
 _NO_DEADLINE = Deadline()
 
@@ -85,12 +87,12 @@ class _LastPlan:
     """The last plan and its inputs.
 
     Attributes:
-        routes, accesses, copies: its probe orders by goal, the copies they probe, all store copies.
-        bound: lower bound of the cost of plans that are charged for switching from this one.
+        routes, accesses, copies: its probe orders by goal, the copies they probe, all copies.
+        bound: lower bound of the cost of plans that are charged for switching from this plan.
         gap: relative distance of cost and bound at the last full replanning.
-        gone: number of dropped queries that still have states in the graph.
+        gone: dropped queries whose states are still in the graph.
         settled: whether the gap is small, or replanning did not reduce it.
-        loosened: whether it is not settled only since queries have been dropped.
+        loosened: whether the plan is not settled only because queries have been dropped.
     """
 
     settings: Options
@@ -110,7 +112,7 @@ class _LastPlan:
 
     @property
     def unsearched(self) -> Plan:
-        """The last plan, as the base of a plan made from it without a search."""
+        """The last plan, as the base of a plan that is made from it without a search."""
         return replace(
             self.plan,
             switching=0.0,
@@ -137,21 +139,21 @@ class _QueryChange:
 
     @property
     def new(self) -> frozenset[QueryId]:
-        """Queries that the last plan has no probe orders for."""
+        """Names of queries for which the last plan has no probe orders."""
         return frozenset(q.id for q in self.added)
 
     @property
     def names(self) -> frozenset[QueryId]:
-        """Queries to replan: new ones, and those with changed statistics."""
+        """Names of queries to replan: new ones, and those with changed statistics."""
         return self.new.union(self.moved)
 
     def is_large(self, queries: int) -> bool:
-        """Whether the changed fraction of all ``queries`` queries requires a full replanning."""
+        """Whether so large a fraction of all ``queries`` has changed that all are replanned."""
         return max(len(self.names), len(self.dropped)) > max(PART * queries, 1)
 
 
 class Session:
-    """Joint plans (optimiser ``clash``) for a changing set of queries."""
+    """Makes successive joint plans (optimiser ``clash``) for a changing set of queries."""
 
     def __init__(self) -> None:
         self._last: _LastPlan | None = None
@@ -163,14 +165,14 @@ class Session:
         options: Options,
         weight: float = 0.0,
     ) -> Plan:
-        """A plan of exactly ``queries``, as :func:`~anabranch_planner.passes.optimise` makes it.
+        """The joint plan of exactly ``queries``, as :func:`~anabranch_planner.passes.optimise`.
 
         Args:
-            options: options of the plan. A first plan is charged for ``options.switching``.
+            options: options of the plan. The first plan is charged for ``options.switching``.
             weight: switching penalty of later plans, as a fraction of the cost of their new
                 elements (:class:`~anabranch_planner.search.demands.Switching`).
-            figures: statistics equal to the last plan's, or settled against them. Any others cause
-                a full replanning.
+            figures: statistics equal to the last plan's, or settled against these. Others cause a
+                full replanning.
 
         Raises:
             QueryError: two queries have the same id, or a query is a cross product.
@@ -183,7 +185,7 @@ class Session:
         if change is None:
             return self._anew(queries, statistics, _going_on(options, last, weight), last)
         if not change and not last.settled:
-            # The deadline cut the last planning short: replan until the plan no longer improves.
+            # The deadline cut the last planning short, so replan until the plan no longer improves.
             plan = self._anew(queries, statistics, _going_on(options, last, weight))
             if _total(plan) <= last.plan.cost:
                 if self._last is not None and _total(plan) >= last.plan.cost * (1 - LOOSER):
@@ -232,9 +234,8 @@ class Session:
         return self._last is not None and self._last.settled and self.may_rest(queries)
 
     def may_rest(self, queries: Sequence[JoinQuery]) -> bool:
-        """Whether the last plan has exactly ``queries`` and can be kept for a while: its search was
-        complete, though possibly for more queries.
-        """
+        """Whether the last plan has exactly ``queries`` and can be kept for a while, because its
+        search was complete, though possibly for more queries."""
         last = self._last
         if last is None or not (last.settled or last.loosened):
             return False
@@ -248,6 +249,7 @@ class Session:
         options: Options,
         last: _LastPlan | None = None,
     ) -> Plan:
+        """Plan all queries together, over the last plan's graph if it still fits."""
         require_plannable(queries)
         request = PlanRequest(tuple(queries), statistics, options)
         with options.deadline.phase("build"):
@@ -292,7 +294,7 @@ def _going_on(options: Options, last: _LastPlan, weight: float) -> Options:
 
 
 def _follows(options: Options) -> bool:
-    """Whether a plan with ``options`` can start from the plan before."""
+    """Whether ``options`` allow a plan to be made from the previous one."""
     return (
         options.optimizer is Optimizer.CLASH
         and options.formulation is Formulation.TIGHT
@@ -304,9 +306,9 @@ def _follows(options: Options) -> bool:
 def _has_graph(
     last: _LastPlan, queries: Sequence[JoinQuery], empty: Builder, options: Options
 ) -> bool:
-    """Whether the last plan's graph is the one that would be built of ``queries``, but for prices.
+    """Whether the last plan's graph is equal to that built for ``queries``, except for prices.
 
-    ``empty``: the graph to be built. Graphs with substreams, or with single probe orders beyond the
+    ``empty``: builder of that graph. Graphs with substreams, or with single probe orders beyond the
     cap, depend on statistics.
     """
     builder = last.builder
@@ -322,7 +324,7 @@ def _has_graph(
 
 
 def _settings(options: Options) -> Options:
-    """Options that must not change between two plans for incremental planning: all but some."""
+    """Options that must not change between two plans if the second is made from the first."""
     return replace(
         options,
         mir=options.keeps_mirs,
@@ -338,7 +340,7 @@ def _settings(options: Options) -> Options:
 def _change(
     last: _LastPlan, queries: Sequence[JoinQuery], figures: Settled, options: Options
 ) -> _QueryChange | None:
-    """Changes of queries and statistics since the last plan; None (replan all) if unknown."""
+    """Changes of queries and statistics since the last plan; None if unknown (replan all)."""
     same = figures.statistics is last.statistics
     if not same and (figures.moved is None or figures.before is not last.statistics):
         return None
@@ -351,7 +353,7 @@ def _change(
     new = {q.id for q in added}
     dropped = tuple(name for name in last.queries if name not in there or name in new)
     if (added or dropped) and last.builder.model.aside.any:
-        # The values that a store excludes depend on all queries that probe it.
+        # The key values that a store excludes depend on all queries that probe it.
         return None
     return _QueryChange(
         added,
@@ -373,9 +375,9 @@ def _follow(
     weight: float,
     anew: Plan | None = None,
 ) -> _LastPlan | None:
-    """Plan ``change`` incrementally; unchanged queries keep their probe orders.
+    """Plan the queries of ``change`` incrementally; unchanged queries keep their probe orders.
 
-    With a full plan of these queries, its bound is used, and only new queries are planned.
+    If a full plan of these queries is given, its bound is used, and only new queries are planned.
 
     Returns:
         The plan; None if a remaining store may be partitioned by an attribute that no query uses.
@@ -452,7 +454,7 @@ def _follow(
 
 
 def _loosened(last: _LastPlan) -> _LastPlan:
-    """``last``, to be replanned when nothing else has changed."""
+    """``last``, marked to be replanned in full once nothing else has changed."""
     searched = last.settled or last.loosened
     return replace(last, gap=last.plan.gap, settled=False, loosened=searched)
 
@@ -463,7 +465,7 @@ def _enter(
     queries: Sequence[JoinQuery],
     statistics: Statistics,
 ) -> _LastPlan | None:
-    """The last plan with new queries that take the routes of others; None unless all can."""
+    """The last plan with new queries that take others' routes; None unless all of them can."""
     if change.dropped or change.moved:
         return None
     likes = [_model_of(query, last.queries.values()) for query in change.added]
@@ -537,7 +539,7 @@ def _leave(last: _LastPlan, change: _QueryChange, statistics: Statistics) -> _La
 
 def _model_of(query: JoinQuery, others: Iterable[JoinQuery]) -> JoinQuery | None:
     """The first of ``others`` that joins like ``query``, and whose time bounds are on pairs that
-    ``query`` bounds, too, and no shorter; None if there is none."""
+    ``query`` bounds, too, with bounds at least as long; None if there is none."""
     bounds = pair_bounds(query)
     for other in others:
         if other.joins_like(query):
@@ -548,10 +550,9 @@ def _model_of(query: JoinQuery, others: Iterable[JoinQuery]) -> JoinQuery | None
 
 
 def _spent(last: _LastPlan, names: Collection[QueryId]) -> float:
-    """Upper bound of what the queries ``names`` add to the cost of any plan of the other queries,
-    if they take their probe orders of the last plan: the cost of these, with the maintenance of
-    stores that they probe, but without steps and base stores that each such plan has.
-    """
+    """Upper bound of the cost that the queries ``names`` add to any plan of the other queries, if
+    they take their probe orders of the last plan: the cost of these orders and of maintaining the
+    stores that they probe, without steps and base stores that every plan of the others has."""
     graph, builder = last.builder.graph, last.builder
     pending = [goal.key for name in names for goal in builder.query_goals(name)]
     stores: set[Sub] = set()
@@ -567,7 +568,7 @@ def _spent(last: _LastPlan, names: Collection[QueryId]) -> float:
                 if builder.is_kept(store):
                     pending += [goal.key for goal in builder.upkeep(store)]
     others = last.queries.keys() - set(names)
-    # A query of two relations has no other step than its only one.
+    # The steps that every plan has, because a query of two relations has a single step per alias.
     only = {
         goal.edges[0]
         for name in others
@@ -585,8 +586,8 @@ def _spent(last: _LastPlan, names: Collection[QueryId]) -> float:
     for store in stores:
         price = builder.insert_price(store) * len(last.copies[store])
         if store in needed:
-            # Each plan has a copy of the store: if only one partition is possible, the same copy;
-            # else a copy whose partitions can all be probed.
+            # Every plan has a copy of this store: with only one possible partition it is the same
+            # copy, else one whose partitions can all be probed.
             alike = len(builder.partitions.get(store, ())) <= 1
             price = 0.0 if alike else min(price, spread[store])
         maintenance += price
@@ -632,9 +633,8 @@ def around(problem: PlanProblem, names: Collection[str], flows: int) -> list[str
 def _charged(
     problem: PlanProblem, free: Collection[str], last: _LastPlan, weight: float
 ) -> PlanProblem:
-    """``problem`` with switching charges: for store copies that the last plan lacks, and for probe
-    steps that it lacks and the queries ``free`` may use.
-    """
+    """``problem`` with switching charges for store copies that the last plan lacks, and for probe
+    steps that it lacks and that the queries ``free`` may use."""
     if not weight:
         return problem
     graph, model = problem.graph, problem.model

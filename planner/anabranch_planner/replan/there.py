@@ -1,9 +1,9 @@
 """The stores of a running ruleset, and the queries and larger stores that may probe them.
 
-A revision opens no store. So an intermediate result can serve a query only if its store has the
-columns that the query reads, and all rows within the query's time bounds. The same holds for a
-larger intermediate result that is maintained from it. And a tuple may probe it only by key values
-that it keeps (:mod:`anabranch_contract.plans.partial`).
+A revision of the running ruleset opens no store. So an intermediate result can serve a query only
+if its store has the columns that the query reads, and all rows within the query's time bounds. The
+same holds for a larger intermediate result that is maintained from it. And a tuple may probe it
+only by key values that the store keeps (:mod:`anabranch_contract.plans.partial`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def owners(running: Ruleset) -> dict[QueryId, str]:
 
 
 class StoresThere:
-    """The running stores of one owner, the only ones that a revision may probe (``StoresKept``)."""
+    """The running stores of one owner, which alone a revision may probe (``StoresKept``)."""
 
     def __init__(self, running: Ruleset, owner: str = "") -> None:
         self._stream_of = {r.id: r.stream for r in running.relations}
@@ -40,7 +40,7 @@ class StoresThere:
         self._functions = {one.start: one for one in running.substreams}
 
     def partitions(self, mir: Mir) -> tuple[AttrRef | None, ...]:
-        """Partition attributes of the copies of ``mir``'s store; empty: no such store."""
+        """Partition attributes of the running copies of ``mir``'s store; empty: no copies."""
         copies = self._stores.get(mir.id, [])
         return tuple(None if s.partition is None else s.partition[0] for s in copies)
 
@@ -64,7 +64,7 @@ class StoresThere:
         return self._fits[key]
 
     def holds(self, classes: Sequence[KeyClass], mir: Mir, origin: tuple[Label, int]) -> bool:
-        """Whether the store of ``mir`` keeps all rows that tuples of ``origin`` (alias and
+        """Whether the running store of ``mir`` has all rows that tuples of ``origin`` (alias and
         substream) can match by the join keys ``classes``."""
         kept = [s.kept for s in self._stores.get(mir.id, []) if s.kept is not None]
         if not kept:
@@ -83,6 +83,7 @@ class StoresThere:
         )
 
     def _fit(self, mir: Mir, need: set[Kept], bounds: PairBounds) -> bool:
+        """Whether a store's running copies have the columns ``need`` and loose enough bounds."""
         copies = self._stores.get(mir.id, [])
         return bool(copies) and all(
             need <= set(store.columns)

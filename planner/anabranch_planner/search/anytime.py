@@ -45,7 +45,7 @@ from anabranch_planner.solvers.registry import solve as solve_program
 #: Work (nodes * variables^2), and at least this number of nodes, after which branch and bound hands
 #: over to a general solver, which is better at large components with many fractional variables.
 WORK, LEAST_NODES = 2_000_000_000, 10
-#: Factor on the number of nodes if store copies are charged: the root has cuts then.
+#: Factor on the number of nodes if store copies are charged, since the root then has cuts.
 CUT = 20
 #: Branch and bound is too slow if more than this fraction of the gap remains after these nodes.
 CHECK_NODES, SLOW = 50, 0.9
@@ -56,9 +56,9 @@ RESTRICTED_NODES = 40
 #: Exceptions by which a solver fails: not installed, an error in its binding, or out of memory.
 BROKEN = (ImportError, RuntimeError, MemoryError)
 #: Flow variables per second of remaining time up to which the whole problem's relaxation is tried.
-#: If copies are charged, flows * (1 + flows / TIED) counts, as the problem does not split then.
+#: If copies are charged, flows * (1 + flows / TIED) counts, because the problem does not split.
 REACH, TIED = 40_000, 15_000
-#: Shares of the time: for the bound, for copies and routes in turn, for one group of queries.
+#: Shares of the time: for the bound, for copies and routes in turn, for a group of queries.
 BOUND_SHARE, COPIES_SHARE, PIECE_SHARE = 0.4, 0.8, 0.2
 
 
@@ -95,7 +95,7 @@ def solve_problem(
         except BROKEN as cause:
             method = f"greedy: {settings.solver} failed ({cause!r})"
             return Outcome(problem, known, low, method, 0, 0)
-        # Goals of dropped intermediate results are missing, so indices of goals differ.
+        # ``reduced`` lacks goals of dropped intermediate results, so indices of goals differ.
         best = min(known, _lift(problem, reduced, found), key=lambda r: r.cost)
     method, bound = str(settings.solver), best.cost
     if not found.closed:
@@ -109,7 +109,7 @@ def solve_problem(
 
 
 def _beyond_reach(problem: PlanProblem, settings: SolveSettings, deadline: Deadline) -> str:
-    """Reason not to build a single integer program for the whole problem; empty if it is built."""
+    """Reason why no single integer program is built for the whole problem; empty if it is built."""
     if settings.as_a_whole:
         return ""
     if problem.flows > settings.max_flows:
@@ -160,7 +160,7 @@ def _unused(problem: PlanProblem, parts: Sequence[SubProblem]) -> float:
 
 
 def _lower(problem: PlanProblem, reduced: PlanProblem, routing: Routing) -> Routes | None:
-    """Translate ``routing`` from ``problem`` to ``reduced``; None if it needs a missing store."""
+    """Translate ``routing`` to the goals of ``reduced``; None if it needs a store dropped there."""
     if any(m not in reduced.mirs for m in routing.kept(problem)):
         return None
     at = {g.key: i for i, g in enumerate(reduced.goals)}
@@ -168,7 +168,7 @@ def _lower(problem: PlanProblem, reduced: PlanProblem, routing: Routing) -> Rout
 
 
 def _lift(problem: PlanProblem, reduced: PlanProblem, found: ComponentPlans) -> Routing:
-    """Combine the plans ``found`` for components of ``reduced`` into a routing of ``problem``."""
+    """Combine the plans ``found`` for components of ``reduced`` to a routing of ``problem``."""
     at = {g.key: i for i, g in enumerate(problem.goals)}
     routes = {at[reduced.goals[g].key]: path for g, path in found.routes.items()}
     return finish(problem, routes, found.copies)
@@ -184,7 +184,7 @@ def _branch(
     nodes: int | None = None,
     warm: Routes | None = None,
 ) -> ComponentPlans:
-    """Branch and bound on every component.
+    """Branch and bound on every component of a planning problem.
 
     Args:
         parts: the components of ``problem``.
@@ -226,7 +226,7 @@ def _branch(
         else:
             advance(search, share, nodes)
     for _, search in hard if nodes is None else ():
-        # Give the unproven components the time that others have left.
+        # Spend the time that other components have left on the unproven ones.
         advance(search, deadline)
     for part, search in hard:
         routes |= {part.goals[g]: path for g, path in search.best.routes.items()}
@@ -263,7 +263,7 @@ def _settled(search: Search, part: SubProblem) -> bool:
 def _read_settled(
     problem: PlanProblem, search: Search, whole: SubProblem, settled: Sequence[SubProblem]
 ) -> tuple[Routes, dict[Sub, Kept], float] | None:
-    """Routes, copies and cost of the components that the batch's relaxation has solved."""
+    """Routes, copies and cost of the components whose optimum a batch's relaxation has found."""
     if not settled:
         return None
     part = join(problem, settled)
@@ -300,7 +300,7 @@ def _enforce(part: SubProblem, search: Search, settings: SolveSettings, deadline
 
 
 def _close(search: Search, settings: SolveSettings, deadline: Deadline) -> None:
-    """Close the gap by branch and bound; if that is slow, a general solver helps."""
+    """Close a component's gap by branch and bound, if that is slow also by a general solver."""
     if search.done or search.root is None:
         return
     program = search.made.program

@@ -13,9 +13,9 @@ from anabranch_planner.search.outcome import Outcome
 from anabranch_planner.search.problem import EdgeId, Goal, GoalKey, Graph, PlanProblem, Sub
 from anabranch_planner.search.routes import Routing
 
-#: Path (edges up to a step) -> the store copy that the last step probes, and whether it broadcasts.
+#: Path (edges up to a step) -> the store copy that the last step probes, and how.
 PathAccess = dict[tuple["EdgeId", ...], CopyAccess]
-#: Steps of a plan by edge, partition attribute of the probed copy, and whether they broadcast.
+#: Steps of a plan, by edge, partition attribute of the probed copy, and whether it broadcasts.
 Steps = dict[tuple["EdgeId", "AttrRef | None", bool], Step]
 
 
@@ -33,7 +33,7 @@ class Reused:
     candidates: dict[int, tuple[Goal, int]] = field(default_factory=dict)
 
     def without(self, subs: Collection[Sub], graph: Graph) -> Reused:
-        """Copy without the steps whose prices depend on the sub-joins ``subs``."""
+        """Copy without the steps whose prices depend on one of the sub-joins ``subs``."""
         before, after = graph.before, graph.after
         steps = {
             key: step
@@ -43,7 +43,7 @@ class Reused:
         return Reused(steps, self.orders, self.candidates)
 
     def count(self, problem: PlanProblem) -> int:
-        """Number of candidate probe orders of all goals of ``problem``."""
+        """Number of candidate probe orders of all goals in the planning problem."""
         known, self.candidates = self.candidates, {}
         for goal in problem.goals:
             found = known.get(id(goal)) or (goal, problem.candidates_of(goal))
@@ -54,7 +54,7 @@ class Reused:
 def assemble(
     problem: PlanProblem, routing: Routing, owner: str = "", reused: Reused | None = None
 ) -> tuple[list[ProbeOrder], list[StoreCopy]]:
-    """The probe orders and store copies of ``routing``."""
+    """Convert ``routing``, a solution of the search, to probe orders and store copies."""
     reused = Reused() if reused is None else reused
     before, reused.orders = reused.orders, {}
     orders = []
@@ -158,6 +158,7 @@ def _order(
     owner: str,
     steps: Steps,
 ) -> ProbeOrder:
+    """The probe order of a plan for the path of a goal; ``steps`` caches its steps."""
     made = []
     for e, access in zip(path, accesses, strict=True):
         key = (e, access.partition, access.broadcast)
@@ -169,6 +170,7 @@ def _order(
 
 
 def _step(problem: PlanProblem, e: EdgeId, access: CopyAccess) -> Step:
+    """The step of a plan for an edge of the graph of states."""
     graph, model = problem.graph, problem.model
     return Step(
         target=graph.mir(graph.target[e]).id,
@@ -189,14 +191,14 @@ def make_plan(
     """The plan that consists of ``outcomes``: one for all queries, or one per query.
 
     Args:
-        reused: elements of the last plan over the same graph; replaced by this plan's.
+        reused: elements of the last plan over the same graph; this plan's elements replace them.
     """
     orders: list[ProbeOrder] = []
     copies: list[StoreCopy] = []
     switching = 0.0
     if optimizer is Optimizer.SHARED:
         orders, copies, cost = merge_prefixes([(o.problem, o.routing) for o in outcomes])
-        # A plan for several queries costs at least as much as the dearest query's own optimum.
+        # A joint plan costs at least as much as the most expensive query's own optimum.
         bound = max((o.bound for o in outcomes), default=0.0)
     else:
         for o in outcomes:

@@ -10,15 +10,16 @@ branching would multiply them. Rows violated by the root relaxation close these 
 (:mod:`~.cuts`, :mod:`~anabranch_planner.solvers.zero_half`). The rows hold for every plan, so they
 are valid at every node.
 
-**Branching.** First on kept results and copies, then on edges; the most fractional variable first.
+**Branching** is on stored results and copies first, then on edges; on the most fractional variable.
 Once these are integral, the flows are too (see :mod:`anabranch_planner.search.formulation`).
 
-**Bounding.** Nodes are taken depth first until a node is pruned, then the one with the lowest bound
-is next: plunging finds plans, best-first raises the bound. A variable whose reduced cost at the
-root exceeds the distance between the root's bound and the best plan is fixed at 0 for good.
+**Bounding.** Nodes are taken depth first until a node is pruned; then the node with the lowest
+bound is next: plunging finds plans, best-first raises the bound. A variable whose reduced cost at
+the root exceeds the distance between the root's bound and the best plan is fixed at 0 for good.
 
 **Plans.** Every few nodes the relaxation is rounded: goals are routed greedily, where an edge costs
-only the fraction unpaid in the relaxation, and only results kept to at least one half are probed.
+only the fraction that the relaxation has not paid, and only results stored to at least one half are
+probed.
 """
 
 from __future__ import annotations
@@ -48,17 +49,17 @@ from anabranch_planner.solvers.zero_half import zero_half
 
 #: Relative gap below which a plan counts as proven optimal.
 TOLERANCE = 1e-7
-#: Greatest distance from an integer of a value that counts as integral.
+#: Greatest distance from an integer at which a variable's value counts as integral.
 INTEGRAL = 1e-6
 #: Number of nodes between two roundings; for large programs, variables / ``ROUND_SIZE`` if greater.
 ROUND_EVERY, ROUND_SIZE = 10, 200
-#: Maximum rounds of cuts; they end after ``PATIENCE`` rounds that raise the bound too little.
+#: Maximum rounds of cuts; they end after ``PATIENCE`` rounds that raise the bound by too little.
 ROUNDS, PATIENCE, WORTHWHILE = 20, 2, 1e-5
 #: Share of the time for rounds of cuts, because finding plans needs time, too.
 TIGHTEN_SHARE = 0.3
-#: Number of maintenance cuts below which zero-half cuts are added, and maximum of these.
+#: Number of maintenance cuts below which zero-half cuts are added, and their maximum number.
 FEW, MOST_ROWS = 10, 200
-#: Minimum fraction of an edge's cost that counts in rounding, so that shorter paths win.
+#: Minimum fraction of an edge's cost that rounding charges, so that shorter paths are preferred.
 LEAST = 1e-3
 
 
@@ -91,7 +92,7 @@ class Search:
 
     @property
     def gap(self) -> float:
-        """Cost of the best plan minus the lower bound."""
+        """Cost of the best plan minus the lower bound of the component."""
         return max(self.best.cost - self.bound, 0.0)
 
     def improve(self, found: Routing) -> None:
@@ -117,7 +118,7 @@ def begin(
         floor: a lower bound that needs no solver.
     """
     made = formulate(problem, known.cost)
-    # Where copies are charged, presolving takes longer than the time it saves.
+    # Without presolving: if copies are charged, it takes longer than the time that it saves.
     relaxation = Relaxation(made.program, seed, presolve=not problem.charged)
     search = Search(problem, known, made, relaxation, floor)
     if deadline.expired() or not relaxation.solve({}, deadline.left()):
@@ -216,7 +217,7 @@ def advance(search: Search, deadline: Deadline, nodes: int | None = None) -> boo
 
 def _cutoff(search: Search) -> float:
     if search.best.cost == float("inf"):
-        # Without a plan within the limits, there is no cost above which variables could be fixed.
+        # Without a plan within the limits, no cost is known above which variables could be fixed.
         return search.best.cost
     return search.best.cost - TOLERANCE * abs(search.best.cost)
 
@@ -244,7 +245,7 @@ def _settle(search: Search) -> None:
 
 
 def _fractional(search: Search) -> int | None:
-    """The variable to branch on; None if the relaxation is integral."""
+    """The variable of the relaxation to branch on; None if all values are integral."""
     values, ranks = search.relaxation.values, search._ranks
     assert ranks is not None
     off = np.abs(values - np.round(values))
@@ -264,7 +265,7 @@ def _take(search: Search, bound: float) -> None:
 
 
 def read(problem: PlanProblem, made: Variables, values: list[float]) -> Routing | None:
-    """The plan that an integral solution of the program describes; None if it describes none.
+    """The plan that an integral solution of the program describes; None if there is no such plan.
 
     The flow on edges used by a single goal may be split between paths of equal cost, so every
     goal takes its cheapest path among the edges with positive value.
@@ -294,7 +295,7 @@ def read(problem: PlanProblem, made: Variables, values: list[float]) -> Routing 
 
 
 def _given(problem: PlanProblem, made: Variables, values: list[float]) -> dict[Sub, Kept]:
-    """Store copies of an integral solution, for stores whose copies its routes do not determine."""
+    """Copies in an integral solution, of stores whose copies its routes do not determine."""
     kept: dict[Sub, Kept] = {}
     for (store, attribute), i in made.copies.items():
         if values[i] > 0.5:

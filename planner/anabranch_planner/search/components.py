@@ -95,8 +95,8 @@ def _part(problem: PlanProblem, members: list[int], ranks: dict[Sub, int]) -> Su
 def _build(
     problem: PlanProblem, members: Iterable[int], goals: dict[int, Goal], ranks: dict[Sub, int]
 ) -> SubProblem:
-    """The sub-problem with the goals ``members`` (indices). It reads no other goals, because a
-    problem may have a thousand components."""
+    """The sub-problem with the goals ``members`` (indices). It does not loop over other goals,
+    because a problem may have a thousand components."""
     order = list(members)
     at = {g: i for i, g in enumerate(order)}
     kept = dict.fromkeys(goal.mir for g in order if (goal := goals[g]).mir is not None)
@@ -119,7 +119,7 @@ def _build(
 def restrict(
     problem: PlanProblem, allowed: Callable[[int, EdgeId], bool], alive: Collection[Sub]
 ) -> SubProblem | None:
-    """Restrict ``problem`` to some edges and some intermediate results.
+    """Restrict ``problem`` to some edges per goal, and to some intermediate results.
 
     Args:
         allowed: whether a goal (by its index) may use an edge.
@@ -176,7 +176,7 @@ def _keep_required(problem: PlanProblem, part: SubProblem) -> SubProblem:
 
 
 def batches(parts: Sequence[SubProblem]) -> list[list[SubProblem]]:
-    """Batches of components: small ones together, each large one alone."""
+    """Group components into batches: small ones together, each large one alone."""
     large = [[p] for p in parts if p.problem.flows > SMALL]
     small: list[list[SubProblem]] = []
     room = -1

@@ -22,18 +22,18 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class CopyAccess:
-    """The copy that a step probes, and whether it is broadcast to all partitions."""
+    """The store copy that a step probes, and whether it is broadcast to all partitions."""
 
     broadcast: bool
     partition: AttrRef | None
 
 
 def attribute_rank(attribute: AttrRef | None) -> tuple[str, ...]:
-    """A sort key for partition attributes: none first, then by name."""
+    """Sort key of store copies' partition attributes: None (no attribute) first, then by name."""
     return () if attribute is None else (attribute.label, attribute.attribute)
 
 
-#: Partition attributes of the copies of one store.
+#: Partition attributes of the chosen copies of one store.
 Kept = tuple[AttrRef | None, ...]
 
 
@@ -42,10 +42,10 @@ def choose_copies(
 ) -> tuple[dict[EdgeId, CopyAccess], dict[Sub, Kept]]:
     """The cheapest store copies for ``steps`` (distinct edges), and the copy that each step probes.
 
-    Every required base store has at least one copy, even if unprobed. Ties are broken by fewer
-    copies, then by attribute names. The problem's ``most_copies`` is respected. So is its
-    ``memory``, but only greedily: copies are dropped one by one (the exact choice is made by the
-    integer program, see :func:`decided`).
+    Every required base store has at least one copy, even if unprobed. Of equally cheap choices the
+    one with fewer copies wins, then by attribute names. The problem's ``most_copies`` is respected,
+    and so is its ``memory``, but only greedily: copies are dropped one by one (the exact choice is
+    made by the integer program, see :func:`decided`).
 
     Args:
         given: store -> its fixed copies; copies that no step uses are dropped.
@@ -86,7 +86,7 @@ def _reach(
 
 
 def _fit(problem: PlanProblem, probes: dict[Sub, list[EdgeId]], copies: dict[Sub, Kept]) -> None:
-    """Drop copies until memory suffices, least cost per byte first; each store keeps one copy."""
+    """Drop store copies until memory suffices, least cost per byte first; each store keeps one."""
     size = problem.bytes
     while not fits(problem, copies):
         options = [
@@ -105,16 +105,16 @@ def _fit(problem: PlanProblem, probes: dict[Sub, list[EdgeId]], copies: dict[Sub
 
 
 def fits(problem: PlanProblem, copies: Mapping[Sub, Kept]) -> bool:
-    """Whether ``copies`` fit the memory budget, which may be exceeded by :data:`ROUNDING`."""
+    """Whether ``copies`` fit the memory budget, which :data:`ROUNDING` allows them to exceed."""
     held = sum(problem.bytes[store] * len(kept) for store, kept in copies.items())
     return problem.memory is None or held <= problem.memory * (1 + ROUNDING)
 
 
 def decided(problem: PlanProblem, copies: Mapping[Sub, Kept]) -> dict[Sub, Kept]:
-    """The copies of a solution that :func:`choose_copies` might not find from its routes.
+    """The store copies of a solution that :func:`choose_copies` might not find from its routes.
 
-    With a memory budget: all copies. Otherwise: the copies of stores with too many attributes for
-    trying every subset.
+    With a memory budget these are all copies, otherwise the copies of stores with too many
+    attributes for trying every subset.
     """
     if problem.memory is not None:
         return dict(copies)
@@ -129,7 +129,7 @@ def _used(problem: PlanProblem, edges: list[EdgeId], kept: Kept) -> Kept:
 
 
 def _priced(problem: PlanProblem, edges: list[EdgeId], kept: Kept) -> float:
-    """Total additional cost of ``edges`` for broadcasts, if the store has the copies ``kept``."""
+    """Total additional cost of broadcasts by ``edges`` if the store has the copies ``kept``."""
     spread = problem.graph.spread
     return sum(spread[e] for e in edges if access_by(problem, e, kept).broadcast)
 
@@ -146,6 +146,7 @@ def access_by(problem: PlanProblem, edge: EdgeId, kept: Kept) -> CopyAccess:
 
 
 def _cover(problem: PlanProblem, store: Sub, edges: list[EdgeId]) -> Kept:
+    """The cheapest copies of ``store`` for the steps ``edges``, by trying subsets."""
     candidates = problem.partitions[store]
     if not candidates:
         return (None,)
@@ -158,8 +159,8 @@ def _cover(problem: PlanProblem, store: Sub, edges: list[EdgeId]) -> Kept:
         groups[all_known[e]] = groups.get(all_known[e], 0.0) + spread[e]
     prices = {i: problem.copy_price(store, a) for i, a in enumerate(candidates)}
     useful = [i for i in prices if known >> i & 1]
-    # A copy by an attribute that no probing tuple has only takes broadcasts. Of such copies one
-    # that runs is the cheapest, because others are charged for switching.
+    # A copy by an attribute that no probing tuple has only takes broadcasts. A copy that runs is
+    # the cheapest of these, because others are charged for switching.
     others = min((i for i in prices if i not in useful), key=lambda i: (prices[i], i), default=0)
     if not useful or prices[others] < min(prices[i] for i in useful):
         useful = sorted({*useful, others})

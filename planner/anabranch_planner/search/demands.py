@@ -1,8 +1,8 @@
 """Limits of a plan (memory, copies, results), and charges for changing the running plan.
 
-**Limits** hold for the joint plan. A memory budget limits the bytes of all store copies: tuples
-held per unit of time, times their widths. A cap on intermediate results counts results, not copies;
-with a cap of 0 every path probes only base stores.
+**Limits** hold for the joint plan. A memory budget limits the bytes of all store copies: the tuples
+stored per unit of time, times their widths. A cap on intermediate results counts results, not
+copies; with a cap of 0 every path probes only base stores.
 
 **Switching.** A negligible saving should not rewire an epoch. Every step and store copy that the
 running plan lacks is charged once: a step ``weight`` times its cost, a copy ``weight`` times the
@@ -23,13 +23,13 @@ from anabranch_planner.cost.footprint import Footprint, StepKey
 from anabranch_planner.search.copies import ROUNDING
 from anabranch_planner.search.problem import EdgeId, PlanProblem, Sub
 
-#: Default bytes per tuple of a relation.
+#: Bytes assumed per tuple of a relation with an unknown width.
 DEFAULT_WIDTH = 100.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a plan.
+    """Limits of a joint plan.
 
     Attributes:
         memory: maximum bytes of all store copies together; None: no limit.

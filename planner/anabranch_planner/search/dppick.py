@@ -14,17 +14,17 @@ that probes the stores ``r_1 .. r_n`` is ``C_1``, where ``C_(n+1) = 0`` and
   with a match finds as many rows as a key has on average, at least one.
 
 **The search** is exact. The continuation of a step depends only on the start and the joined set. So
-one pass over the edges of a goal, larger heads first, finds the least cost of every state.
-Algorithm 3 instead enumerates all sequences and remembers the costs of their ends, with equal
-costs.
+one pass over the edges of a goal, larger joined sets first, finds the least cost of every state.
+The paper's Algorithm 3 enumerates all sequences instead, and remembers the costs of their ends; it
+finds the same costs.
 
 **As printed.** The formula charges the continuation of a step once per look-up with a match,
 because the paper's engine passes a look-up's matches on as one list. This runtime probes with every
 match, so it pays ``gamma mu`` times as much. The optimiser ``individual`` minimises that cost;
 dpPick keeps the paper's formula for comparison (``docs/papers.md``).
 
-An operator of the paper has one store per input and no intermediate results. Copies of the stores
-are chosen after the orders, as for any other plan.
+The paper's operator has one store per input and no intermediate results. Copies of the stores are
+chosen after the orders, as for any other plan.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from anabranch_planner.search.routes import finish
 def pick_orders(problem: PlanProblem) -> Outcome:
     """The order that dpPick finds for every goal of ``problem``, which has no intermediate results.
 
-    Among equal orders, the one listed first at the first difference wins.
+    Of orders with equal costs, the one wins whose edge is listed first where they differ.
 
     Returns:
         Routes, with their cost and a lower bound under the problem's own objective.

@@ -1,7 +1,7 @@
 """Requirements on store copies by any probe order of a goal, as rows of the integer program.
 
-A path (probe order) to the aliases ``K`` adds each of them once, except the first: by an edge that
-probes the alias's base store (it *fills* the alias from that store), or an MIR with the alias. A
+A path (probe order) to the aliases ``K`` adds each alias but the first once: by an edge that probes
+the alias's base store (the edge *fills* the alias from that store), or an MIR with the alias. A
 probed MIR is kept, so its maintenance fills the alias, too, from each of the MIR's other aliases,
 and so on through ever smaller MIRs. Finally a step probes the base store, and its tuples have only
 certain attributes: the store has a copy by one of them, or the step is broadcast.
@@ -20,27 +20,27 @@ Place = tuple["Sub", "Label | None"]
 
 
 class FillingNeed(NamedTuple):
-    """Requirement on a store: it has a copy by one of the attributes in the mask ``known``, or one
-    of ``steps`` is broadcast to it."""
+    """Requirement on a store: a copy by one of the attributes in the mask ``known``, or a broadcast
+    by one of ``steps``."""
 
     known: int
     steps: frozenset[EdgeId]
 
 
-#: Base store and alias of an intermediate result -> requirement of its maintenance.
+#: Base store and alias of an intermediate result -> requirement of the result's maintenance.
 Upkeep = dict[Place, FillingNeed]
 NO_STEPS: frozenset[EdgeId] = frozenset()
 
 
 def needs(problem: PlanProblem, broadcast: Collection[EdgeId]) -> dict[Sub, Upkeep]:
-    """Intermediate result -> requirements of its maintenance on base stores, for any orders.
+    """Intermediate result -> requirements of its maintenance on base stores, whatever the orders.
 
     Args:
         broadcast: the steps that may be broadcast.
     """
     found: dict[Sub, Upkeep] = {}
     for mir in problem.graph.smaller_first(problem.mirs):
-        # Maintenance begins with every other alias: take the most restrictive requirement.
+        # Maintenance begins with every other alias, so take the most restrictive requirement.
         least: Upkeep = {}
         for g in problem.mirs[mir]:
             for place, ways in fillings(problem, problem.goals[g], found, broadcast).items():
@@ -77,7 +77,7 @@ def fillings(
 
 
 def either(ways: Iterable[FillingNeed]) -> FillingNeed:
-    """The requirement that at least one of the requirements ``ways`` is satisfied."""
+    """The requirement on store copies that one of the requirements ``ways`` is satisfied."""
     known, steps = 0, NO_STEPS
     for need in ways:
         known |= need.known

@@ -12,14 +12,14 @@ by ``a`` is kept; ``b_e >= 0`` an edge is broadcast; ``f_{g,e} >= 0`` the flow o
                in A only  <=  sum_{a in A} p_{M,a} + sum of their b_e
 
 *Once* holds because the aliases of a path's probes are disjoint: a path fills an alias (or all
-aliases of an MIR) at most once. The row is written per store and filled aliases: if tuples of the
+aliases of an MIR) at most once. There is such a row per store and filled aliases: if tuples of the
 probe have only attributes in ``A``, either one has a copy or the probe is broadcast. The row is
-implied where every ``y_e`` is 0 or 1. It matters where flows are split: there ``y_e = 1/2`` on
-several edges is served by half a copy each. It is written for the sets ``A`` known to some edge. An
-edge that probes an MIR also counts if the MIR's upkeep fills the alias from the store by attributes
-in ``A`` only (:mod:`fillings`). If ``A`` contains all attributes by which the alias can be filled,
-the flows sum up to 1 (``z_M`` in the upkeep of ``M``): then one of ``A`` has a copy whatever MIRs
-are kept.
+implied where every ``y_e`` is 0 or 1. It matters where flows are split: there half a copy each
+would serve ``y_e = 1/2`` on several edges. There is a row for each set ``A`` of attributes known to
+an edge. An edge that probes an MIR also counts if the MIR's upkeep fills the alias from the store
+by attributes in ``A`` only (:mod:`fillings`). If ``A`` contains all attributes by which the alias
+can be filled, the flows sum up to 1 (``z_M`` in the upkeep of ``M``): then one of ``A`` has a copy
+whatever MIRs are kept.
 
 Three measures make the program smaller without weakening it. A step has a ``b_e`` only if no copy
 by its attributes costs at most ``s_e``: otherwise some optimal plan keeps that copy. An MIR
@@ -58,11 +58,11 @@ from anabranch_planner.solvers.program import INFINITY, Program
 
 @dataclass(slots=True)
 class Variables:
-    """An integer program, and the choice of the planning problem behind each variable.
+    """An integer program, and the meaning of its variables in the planning problem.
 
     Attributes:
-        edges: ``y_e``, or the flow that replaces it.
-        flows: variables per goal, in the order of the goal's edges.
+        edges: per edge, its variable ``y_e``, or the flow that replaces it.
+        flows: flow variables per goal, in the order of the goal's edges.
     """
 
     program: Program = field(default_factory=Program)
@@ -120,6 +120,7 @@ def formulate(problem: PlanProblem, at_most: float = INFINITY) -> Variables:
 
 
 def _add_flow(problem: PlanProblem, made: Variables, index: int, uses: dict[EdgeId, int]) -> None:
+    """Add the flow of a goal: conservation at states, use of edges, upkeep of results."""
     goal, graph, program, mirs = problem.goals[index], problem.graph, made.program, made.mirs
     tails, heads, targets = graph.tail, graph.head, graph.target
     balance: dict[int, tuple[list[int], list[float]]] = {}
@@ -158,10 +159,11 @@ def _add_flow(problem: PlanProblem, made: Variables, index: int, uses: dict[Edge
 
 
 def _add_copies(problem: PlanProblem, made: Variables) -> None:
+    """Add variables for copies of stores, and rows that require the copies."""
     graph, program = problem.graph, made.program
     for store, attributes in problem.partitions.items():
         if len(attributes) < 2 and store in made.mirs:
-            # The only copy of an intermediate result exists if and only if the result is kept.
+            # The only copy of an intermediate result exists if and only if the result is stored.
             attribute = attributes[0] if attributes else None
             program.costs[made.mirs[store]] += problem.copy_price(store, attribute)
             if attribute is not None:
@@ -204,8 +206,8 @@ def _add_copies(problem: PlanProblem, made: Variables) -> None:
 
 
 def _asks(problem: PlanProblem, edge: EdgeId) -> bool:
-    """Whether some choice of copies makes the step a broadcast, because its tuples lack a candidate
-    partition attribute."""
+    """Whether some choice of copies makes the step a broadcast, since its tuples lack one of the
+    candidate partition attributes."""
     several = len(problem.partitions[problem.graph.target[edge]])
     return problem.graph.known[edge] != (1 << several) - 1
 
@@ -224,14 +226,14 @@ def _may_be_broadcast(problem: PlanProblem, edge: EdgeId) -> bool:
 
 
 def _add_memory(problem: PlanProblem, made: Variables, stores: dict[Sub, list[int]]) -> None:
-    """Add the row that bounds memory: copies beyond one per base store fit the rest of the budget.
+    """Add the row of the memory budget: copies beyond one per base store must fit its rest.
 
     Sizes are fractions of that rest, and copies larger than it are excluded: a solver's tolerance
     is absolute, and bytes differ by orders of magnitude. The row adds half of the permitted
     rounding (:data:`ROUNDING`), so that exact fits are feasible and no feasible point exceeds it.
 
     Args:
-        stores: the variables that each stand for one copy of the store.
+        stores: store -> the variables that each stand for one copy of the store.
     """
     assert problem.memory is not None
     program = made.program
@@ -265,8 +267,8 @@ def _add_once(problem: PlanProblem, made: Variables) -> set[EdgeId]:
     """Add the *once* rows (see the module): requirements on the copies of a store.
 
     Returns:
-        The steps that need no row of their own: if a goal takes one of them, these rows already
-        require a copy by an attribute that its tuples have.
+        The steps that need no *copies* row of their own, because these rows already require a copy
+        by an attribute of the step's tuples if a goal takes the step.
     """
     if all(len(attributes) < 2 for attributes in problem.partitions.values()):
         # Each store has only one possible copy.
@@ -314,7 +316,7 @@ def _add_needs(
     store: Sub,
     several: Collection[FillingNeed],
 ) -> None:
-    """Add rows for ``several`` requirements: unconditional, or if the variable ``kept`` is 1."""
+    """Add rows of the program for ``several`` requirements, always or if ``kept`` is 1."""
     every = (1 << len(problem.partitions[store])) - 1
     free = [need.known for need in several if not need.steps]
     for need in several:
@@ -331,15 +333,15 @@ def _add_needs(
 
 
 def _serving(problem: PlanProblem, made: Variables, store: Sub, need: FillingNeed) -> list[int]:
-    """Variables of the copies and broadcasts that satisfy ``need``: at least one has to be 1."""
+    """Variables of the copies and broadcasts that satisfy ``need``: one of them has to be 1."""
     steps = [made.broadcasts[e] for e in sorted(need.steps)]
     return _copies(problem, made, store, need.known) + steps
 
 
 def start_values(problem: PlanProblem, made: Variables, routing: Routing) -> list[float]:
-    """``routing`` as a feasible point of the program, for a solver to start from.
+    """Convert ``routing`` to a feasible point of the program, for a solver to start from.
 
-    It costs no more: where the program has no broadcast variable for a step, it adds a copy.
+    The point costs no more: if the program has no broadcast variable for a step, a copy is added.
     """
     values = [0.0] * made.program.variables
     for index, path in routing.routes.items():
@@ -362,6 +364,6 @@ def start_values(problem: PlanProblem, made: Variables, routing: Routing) -> lis
 
 
 def _cheapest(problem: PlanProblem, made: Variables, edge: EdgeId) -> int:
-    """Variable of the cheapest copy by an attribute that the tuples of ``edge`` have."""
+    """Variable of the cheapest store copy by an attribute that the tuples of ``edge`` have."""
     store, known = problem.graph.target[edge], problem.graph.known[edge]
     return min(_copies(problem, made, store, known), key=lambda i: made.program.costs[i])

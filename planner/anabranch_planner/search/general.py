@@ -1,4 +1,4 @@
-"""Solution by general solvers: our program per component, or the paper's as a whole."""
+"""Solution of planning problems by general solvers: our program per component, or the paper's."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def solve_as_printed(
 ) -> Outcome:
     """Solve ``problem`` by the paper's own program (:mod:`.printed.formulation`), for comparison.
 
-    The solver gets neither reductions nor components nor an initial plan.
+    The solver gets the whole problem, without reduction, components or an initial plan.
     """
     known = first_routing(problem)
     if not problem.flows:

@@ -2,9 +2,10 @@
 
 Large-neighbourhood search with the integer program as the sub-solver. Elements paid for by the
 other queries (steps, copies, intermediate results) are free for the chosen queries, and the passes
-of ``anytime`` find the optimum under these prices (a memory budget is checked afterwards). The cost
-never increases, and the work is proportional to the neighbourhood, not to the number of queries. So
-adding one query to a thousand is cheap, and problems too large for a single program can be solved.
+of ``anytime`` find the optimum under these prices. (A memory budget is checked afterwards.) The
+plan's cost never increases, and the work is proportional to the neighbourhood, not to the number of
+queries. So adding one query to a thousand is cheap, and problems too large for a single program can
+be solved.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def size_of(problem: PlanProblem) -> int:
 
 
 class Sharing:
-    """Finds the queries that can share probe steps with a query."""
+    """Index to find the queries that can share probe steps with a query."""
 
     def __init__(self, problem: PlanProblem) -> None:
         self._problem = problem
@@ -95,7 +96,7 @@ def reoptimise(
 def _around(
     problem: PlanProblem, routing: Routing, free: Collection[str]
 ) -> tuple[PlanProblem, list[int], dict[int, tuple[EdgeId, ...]]]:
-    """The problem of the queries ``free``, its goals' indices in ``problem``, the fixed routes."""
+    """The problem of the queries ``free``, indices of its goals in ``problem``, fixed routes."""
     graph, target = problem.graph, problem.graph.target
     fixed: dict[int, tuple[EdgeId, ...]] = {}
     pending = [
@@ -162,7 +163,7 @@ def _around(
 
 
 def _left(problem: PlanProblem, kept: Collection[Sub]) -> int | None:
-    """Number of intermediate results that may be kept besides ``kept``; None if unlimited."""
+    """Number of intermediate results that a plan may store besides ``kept``; None: unlimited."""
     if problem.most_mirs is None:
         return None
     return max(problem.most_mirs - len(problem.mirs.keys() & set(kept) - problem.paid_mirs), 0)

@@ -17,7 +17,7 @@ class SolveSettings:
 
     Attributes:
         max_flows: number of flow variables above which only a few queries are solved at a time.
-        as_a_whole: build a single integer program, whatever its size and the time left.
+        as_a_whole: whether to build a single integer program, whatever its size and the time left.
     """
 
     solver: Solver
@@ -32,7 +32,7 @@ class Outcome:
     """Outcome of solving one planning problem.
 
     Attributes:
-        method: the solver's name; or the reason if the plan is not proven optimal.
+        method: the solver's name; if the plan is not proven optimal, the reason.
         proven: whether the plan is proven optimal, so that ``bound`` equals its cost.
     """
 
@@ -53,17 +53,17 @@ class Tally:
     rows: int = 0
 
     def add(self, made: Variables) -> None:
-        """Add the size of one program."""
+        """Count the variables and rows of one integer program."""
         self.variables += made.program.variables
         self.rows += made.program.rows
 
 
 @dataclass(frozen=True, slots=True)
 class ComponentPlans:
-    """The best plan of some components, the sum of their lower bounds, and whether it is optimal.
+    """Best plan of some components, sum of their lower bounds, and whether the plan is optimal.
 
-    ``copies`` has only stores whose copies the routes do not determine. ``trouble`` is the message
-    of a failed solver, or "".
+    ``copies`` lists only stores whose copies do not follow from the routes. ``trouble`` is the
+    message of a failed solver, or "".
     """
 
     routes: Routes

@@ -29,7 +29,7 @@ from anabranch_planner.cost.model import CostModel
 #: Index of a sub-join in :attr:`Graph.subs`, and index of an edge in the lists of :class:`Graph`.
 Sub = int
 EdgeId = int
-#: The tuples that begin a path: their alias, and the index of their substream.
+#: The tuples that begin a path of the graph: their alias, and the index of their substream.
 Origin = tuple[Label, int]
 #: Identity of a goal in any problem over its graph: (maintained intermediate result, name, origin).
 GoalKey = tuple["Sub | None", str, Origin]
@@ -51,7 +51,7 @@ class SubJoin:
 
     @property
     def mir(self) -> Mir:
-        """The sub-join under the canonical name that stores have."""
+        """The sub-join under the canonical name that its store has."""
         if self._mir is None:
             self._mir = sub_join(self.query, frozenset(self.labels))
         return self._mir
@@ -62,11 +62,11 @@ class Goal:
     """A path (probe order) that must exist: for a query, or for a kept intermediate result.
 
     Attributes:
-        name: id of the query or the intermediate result.
+        name: id of the query or of the intermediate result.
         mir: the intermediate result that the path maintains; None: it answers a query.
         root, sink: the first and last state of the path.
-        edges: candidate edges, sorted so that every path follows the order.
-        limited: whether some edges between its states are allowed only to other goals.
+        edges: candidate edges, sorted so that every path takes them in this order.
+        limited: whether there are edges between its states that only other goals may use.
     """
 
     name: str
@@ -103,10 +103,10 @@ class Graph:
         bases: the subset of sub-joins that are base relations.
         start, substream, before, after, target: per edge: the alias and substream of the tuple that
             began the path, the sub-join before and after the step, and the probed store.
-        tail, head: per edge: the states before and after.
+        tail, head: per edge: the states before and after the step.
         size: per edge: number of relations joined before the step.
-        cost: cost of the step to one partition (chi = 1).
-        spread: the additional cost of a broadcast.
+        cost: per edge: cost of the step if it is sent to one partition (chi = 1).
+        spread: per edge: the additional cost of a broadcast.
         known: per edge: mask of the store's candidate partition attributes whose value the probing
             tuple has. Bit ``i`` is ``partitions[store][i]`` of the problem; 0 if there are none.
         states: number of states.
@@ -132,24 +132,24 @@ class Graph:
         return self.subs[sub].mir
 
     def smaller_first(self, stores: Iterable[Sub]) -> list[Sub]:
-        """``stores`` by number of joined relations, each after the stores that feed it."""
+        """``stores`` by number of joined relations, each after the stores that maintain it."""
         return sorted(stores, key=lambda store: (len(self.subs[store].labels), store))
 
     def members(self, edge: EdgeId) -> tuple[Label, ...]:
-        """Aliases of the query that the step adds, sorted."""
+        """Aliases of the query that the step ``edge`` adds, sorted."""
         covered = self.subs[self.before[edge]].labels
         return tuple(x for x in self.subs[self.after[edge]].labels if x not in covered)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanProblem:
-    """The planning problem: goals, and the choices of an optimiser.
+    """The planning problem: a graph with goals, and the constraints and charges of its plans.
 
     Attributes:
         goals: goals of queries, then of intermediate results, smaller ones first.
-        mirs: every intermediate result that may be kept -> the indices of its goals.
+        mirs: every intermediate result that may be stored -> the indices of its goals.
         partitions: candidate partition attributes per store; ``()`` if not partitioned.
-        required: base stores, which are always kept.
+        required: base stores, which every plan stores.
         inserts: cost of one copy of a store.
         reduced: queries that exceeded the cap on connected alias sets.
         most_copies: maximum number of copies per store, or None.
@@ -157,7 +157,7 @@ class PlanProblem:
             outside the problem, do not count.
         memory: maximum bytes of all copies together, or None. ``bytes``: size of one copy.
         extra_steps, extra_copies: switching penalty of each element that the running plan lacks.
-        given: whether only running store copies may be used, and none added.
+        given: whether a plan may only use the running store copies, and add none.
     """
 
     queries: tuple[QueryId, ...]
@@ -180,13 +180,13 @@ class PlanProblem:
 
     @property
     def charged(self) -> bool:
-        """Whether store copies have to be chosen, because they are charged or limited."""
+        """Whether store copies have to be chosen, because they cost something or are limited."""
         limited = self.given or self.most_copies is not None or self.memory is not None
         charged = limited or self.model.objective is not Objective.PAPER
         return self.model.partitioned and (charged or any(self.extra_copies.values()))
 
     def may_keep(self, stores: Collection[Sub]) -> bool:
-        """Whether ``stores`` respect the maximum number of intermediate results."""
+        """Whether a plan with ``stores`` respects the maximum number of intermediate results."""
         if self.most_mirs is None:
             return True
         counted = self.mirs.keys() - self.paid_mirs
@@ -223,7 +223,7 @@ class PlanProblem:
         return sum(len(g.edges) for g in self.goals)
 
     def apart(self) -> list[PlanProblem]:
-        """Each query's own planning problem, over the same graph."""
+        """Each query's own planning problem, over the same graph of states."""
         mine: dict[str, list[Goal]] = {str(q): [] for q in self.queries}
         for goal in self.goals:
             if goal.mir is None:
@@ -231,7 +231,7 @@ class PlanProblem:
         return [self._part((query,), mine[query]) for query in self.queries]
 
     def part_of(self, names: Collection[str]) -> PlanProblem:
-        """The planning problem of the queries ``names`` only, over the same graph."""
+        """The planning problem of the queries ``names`` only, over the same graph of states."""
         goals = [goal for goal in self.goals if goal.mir is None and goal.name in names]
         return self._part(tuple(q for q in self.queries if q in names), goals)
 

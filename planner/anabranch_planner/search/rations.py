@@ -4,12 +4,12 @@ A step that serves queries processes the largest ration of its goals. A step tha
 intermediate result processes every tuple, even if it also serves queries (``docs/semantics.md``,
 "Rations"). So a step's price depends on the goals that use it, while an edge of the program has a
 single price. Here an edge costs the largest ration of the queries that may use it. Maintenance
-processes every tuple; its additional cost, for the cheapest orders, is added to the price of the
+processes every tuple. Its additional cost (with the cheapest orders) is part of the price of the
 intermediate result.
 
-The prices are exact if upkeep uses these orders, no two intermediate results share steps of them,
-and all queries that may share a step have equal rations. Otherwise they are approximate, so plans
-are compared by the exact prices of their orders (``cost.validate.priced``).
+The prices are exact if maintenance uses these orders, no two intermediate results share steps in
+them, and all queries that may share a step have equal rations. Otherwise they are approximate, so
+plans are compared by the exact prices of their orders (``cost.validate.priced``).
 """
 
 from __future__ import annotations

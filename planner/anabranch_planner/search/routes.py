@@ -17,7 +17,7 @@ from anabranch_planner.search.problem import EdgeId, Goal, PlanProblem, Sub
 
 #: Index of a goal in :attr:`PlanProblem.goals` -> the edges of its path.
 Routes = dict[int, tuple["EdgeId", ...]]
-#: Edge -> price.
+#: Prices of edges, by index.
 Prices: TypeAlias = "Sequence[float] | Mapping[EdgeId, float]"
 NOTHING: Mapping[int, int] = MappingProxyType({})
 
@@ -39,7 +39,7 @@ class Routing:
     switching: float = 0.0
 
     def kept(self, problem: PlanProblem) -> frozenset[Sub]:
-        """The intermediate results that the routes maintain."""
+        """The intermediate results that the routes maintain and that are thus stored."""
         return frozenset(s for s in self.copies if s in problem.mirs)
 
 
@@ -68,6 +68,7 @@ def finish(
 
 
 def _needed(problem: PlanProblem, routes: Routes) -> Routes:
+    """The routes that queries need, directly or to maintain probed intermediate results."""
     pending = [g for g, goal in enumerate(problem.goals) if goal.mir is None]
     target, mirs = problem.graph.target, problem.mirs
     needed: Routes = {}
@@ -120,7 +121,7 @@ def shortest(
 
 
 def tree_routes(problem: PlanProblem, edges: Iterable[EdgeId], barred: Collection[Sub]) -> Routes:
-    """Shortest paths of all goals that use only ``edges`` and probe no store in ``barred``.
+    """Shortest paths of all goals that consist of ``edges`` and probe no store in ``barred``.
 
     Every state keeps one incoming edge for all goals, so paths merge into trees. A goal with
     forbidden edges (:attr:`Goal.limited`) is routed separately.
@@ -160,7 +161,7 @@ def route_greedily(
     rounds: int = 2,
     hints: Prices | None = None,
 ) -> Routing | None:
-    """Route goal by goal by the cheapest path; edges already paid for are free.
+    """Route one goal after the other by its cheapest path, where edges already paid for are free.
 
     Then every goal is routed again, given the paths of all others, for ``rounds`` rounds or until
     nothing changes. Only ``kept`` intermediate results may be probed; copies are chosen at the end.
@@ -173,7 +174,7 @@ def route_greedily(
     """
     prices = problem.graph.cost if hints is None else hints
     barred = problem.mirs.keys() - set(kept)
-    # Maintenance first, of smaller stores first: its cost does not depend on the queries' paths.
+    # Route maintenance first, of smaller stores first: its cost does not depend on queries' paths.
     order = [g for m, goals in problem.mirs.items() if m not in barred for g in goals]
     order += [g for g, goal in enumerate(problem.goals) if goal.mir is None]
     uses: dict[EdgeId, int] = {}

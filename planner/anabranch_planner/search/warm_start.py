@@ -1,4 +1,4 @@
-"""Warm starts: the paths of the running plan, completed for goals that it lacks."""
+"""Warm starts of the search: the running plan's paths, completed for goals without one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from anabranch_planner.search.routes import Routes, Routing, finish, shortest, t
 
 
 def running_routes(problem: PlanProblem) -> Routes:
-    """The running plan's paths in ``problem``.
+    """The running plan's paths in the planning problem ``problem``.
 
     They consist of the edges without a switching charge (:func:`demands.demand`).
     """
@@ -21,7 +21,7 @@ def running_routes(problem: PlanProblem) -> Routes:
 
 
 def complete(problem: PlanProblem, routes: Routes) -> Routing | None:
-    """``routes``, completed by the cheapest path for each goal without one.
+    """``routes``, with the cheapest path added for each goal that has none.
 
     Edges used in ``routes`` are free for the added paths, which probe only stores that ``routes``
     maintains completely. None if some goal has no path then.

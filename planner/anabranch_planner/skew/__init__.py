@@ -1,1 +1,1 @@
-"""Skewed keys: probe orders per group of key values, and values that stores exclude."""
+"""Skewed keys: probe orders per group of key values, and values excluded from stores."""

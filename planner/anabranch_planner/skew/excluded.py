@@ -1,4 +1,4 @@
-"""Excluded values: key values that cost an intermediate result more than they save.
+"""Excluded values: key values for which storing an intermediate result costs more than it saves.
 
 A stored intermediate result ``M`` saves the probe steps that it replaces, and costs inserts of its
 rows. Both differ by key value: rows with a value that is frequent in two members of ``M`` and rare
@@ -8,12 +8,12 @@ joins all aliases of a query,
     gain(v) = sum over the aliases r outside M of (least(r, v) - least with M(r, v))
               - stored(M, v) - sum over the members s of M of upkeep(s, v)
 
-in seconds: ``least`` is the cost of the cheapest probe order for tuples of ``r`` with the value
-(:mod:`~anabranch_planner.skew.start_orders`), ``stored`` the cost of inserts into ``M``, and
+in seconds. Here ``least`` is the cost of the cheapest probe order for tuples of ``r`` with the
+value (:mod:`~anabranch_planner.skew.start_orders`), ``stored`` the cost of inserts into ``M``, and
 ``upkeep`` the cost of the probes that maintain ``M``. The values without positive gain are excluded
-if this is cheaper than keeping all values, and than keeping none, by more than the fixed cost of
-further substreams. The tuples of all aliases are then split, and in the program no tuple with an
-excluded value probes an intermediate result by that key, or maintains ``M``
+if this is cheaper than storing all values, and cheaper than storing none, by more than the fixed
+cost of further substreams. The tuples of all aliases are then split, and in the program no tuple
+with an excluded value probes an intermediate result by that key, or maintains ``M``
 (:mod:`~anabranch_planner.cost.aside`). Per query only the most advantageous ``M`` is chosen.
 
 Limits: the first :data:`MOST_QUERIES` queries with three to :data:`MOST_LABELS` aliases and a key
@@ -42,9 +42,9 @@ Hashes = NDArray[np.uint64]
 Costs = NDArray[np.float64]
 
 
-#: Maximum number of aliases per query (all sub-joins are examined), and of queries.
+#: Maximum number of aliases per query (all its sub-joins are examined), and of queries.
 MOST_LABELS, MOST_QUERIES = 5, 8
-#: Minimum saving, as a fraction of a query's cost, in view of the estimate's errors.
+#: Minimum saving, as a fraction of a query's cost, because the estimates have errors.
 WORTH = 0.1
 
 
@@ -55,10 +55,10 @@ class Leaving:
     Attributes:
         starts: the aliases of its query, and the key attribute of each.
         hashes: hashes of the values, sorted.
-        saved: CPU seconds per unit of time, compared with the better of keeping all values and
-            keeping none; without fixed costs of calls.
+        saved: CPU seconds per unit of time, compared with the cheaper of storing all values and
+            storing none; without fixed costs of calls.
         calls: fixed cost of one more substream of each alias.
-        least: minimum saving, with fixed costs included.
+        least: minimum saving for which values are excluded, fixed costs included.
     """
 
     starts: tuple[AttrRef, ...]
@@ -75,7 +75,7 @@ def set_aside(
     most: int,
     earlier: Iterable[Substreams] = (),
 ) -> tuple[Substreams, ...]:
-    """``chosen``, extended by substreams of key values to exclude; sorted.
+    """``chosen``, extended by substreams of key values that stores should exclude; sorted.
 
     Args:
         starts: probe orders under a cost model in seconds.
@@ -110,7 +110,7 @@ def set_aside(
 
 
 def _key(query: JoinQuery) -> KeyClass | None:
-    """The key class with one attribute per alias; None without one, or for too many aliases."""
+    """A key class with one attribute per alias; None if there is none, or for too many aliases."""
     if not 2 < len(query.labels) <= MOST_LABELS:
         return None
     labels = sorted(query.labels)
@@ -144,7 +144,7 @@ def _best(
 
 
 def _is_own(mir: Mir, whole: KeyClass, queries: Sequence[JoinQuery]) -> bool:
-    """Whether, in each query that contains ``mir``, the key ``whole`` joins all aliases."""
+    """Whether ``whole`` is a key of all aliases in each query that contains ``mir``."""
     members = frozenset(mir.members)
     return all(
         {m.label for c in query.classes if set(c.members) & set(whole.members) for m in c.members}
@@ -162,7 +162,7 @@ def _gain(
     model: CostModel,
     least: float,
 ) -> Costs | None:
-    """Saving per key value from keeping its rows in ``mir``; last: all values not in ``hashes``.
+    """Saving per key value if its rows are stored in ``mir``; last: all values not in ``hashes``.
     None if the total is at most ``least`` even without maintenance costs."""
     outside = [goal for label, goal in goals.items() if label not in mir.members]
     through: Costs = np.sum([goal.plain - goal.least(mir) for goal in outside], axis=0)
@@ -214,7 +214,7 @@ def _told_apart(
     model: CostModel,
     query: JoinQuery,
 ) -> Substreams | None:
-    """``function`` with substreams for excluded values; None if it splits another attribute."""
+    """``function`` with substreams for excluded values; None if it splits by another attribute."""
     left = set(leaving.hashes)
     whole: list[set[int]] = []
     if function is not None:

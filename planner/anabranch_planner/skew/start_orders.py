@@ -29,7 +29,7 @@ Costs = NDArray[np.float64]
 
 
 class Starts:
-    """Cache of probe orders by query and starting alias.
+    """Cache of probe orders and their costs per key value, by query and starting alias.
 
     Attributes:
         queries: the queries planned together.
@@ -50,23 +50,23 @@ class Starts:
         return found
 
     def sub(self, query: JoinQuery, labels: Iterable[Label]) -> Mir:
-        """The sub-join of ``query`` over ``labels``."""
+        """The sub-join of ``query`` over ``labels``, from a cache."""
         return self._subs.of(query, frozenset(labels))
 
     def columns(self, query: JoinQuery, key: AttrRef) -> list[Column]:
-        """The column of ``key``, and all columns that ``query`` equates with it."""
+        """The column of a skewed ``key``, and all columns that ``query`` equates with it."""
         return joined_columns(self.sub(query, query.labels), key)
 
 
 class StartOrders:
-    """Probe orders of ``query`` from the alias of ``key``, over base stores only.
+    """Probe orders of ``query`` from the alias of ``key`` over base stores, with their costs.
 
     Costs have an entry per key value in ``hashes``, and a last one for all other values.
 
     Attributes:
         calls: fixed cost of an order's calls, which the costs per value exclude.
-        best: the cheapest order of each value, and last the cheapest for all values together.
-        plain: cost of each value by the cheapest order for all values together.
+        best: the cheapest order for each value, and last the cheapest for all values together.
+        plain: cost of each value if all values take the cheapest order for all together.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class StartOrders:
         self.best = self._read(len(hashes) + 2)
 
     def _grow(self, query: JoinQuery) -> None:
-        """Find the connected sets of aliases, smaller first, and the steps between them."""
+        """Find the connected sets of aliases for probe orders, smaller first, and steps between."""
         near: dict[Label, set[Label]] = defaultdict(set)
         for key_class in query.classes:
             labels = {member.label for member in key_class.members}
@@ -138,7 +138,7 @@ class StartOrders:
         return found
 
     def cost(self, order: Sequence[Label]) -> Costs:
-        """Cost of each key value if its tuples use ``order``."""
+        """Cost of each key value if its tuples take the probe order ``order``."""
         sets = [self._at[frozenset(order[:size])] for size in range(1, len(order) + 1)]
         steps = [self._steps[step] for step in pairwise(sets)]
         found: Costs = self._costs[steps, :-1].sum(axis=0)
@@ -156,9 +156,9 @@ class StartOrders:
         return np.minimum(self.plain, self._to_the_end(probed))
 
     def upkeep(self, mir: Mir) -> Costs:
-        """Additional cost per key value if tuples of the starting alias also maintain ``mir``:
-        within an order that passes through its sub-join, or by a separate order if that is cheaper.
-        """
+        """Additional cost per key value if tuples of the starting alias also maintain ``mir``: as
+        part of an order that passes through its sub-join, or by a separate order if that is
+        cheaper."""
         inside = self._at[frozenset(mir.members)]
         own = self._least[inside]
         return np.minimum(own[:-1], self._to_the_end({inside: own}) - self.plain)
@@ -177,7 +177,7 @@ class StartOrders:
         return known
 
     def _read(self, values: int) -> list[tuple[Label, ...]]:
-        """The cheapest order of each key value, traced back from the set of all aliases."""
+        """The cheapest probe order of each key value, traced back from the set of all aliases."""
         found: list[tuple[Label, ...]] = [()] * values
         pending: list[tuple[int, NDArray[np.int64], tuple[Label, ...]]] = [
             (len(self._sets) - 1, np.arange(values), ())
@@ -199,6 +199,6 @@ class StartOrders:
 
 
 def _prices(model: CostModel, store: MirId) -> tuple[float, float]:
-    """Cost per tuple of a start that probes ``store``, and cost per match."""
+    """Cost per tuple that probes ``store``, and cost per match."""
     call = model.price(0.0, 0.0, store)
     return model.price(1.0, 0.0, store) - call, model.price(0.0, 1.0, store) - call

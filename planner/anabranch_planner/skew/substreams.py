@@ -10,13 +10,13 @@ by the attribute that saves most, if it saves at least :data:`WORTH`.
 The integer program then chooses the probe orders of the substreams, which may share steps or use
 intermediate results.
 
-A split start keeps its substreams unless another split saves :data:`WORTH` more, so errors of the
-shares do not move values back and forth.
+A split start keeps its substreams unless another split saves :data:`WORTH` more, so that errors of
+the estimated shares do not move values back and forth between substreams.
 
 Limits. Queries with more than :data:`MOST_LABELS` aliases are ignored. Only the :data:`MOST_STARTS`
-starts that send most tuples are considered. Of the groups only the :data:`MOST_KINDS` of highest
-cost are candidates; values of other groups use their orders. Only :data:`MOST_QUERIES` queries of a
-start determine its split. Starts are split in descending order of saving, until the number of
+starts that send most tuples are considered. Only the :data:`MOST_KINDS` groups of highest cost are
+candidates, and values of other groups take the orders of these. Only :data:`MOST_QUERIES` queries
+of a start determine its split. Starts are split in descending order of saving, until the number of
 orders has grown by half, or by :data:`MOST_MORE`.
 """
 
@@ -34,7 +34,7 @@ from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
 from anabranch_planner.skew.start_orders import Costs, Starts
 
-#: Per query: its aliases in the order in which they are probed.
+#: For each query: its aliases in the order in which they are probed.
 Orders = tuple[tuple[Label, ...], ...]
 
 
@@ -49,10 +49,10 @@ WORTH = 0.02
 
 @dataclass(frozen=True, slots=True)
 class SubstreamChoice:
-    """The split of an alias's arriving tuples into substreams, and its saving.
+    """The split of an alias's arriving tuples into substreams, and the saving by it.
 
     Attributes:
-        before, after: cost of their orders per unit of time, without and with the split.
+        before, after: cost of the alias's orders per unit of time, without and with the split.
     """
 
     function: Substreams
@@ -65,10 +65,10 @@ def choose(
     most: int,
     earlier: Iterable[Substreams] = (),
 ) -> tuple[SubstreamChoice, ...]:
-    """Choose aliases whose tuples are split into two to ``most`` substreams, sorted.
+    """Choose the aliases whose tuples are split into two to ``most`` substreams; sorted.
 
     Args:
-        starts: orders under a model that charges calls, as only the objective ``seconds`` does.
+        starts: orders under a cost model that charges calls (objective ``seconds``).
         earlier: the substreams in use.
     """
     if most < 2:
@@ -101,7 +101,7 @@ def choose(
 
 
 def _with_a_choice(starts: Starts) -> Iterable[tuple[Label, list[JoinQuery]]]:
-    """Aliases of queries with three or more, and these queries; most tuples sent first."""
+    """Aliases that may be split, with their queries of three or more aliases; busiest first."""
     using: dict[Label, list[JoinQuery]] = defaultdict(list)
     for query in starts.queries:
         if 2 < len(query.labels) <= MOST_LABELS:
@@ -118,7 +118,7 @@ def _with_a_choice(starts: Starts) -> Iterable[tuple[Label, list[JoinQuery]]]:
 def _attributes(
     start: Label, queries: Sequence[JoinQuery], starts: Starts
 ) -> list[tuple[str, str]]:
-    """(attribute, key type) of ``start`` in joins on columns with measured frequent values."""
+    """Attributes of ``start`` that may split its tuples, as (attribute, key type)."""
     found = set()
     for query in queries:
         for key_class in query.classes:
@@ -178,7 +178,7 @@ def _divided(
 
 
 def _cost(function: Substreams, prices: Costs, hashes: NDArray[np.uint64], calls: float) -> float:
-    """Cost of an alias's tuples split by ``function``, with the best orders per substream.
+    """Cost of an alias's tuples if ``function`` splits them, with the best orders per substream.
 
     Args:
         prices: costs, shape (combination of orders, value); last column: all other values.
@@ -191,8 +191,8 @@ def _cost(function: Substreams, prices: Costs, hashes: NDArray[np.uint64], calls
 
 
 def selected(prices: Costs, calls: float, most: int) -> tuple[tuple[int, ...], float]:
-    """Choose at most ``most`` rows of ``prices`` that minimise the sum of the columns' least
-    entries, plus ``calls`` for each row beyond the first.
+    """Choose at most ``most`` rows of the matrix ``prices`` that minimise the sum of the columns'
+    least entries, plus ``calls`` for each row beyond the first.
 
     Args:
         prices: shape (group of orders, value).

@@ -1,4 +1,4 @@
-"""CBC through PuLP, which contains the CBC program and runs it as a separate process."""
+"""The solver CBC through PuLP, which contains CBC's program and runs it as a separate process."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ INCREMENT = 1e-5
 
 
 def solve(request: Request) -> Solution:
-    """Solve ``request`` by branch and cut.
+    """Solve ``request`` by CBC's branch and cut.
 
-    The bound is read from CBC's report, which has one if CBC stopped early. If CBC stopped because
-    the best point is optimal, the bound follows from CBC's tolerances.
+    The bound is read from CBC's report, which contains one if CBC stopped early. If CBC stopped
+    because the best point is optimal, the bound follows from CBC's tolerances.
     """
     program = request.program
     scale = 1e4 / max(max(program.costs, default=0.0), 1e-9)

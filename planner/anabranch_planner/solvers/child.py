@@ -23,7 +23,7 @@ from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 
 #: Number of bytes of a message's length.
 PREFIX = 8
-#: Maximum length of a message; a greater number is treated as garbage.
+#: Maximum length of a message in bytes; a greater number is treated as garbage.
 LONGEST = 2**34
 
 _HERE = "anabranch_planner.solvers"
@@ -69,7 +69,7 @@ def unavailable(solver: Solver, cause: BaseException) -> str:
 
 
 def guarded(solver: Solver, run: Callable[[Request], Solution], request: Request) -> Solution:
-    """Result of ``run(request)``; every exception is returned as a failed solution."""
+    """Result of ``run(request)``; an exception becomes the solution of a failed solver."""
     try:
         return run(request)
     except Exception as cause:  # noqa: BLE001 - the caller has a plan to fall back on
@@ -107,7 +107,7 @@ def main() -> None:
     """Run the child process: answer requests from standard input on standard output."""
     solver = Solver(sys.argv[1])
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    # Keep a solver's output out of the messages, and keep it from reading requests.
+    # Keep the solver's output out of the messages, and keep it from reading requests.
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)

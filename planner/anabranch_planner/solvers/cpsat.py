@@ -7,7 +7,7 @@ objective of CP-SAT never exceeds ``s`` times the true costs at any point, and i
 divided by ``s`` is a lower bound of the true optimum. ``s`` is the largest power of two for which
 the scaled costs of all variables together stay below :data:`COSTS_UP_TO`, so nothing overflows. No
 point loses more than ``sum(tops) / s`` of its costs, which is at most ``2**-44 * sum(tops)`` times
-the sum of all costs. Integral costs lose nothing.
+the sum of all costs. Integral costs are exact.
 
 *Rows* with integral coefficients stay unchanged. Any other row is scaled in the same way and
 rounded so that it only becomes weaker (terms of ``a · x >= l`` up, ``l`` down); bounds therefore
@@ -34,9 +34,9 @@ from typing import Any
 from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 from anabranch_planner.solvers.program import Program
 
-#: Upper limit of the sum of all scaled costs. CP-SAT adds in 64 bits.
+#: Upper limit of the sum of all scaled costs, because CP-SAT adds in 64 bits.
 COSTS_UP_TO = 2.0**45
-#: Upper limit of the sum of the scaled terms of a row that is not integral.
+#: Upper limit of the sum of a row's scaled terms, if the row is not integral.
 ROWS_UP_TO = 2.0**40
 #: CP-SAT's infinities.
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
@@ -60,9 +60,9 @@ def solve(request: Request) -> Solution:
     solver = cp_model.CpSolver()
     solver.parameters.random_seed = request.seed
     solver.parameters.num_workers = request.threads
-    # Without it, several workers race, and equal requests may have different solutions.
+    # Without interleaving, several workers race, and equal requests may have different solutions.
     solver.parameters.interleave_search = request.threads > 1
-    # Flow programs need the full linear relaxation for a proof; the default level has only a part.
+    # Flow programs need the full linear relaxation for a proof, not the default level's part.
     solver.parameters.linearization_level = 2
     solver.parameters.relative_gap_limit = request.gap
     solver.parameters.absolute_gap_limit = 0.0
@@ -110,7 +110,7 @@ def _fill(proto: Any, program: Program, scale: float, start: tuple[float, ...] |
 
 
 def _sides(lower: float, upper: float, values: Sequence[float]) -> list[tuple[float, float]]:
-    """A row with integral coefficients as it is; others as two inequalities, rounded."""
+    """The bounds of a row with integral coefficients; other rows are split in two inequalities."""
     if all(float(v).is_integer() for v in values):
         return [(lower, upper)]
     return [s for s in ((lower, math.inf), (-math.inf, upper)) if s != (-math.inf, math.inf)]
@@ -123,7 +123,7 @@ def _integral(
     upper: float,
     tops: Sequence[float],
 ) -> tuple[list[int], int, int]:
-    """A row with integral coefficients that every integral solution of the given row satisfies."""
+    """An integral row that every integral solution of the given row satisfies, for CP-SAT."""
     if all(float(v).is_integer() for v in values):
         scale = 1.0
         terms = [int(v) for v in values]
@@ -138,6 +138,6 @@ def _integral(
 
 
 def _scale(terms: Sequence[float], total: float) -> float:
-    """The largest power of two by which ``terms`` can be scaled to a sum within ``total``."""
+    """The largest power of two that scales costs or rows, ``terms``, to a sum within ``total``."""
     size = sum(abs(t) for t in terms)
     return 1.0 if size == 0 else 2.0 ** math.floor(math.log2(total / size))

@@ -15,7 +15,7 @@ def _frozen() -> float:
 
 
 class Deadline:
-    """A time limit, and the seconds that each phase took (``spent``).
+    """A time limit of planning, and the seconds that each phase took (``spent``).
 
     Args:
         clock: seconds from any origin, never decreasing (``time.monotonic``). The default never
@@ -61,7 +61,7 @@ class Deadline:
         return left is not None and left <= 0.0
 
     def share(self, part: float) -> Deadline:
-        """A deadline after a fraction ``part`` of the remaining time; itself without a limit."""
+        """A deadline after a fraction ``part`` of the remaining time; without a limit, itself."""
         left = self.left()
         if left is None:
             return self
@@ -69,7 +69,7 @@ class Deadline:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Add the time inside the block to ``spent[name]``."""
+        """Add the time spent inside the block to ``spent[name]``."""
         began = self.clock()
         try:
             yield

@@ -1,4 +1,4 @@
-"""HiGHS: the default solver."""
+"""HiGHS, the default solver of integer programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 
 def solve(request: Request) -> Solution:
     """Solve ``request`` by HiGHS's branch and cut."""
-    # Imported here, because HiGHS and OR-Tools can't be loaded into one process.
+    # Imported here, because HiGHS and OR-Tools can't be loaded into the same process.
     import highspy
 
     program = request.program
@@ -33,7 +33,7 @@ def solve(request: Request) -> Solution:
         status = SolveStatus.OPTIMAL
     else:
         status = SolveStatus.FEASIBLE
-    # For an optimal solution HiGHS may report the bound of its last node instead of the cost.
+    # For an optimal solution HiGHS may report its last node's bound instead of the optimal cost.
     best = info.objective_function_value if status is SolveStatus.OPTIMAL else info.mip_dual_bound
     return Solution(
         status=status,
@@ -44,12 +44,12 @@ def solve(request: Request) -> Solution:
 
 
 def load(request: Request, *, relaxed: bool = False) -> tuple[Any, float]:
-    """A HiGHS instance with the request's program, and the factor by which its costs are scaled."""
+    """A HiGHS instance with the program to solve, and the factor by which its costs are scaled."""
     import highspy
     import numpy as np
 
     program = request.program
-    # Scaled so that coefficients stay far from the solver's absolute tolerances.
+    # Scale the costs so that coefficients stay far from the solver's absolute tolerances.
     scale = 1e4 / max(max(program.costs, default=0.0), 1e-9)
     limit = request.time_limit
     highs = highspy.Highs()  # type: ignore[no-untyped-call]

@@ -24,7 +24,7 @@ class SolveStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A program to solve, and limits. Equal requests give equal solutions unless time runs out.
+    """A program to solve, and limits; equal requests have equal solutions unless time runs out.
 
     Attributes:
         start: an initial point, believed to be feasible; or None.
@@ -47,11 +47,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The result of solving a request.
+    """The result of a solver for one request.
 
     Attributes:
-        values: the best point; None unless the status is optimal or feasible. Integral
-            variables are within 1e-6 of an integer.
+        values: the best point, one value per variable; None unless the status is optimal or
+            feasible. Integral variables are within 1e-6 of an integer.
         bound: a proven lower bound of the objective, offset included (``-inf``: none).
         seconds: solving time reported by the solver.
     """

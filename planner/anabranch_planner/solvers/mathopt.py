@@ -1,4 +1,4 @@
-"""MathOpt of OR-Tools: a common interface to several solvers. anabranch uses SCIP."""
+"""MathOpt of OR-Tools, a common interface to several solvers, used here for SCIP."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 from anabranch_planner.solvers.program import Program
 
-#: The solver that MathOpt calls; HiGHS is available without it.
+#: The solver that MathOpt calls. (HiGHS is called without MathOpt.)
 INSIDE = "GSCIP"
 
 
@@ -22,7 +22,7 @@ def solve(request: Request) -> Solution:
     from ortools.math_opt.python import mathopt
 
     program = request.program
-    # Scaled so that coefficients stay far from the solver's absolute tolerances.
+    # Scale the costs so that coefficients stay far from the solver's absolute tolerances.
     scale = 1e4 / max(max(program.costs, default=0.0), 1e-9)
     proto = model_pb2.ModelProto()
     _fill(proto, request.program, scale)
@@ -34,7 +34,7 @@ def solve(request: Request) -> Solution:
     limit = request.time_limit
     parameters = mathopt.SolveParameters(
         time_limit=None if limit is None else timedelta(seconds=max(limit, 0.0)),
-        # SCIP's threads race, but equal requests must have equal solutions.
+        # With more threads SCIP's result varies, but equal requests must have equal solutions.
         threads=1,
         random_seed=request.seed,
         relative_gap_tolerance=request.gap,
@@ -70,7 +70,7 @@ def solve(request: Request) -> Solution:
 
 
 def _fill(proto: Any, program: Program, scale: float) -> None:
-    """Write the program by columns into MathOpt's protocol buffer; its own layer is slower."""
+    """Write the program by columns into MathOpt's protocol buffer, faster than its own layer."""
     columns = range(program.variables)
     proto.variables.ids.extend(columns)
     proto.variables.lower_bounds.extend([0.0] * program.variables)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 INFINITY = float("inf")
-#: A row ``a x <= upper``: the upper bound, the variables and their coefficients.
+#: A row ``a x <= upper`` of a program: the upper bound, the variables and their coefficients.
 Row = tuple[float, tuple[int, ...], tuple[float, ...]]
 
 
@@ -33,7 +33,7 @@ class Program:
     offset: float = 0.0
 
     def variable(self, cost: float, *, integer: bool, top: float = 1.0) -> int:
-        """Add a variable with values from 0 to ``top``, and return its index."""
+        """Add a variable with values from 0 to ``top`` to the program, and return its index."""
         self.costs.append(cost)
         self.tops.append(top)
         self.integers.append(integer)
@@ -51,10 +51,10 @@ class Program:
 
     @property
     def variables(self) -> int:
-        """The number of variables."""
+        """The number of variables in the program."""
         return len(self.costs)
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
+        """The number of rows in the program."""
         return len(self.lowers)

@@ -1,9 +1,10 @@
 """Solvers by name: how each is loaded, and how its solutions are checked.
 
-HiGHS runs in this process. OR-Tools can't: its wheel and that of HiGHS contain a library of the
-same name, and the wheel loaded second gets the wrong library. CBC is a separate program. OR-Tools
-and CBC run in a child process of the same interpreter (:mod:`anabranch_planner.solvers.child`). It
-can be killed if it exceeds its time, and the caller survives if it crashes or runs out of memory.
+HiGHS runs in this process. OR-Tools can't, because its wheel and the wheel of HiGHS contain a
+library of the same name, and the wheel loaded second gets the wrong library. CBC is a separate
+program. OR-Tools and CBC run in a child process of the same interpreter
+(:mod:`anabranch_planner.solvers.child`). A child that exceeds its time can be killed, and its
+caller survives if it crashes or runs out of memory.
 
 Although a process is started here, the planner does no I/O: the process only evaluates a function
 from requests to solutions, and a plan depends on no other data from it.
@@ -45,7 +46,7 @@ GRACE = 5.0
 TOLERANCE = 1e-6
 
 
-#: The solvers that run in a child process; all solvers of integer programs.
+#: The solvers that run in a child process, and all solvers of integer programs.
 CHILDREN = (Solver.CP_SAT, Solver.MATHOPT, Solver.CBC)
 PROGRAM_SOLVERS = (Solver.HIGHS, *CHILDREN)
 
@@ -92,7 +93,7 @@ def opened(solver: Solver) -> Iterator[Callable[[Request], Solution]]:
 
 
 def _empty(request: Request) -> Solution:
-    """The solution of a program without variables, which not every solver accepts."""
+    """The solution of a program without variables, which some solvers reject."""
     program = request.program
     if _excess(program, np.zeros(0)) > 1.0:
         return Solution(SolveStatus.INFEASIBLE, None, math.inf, 0.0)
@@ -118,7 +119,7 @@ def _in_process(request: Request) -> Solution:
 
 
 def checked(solver: Solver, request: Request, solution: Solution) -> Solution:
-    """``solution`` with integral variables rounded, if it satisfies the program; else a failed one.
+    """``solution`` with integral variables rounded if it satisfies the program, else a failed one.
 
     The bound is clipped to the point's value, which it can exceed only by rounding, and raised to
     the bound that follows from the variables' ranges.
@@ -143,7 +144,7 @@ def checked(solver: Solver, request: Request, solution: Solution) -> Solution:
     rounded = np.clip(rounded, 0.0, np.array(program.tops))
     off = float(np.max(np.abs(rounded - point), initial=0.0))
     excess = _excess(program, rounded)
-    # Written so that a NaN fails the check.
+    # Written so that the check fails for a NaN.
     if not (off <= TOLERANCE and excess <= 1.0):
         return failed(
             f"the solver {solver} gives a point that is not a solution "
@@ -159,7 +160,7 @@ def checked(solver: Solver, request: Request, solution: Solution) -> Solution:
 def _excess(program: Program, point: NDArray[np.float64]) -> float:
     """The largest violation of a row of the program, in units of the row's tolerance.
 
-    If all variables are off by ``TOLERANCE``, a row moves by that times its coefficients.
+    A row's tolerance is ``TOLERANCE`` times the sum of its absolute coefficients, or times 1.
     """
     if program.rows == 0:
         return 0.0
@@ -176,11 +177,11 @@ def _excess(program: Program, point: NDArray[np.float64]) -> float:
 
 
 class _Broken(Exception):
-    """The child process failed; the message completes the sentence "the solver X ..."."""
+    """The solver's child process failed; the message completes the sentence "the solver X ..."."""
 
 
 class _Child:
-    """A child process that loads one solver and answers requests; it is started when needed."""
+    """A child process that loads one solver and answers requests; started when first needed."""
 
     def __init__(self, solver: Solver) -> None:
         self._solver = solver
@@ -190,7 +191,7 @@ class _Child:
         self._report = Path(self._folder.name, "stderr")
 
     def ask(self, request: Request) -> Solution:
-        """The child's solution, or a failed one. After a fault the next call starts a new child."""
+        """The child's solution, or a failed one; after a fault the next call starts a new child."""
         limit = None if request.time_limit is None else max(request.time_limit, 0.0) + GRACE
         try:
             if self._process is None:
@@ -203,17 +204,17 @@ class _Child:
             self._stop()
             return failed(f"the solver {self._solver} {cause}")
         except BaseException:
-            # A late answer would be read as the answer to the next request.
+            # Stop the child, whose late answer would be read as the answer to the next request.
             self._stop()
             raise
 
     def close(self) -> None:
-        """End the process and remove its files."""
+        """End the solver's process and remove its files."""
         self._stop()
         self._folder.cleanup()
 
     def _start(self) -> None:
-        # -P keeps modules in the working directory from shadowing the solver's.
+        # The option -P keeps modules in the working directory from shadowing the solver's.
         command = [sys.executable, "-P", "-m", child_process.__name__, self._solver.value]
         with self._report.open("wb") as report:
             self._process = subprocess.Popen(
@@ -229,7 +230,7 @@ class _Child:
             raise _Broken(str(complaint))
 
     def _exchange(self, request: Request | None, limit: float | None) -> object:
-        """Send ``request``, if any, and receive a message; kill the child after ``limit`` s."""
+        """Send ``request``, if any, to the child; receive a message within ``limit`` seconds."""
         process = cast("subprocess.Popen[bytes]", self._process)
         assert process.stdin is not None
         assert process.stdout is not None
@@ -261,8 +262,7 @@ class _Child:
                 self._stop()
 
     def _end_of(self, process: subprocess.Popen[bytes]) -> str:
-        """Text that describes how a process that closed its output ended, such as "ended with code
-        1"."""
+        """Text about the end of a solver's process, such as "ended with code 1"."""
         try:
             code = process.wait(GRACE)
         except subprocess.TimeoutExpired:
@@ -289,6 +289,6 @@ class _Child:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the solver's process and its children: it leads its own session."""
+    """Kill the solver's process and its children, which belong to a session of their own."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

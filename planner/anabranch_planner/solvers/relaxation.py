@@ -1,4 +1,4 @@
-"""The linear relaxation of a program, solved repeatedly as variables are fixed.
+"""The linear relaxation of an integer program, solved repeatedly with some variables fixed.
 
 HiGHS keeps its basis between solves. So after a few changes of bounds, the dual simplex method
 needs only few iterations, which makes branching cheap.
@@ -21,7 +21,7 @@ DEVEX = 1
 
 
 class Relaxation:
-    """A program without its integrality constraints, with the result of the last :meth:`solve`.
+    """An integer program without integrality, and the result of the last :meth:`solve`.
 
     Attributes (of the last solve):
         objective: objective with offset; ``inf``: infeasible; ``-inf``: the time limit was reached.
@@ -43,10 +43,10 @@ class Relaxation:
         self.slopes: NDArray[np.float64] = np.zeros(program.variables)
 
     def solve(self, fixed: Mapping[int, float], time_limit: float | None = None) -> bool:
-        """Solve with the variables in ``fixed`` at the given values, and all others free.
+        """Solve the relaxation with the variables in ``fixed`` at the given values, others free.
 
         Returns:
-            Whether the result is final: an optimum, or a proof of infeasibility.
+            Whether the result is final: an optimum, or a proof that the relaxation is infeasible.
         """
         import highspy
 
@@ -76,7 +76,7 @@ class Relaxation:
         return True
 
     def extend(self, rows: Sequence[Row]) -> None:
-        """Add ``rows`` to the program."""
+        """Add ``rows`` to the linear program."""
         # Steepest-edge weights would have to be recomputed for the longer basis.
         self._highs.setOptionValue("simplex_dual_edge_weight_strategy", DEVEX)
         lengths = [len(indices) for _, indices, _ in rows]
@@ -91,7 +91,7 @@ class Relaxation:
         )
 
     def rule_out(self, indices: NDArray[np.int64]) -> None:
-        """Fix the variables ``indices`` at 0 permanently."""
+        """Fix the variables ``indices`` of the relaxation at 0 permanently."""
         for i in indices.tolist():
             self._tops[i] = 0.0
             self._highs.changeColBounds(i, 0.0, 0.0)

@@ -6,10 +6,10 @@ integral points, so the right side can be rounded down. A point violates the new
 minus half of the slack that it leaves in the rows of the sum.
 
 The rows to add are found by Gaussian elimination modulo 2, over the rows that are tight at the
-point and the variables that are fractional. Other variables are at a bound without slack: if their
-coefficient is odd, the bound is added. The most fractional variables are eliminated first. The
-coefficients of the remaining variables are made even by bounds if that adds little slack. Rows are
-added only if they share a variable, so no cut combines independent parts.
+point and the variables that are fractional. All other variables are at a bound, without slack: if
+their coefficient is odd, the bound is added to the sum. The most fractional variables are
+eliminated first. The coefficients of the remaining variables are made even by bounds if that adds
+little slack. Rows are added only if they share a variable, so no cut combines independent parts.
 
 Sources: Caprara & Fischetti, "{0, 1/2}-Chvátal-Gomory cuts", Mathematical Programming 74 (1996);
 Koster, Zymolka & Kutschka, "Algorithms to separate {0, 1/2}-Chvátal-Gomory cuts", Algorithmica 55
@@ -29,7 +29,7 @@ from anabranch_planner.solvers.program import Program, Row
 TIGHT = 1e-6
 #: Minimum violation of the cuts that are returned.
 BROKEN = 0.05
-#: Maximum number of rows in a sum, and of its variables that only bounds make even.
+#: Maximum number of rows in a sum, and of its variables whose coefficients only bounds make even.
 LONGEST, LOOSE = 20, 6
 
 
@@ -37,9 +37,9 @@ class _Sum(NamedTuple):
     """A sum of rows of a program, reduced to parities (odd or even).
 
     Attributes:
-        odd: the fractional variables with an odd coefficient, as bits.
-        uneven: 1 if the right-hand side is odd after bounds have made other variables even.
-        rows: the rows, as bits.
+        odd: the fractional variables that have an odd coefficient in the sum, as bits.
+        uneven: 1 if the sum's right-hand side is odd after bounds have made other variables even.
+        rows: the program's rows in the sum, as bits.
     """
 
     odd: int
@@ -52,7 +52,7 @@ class _Point:
 
     def __init__(self, program: Program, values: NDArray[np.float64]) -> None:
         self.program = program
-        #: Per variable: its value, the nearer bound, and its distance from that bound.
+        #: For each variable: its value, the nearer bound, and its distance from that bound.
         self.values: list[float] = values.tolist()
         near = np.round(values)
         self.near: list[int] = near.astype(int).tolist()
@@ -78,7 +78,7 @@ class _Point:
         return list(zip(rows.tolist(), np.where(above[rows], 1, -1).tolist(), strict=True))
 
     def sums(self) -> list[_Sum]:
-        """The tight rows with integral coefficients, as sums of a single row."""
+        """The tight rows with integral coefficients, each as a sum of a single row."""
         program, bits, near = self.program, self.bits, self.near
         found = []
         for number, (row, sign) in enumerate(self.tight):
@@ -96,7 +96,7 @@ class _Point:
         return found
 
     def looseness(self, odd: int) -> float:
-        """Total slack of the bounds that make the coefficients of variables ``odd`` even."""
+        """Total slack of the bounds that would make the coefficients of variables ``odd`` even."""
         total = 0.0
         while odd:
             total += self.slack[(odd & -odd).bit_length() - 1]
@@ -104,7 +104,7 @@ class _Point:
         return total
 
     def rounded(self, rows: int) -> Row:
-        """The cut: ``rows`` and bounds that make coefficients even, added, halved and rounded."""
+        """The cut: ``rows``, and bounds that make coefficients even, added, halved and rounded."""
         program = self.program
         total: dict[int, int] = {}
         side = 0
@@ -164,7 +164,7 @@ def _eliminate(point: _Point) -> list[_Sum]:
     for one in point.sums():
         keep(one)
     for bit in point.bits.values():
-        # Add the shortest sum to all other sums with the variable.
+        # Add the shortest sum with the variable to all other sums with it.
         several = sorted(
             by_first.pop(bit, ()), key=lambda s: (s.odd.bit_count(), s.rows.bit_count(), s.rows)
         )

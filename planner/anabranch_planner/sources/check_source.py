@@ -20,7 +20,7 @@ from anabranch_contract.connectors.spark_source import WITH_CORRUPT, SparkSource
 from anabranch_contract.errors import StreamError
 from anabranch_planner.sources.spark_source import Columns, spark_source
 
-#: Options of Spark's sources that must be positive; with a negative rate Spark sends nothing.
+#: Options of Spark's sources that must be positive; at a negative rate Spark sends nothing.
 _POSITIVE = frozenset({
     "rowspersecond", "rowsperbatch", "numpartitions", "maxfilespertrigger", "maxoffsetspertrigger",
 })  # fmt: skip
@@ -32,7 +32,7 @@ def check_source(
     """Reject a source that can't be read into a stream of ``columns``.
 
     Returns:
-        Instructions for reading it with Spark; None if the runtime reads it without Spark.
+        Instructions for reading the source with Spark; None if the runtime reads it without Spark.
 
     Raises:
         PlannerError: an option is unknown or has an invalid value, or the path is missing; for
@@ -56,7 +56,7 @@ def check_source(
 
 
 def _check_records(options: Mapping[str, str]) -> None:
-    """Reject options of Spark that would drop records, or put values into wrong columns."""
+    """Reject a Spark source's options that would drop records or put values into wrong columns."""
     given = {name.lower(): (name, text.lower()) for name, text in options.items()}
     name, mode = given.get("mode", ("mode", ""))
     if mode == "dropmalformed":

@@ -5,8 +5,10 @@ Besides the options of its format, a source may have:
 * ``payload = json``: the source's column ``value`` (Kafka's message, a line of text) is a JSON
   object, whose fields are the stream's columns.
 * ``column.NAME``: an expression over the source's columns that computes the stream's column
-  ``NAME``; with ``payload`` also over ``data``, the parsed object. It is in the query language.
-* ``schema``: the columns of the source, unless its format determines them or they are the stream's.
+  ``NAME``; with ``payload`` also over ``data``, the parsed object. The expression is in the query
+  language.
+* ``schema``: the columns of the source, unless its format determines them or they are the same as
+  the stream's.
 
 Everything is parsed and type-checked here. Spark selects and casts columns by generated text
 (``connectors.spark_text``): no text of a request reaches Spark's parser. The runtime evaluates all
@@ -44,18 +46,18 @@ from anabranch_planner.sql.unresolved import located
 #: Names and types of a source's columns, in order.
 Columns: TypeAlias = Sequence[tuple[str, DataType]]
 
-#: Name of the parsed JSON object in expressions, and of its column in Spark, which no source uses.
+#: Name of the parsed JSON object in expressions, and of its column in Spark; no source uses it.
 DATA, _DATA = "data", "#data"
-#: Alias, in expressions, of the stream's columns that Spark computes by casts.
+#: Alias in expressions for the stream's columns that Spark computes by casts.
 _CAST = "#cast"
-#: Maximum characters of an expression or schema, and maximum terms of an expression.
+#: Maximum number of characters of an expression or schema, and of terms of an expression.
 MOST_TEXT, MOST_TERMS = 20_000, 2_000
 
 _STRING, _BINARY = DataType(TypeKind.STRING), DataType(TypeKind.BINARY)
 _INT, _BIGINT = DataType(TypeKind.INT), DataType(TypeKind.BIGINT)
 _TIMESTAMP = DataType(TypeKind.TIMESTAMP)
 _RATE = (("timestamp", _TIMESTAMP), ("value", _BIGINT))
-#: The columns of formats with a fixed schema; of Kafka's all but the headers, an array.
+#: The columns of Spark's formats with a fixed schema; for Kafka without the headers, an array.
 _FORMAT_COLUMNS: Mapping[str, Columns] = {
     "kafka": (
         ("key", _BINARY),
@@ -70,7 +72,7 @@ _FORMAT_COLUMNS: Mapping[str, Columns] = {
     "rate-micro-batch": _RATE,
     "text": (("value", _STRING),),
 }
-#: One column of a schema. Quantifiers are possessive, so that a mismatch does not backtrack.
+#: Pattern of one column of a schema. Its quantifiers are possessive to avoid backtracking.
 _SCHEMA_COLUMN = re.compile(
     r"\s*+(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*+))(?:\s*+:\s++|\s++)"
     r"([A-Za-z_]++(?:\s*+\(\s*+\d++\s*+(?:,\s*+\d++\s*+)?\))?)\s*+(?:,|$)"
@@ -190,7 +192,7 @@ def read_schema(text: str) -> tuple[tuple[str, DataType], ...]:
 
 
 def _scope(own: Columns, data: Columns | None) -> Scope:
-    """Names in expressions: the source's columns, and ``data.NAME`` for the fields of ``data``."""
+    """Names visible in a source's expressions: its columns, and ``data.NAME`` for JSON fields."""
     visible = tuple(ShownColumn(name, Column("", name, kind)) for name, kind in own)
     tables = {}
     if data is not None:
@@ -215,7 +217,7 @@ def _parsed(own: Columns, columns: Columns) -> str:
 
 
 def _plain(name: str, kind: DataType, scope: Scope, *, payload: bool) -> Expr:
-    """Default expression of a column: the source's column, or JSON field, of the same name."""
+    """Default expression of a stream's column: the source's column, or JSON field, of that name."""
     if payload:
         return Column(_DATA, name, kind)
     names = [shown.name for shown in scope.visible]
@@ -255,7 +257,7 @@ class _Selected:
 
 
 def _selected(column: Column, known: bool) -> _Selected:
-    """SQL that selects a column of the source or the parsed object, cast to its declared type
+    """SQL that selects a column of the source or of the parsed object, cast to its declared type
     unless Spark's type is ``known`` to be that."""
     if column.alias:
         return _Selected(f"{quoted(column.alias)}.{quoted(column.name)}")
@@ -265,10 +267,10 @@ def _selected(column: Column, known: bool) -> _Selected:
 
 
 def _cast_column(expr: Expr, known: bool) -> _Selected | None:
-    """SQL of an expression that only casts a column; None for any other expression.
+    """SQL for Spark of an expression that only casts a column; None for any other expression.
 
-    Spark does these casts: it knows more types and text formats than the runtime, and ``try_cast``
-    marks single rows as failed.
+    Spark does these casts, because it knows more types and text formats than the runtime, and its
+    ``try_cast`` marks single rows as failed.
     """
     kinds: list[DataType] = []
     while isinstance(expr, Call) and expr.op == "cast":
@@ -283,7 +285,7 @@ def _cast_column(expr: Expr, known: bool) -> _Selected | None:
 
 
 def _tried(value: str, kinds: Sequence[DataType]) -> _Selected:
-    """SQL that casts ``value`` to each of ``kinds`` in turn; NULL on failure, not an error."""
+    """SQL for Spark that casts ``value`` to each of ``kinds`` in turn; NULL on failure."""
     text = value
     for kind in kinds:
         text = f"try_cast({text} AS {kind})"

@@ -1,1 +1,1 @@
-"""Parsing of SQL, in Spark's and other dialects, into queries whose names are not resolved yet."""
+"""Parsing of SQL, in Spark's and other dialects, to queries with unresolved names."""

@@ -16,9 +16,8 @@ from anabranch_planner.sql.unresolved import Node, SelectItem, unsupported
 BIGINT = DataType(TypeKind.BIGINT)
 _F = AggregateFunction
 
-#: Aggregate by name (Spark's or another dialect's) -> function that computes it. For some names
-#: that is a replacement with a valid result: ``any_value`` is the minimum, an approximate count the
-#: exact one.
+#: Name of an aggregate (in Spark or another dialect) -> function that computes it. Some functions
+#: are replacements with a valid result: ``any_value`` is the minimum, approximate counts are exact.
 AGGREGATES = {
     **{function.value: function for function in _F},
     **dict.fromkeys(("mean", "regr_avgx", "regr_avgy"), _F.AVG),
@@ -43,12 +42,12 @@ REFUSED = {
     "try_sum": "write sum(x); of a wider type it does not overflow: sum(CAST(x AS DECIMAL(38, 0)))",
     "try_avg": "write avg(x)",
 }
-#: Functions that accept ORDER BY in the call, or WITHIN GROUP.
+#: Aggregate functions that accept ORDER BY in the call, or WITHIN GROUP.
 _ORDERED = frozenset({
     "array_agg", "collect_list", "listagg", "mode", "percentile_cont", "percentile_disc",
     "string_agg",
 })  # fmt: skip
-#: Functions that accept IGNORE NULLS.
+#: Aggregate functions that accept IGNORE NULLS.
 _ANY = frozenset({"any_value", "first", "first_value", "last", "last_value"})
 
 
@@ -84,7 +83,7 @@ class AggregateCall:
 
     @property
     def parts(self) -> tuple[Node, ...]:
-        """All expressions in the aggregate call."""
+        """All expressions in the aggregate call: arguments, sort keys and FILTER."""
         where = () if self.where is None else (self.where,)
         return (*self.arguments, *self.order, *where)
 
@@ -128,7 +127,7 @@ def call_of(node: Node) -> AggregateCall | None:
 
 
 def result_type(function: AggregateFunction, argument: DataType) -> DataType:
-    """The type of ``function`` over values of the type ``argument``.
+    """The result type of the SQL aggregate ``function`` over values of type ``argument``.
 
     >>> str(result_type(AggregateFunction.AVG, DataType(TypeKind.DECIMAL, 12, 2)))
     'decimal(16,6)'
@@ -153,7 +152,7 @@ def result_type(function: AggregateFunction, argument: DataType) -> DataType:
     return DOUBLE
 
 
-#: Functions whose result is one of the values of their argument, or of its type.
+#: Aggregate functions whose result has the type of their argument.
 _OF_ARGUMENT = frozenset({
     _F.MIN, _F.MAX, _F.MAX_BY, _F.MIN_BY, _F.PERCENTILE_DISC, _F.LISTAGG, _F.BIT_AND, _F.BIT_OR,
     _F.BIT_XOR, _F.MODE,
@@ -169,9 +168,9 @@ def no_number(name: str, type_: DataType) -> QueryError:
     )
 
 
-#: Key in a window function's metadata: its PARTITION BY and ORDER BY are read and removed.
+#: Key in a window function's metadata that marks its PARTITION BY and ORDER BY as read and removed.
 READ = "windowed"
-#: Names of the ranking functions.
+#: Names of SQL's ranking functions.
 PLACES = frozenset({"dense_rank", "rank", "row_number"})
 #: Function name in a call with OVER -> window function.
 WINDOWED = {
@@ -180,12 +179,12 @@ WINDOWED = {
     **dict.fromkeys(("any_value", "first"), WindowFunction.FIRST_VALUE),
     "last": WindowFunction.LAST_VALUE,
 }
-#: Functions of :data:`WINDOWED` that are aggregates.
+#: Functions of :data:`WINDOWED` that are also aggregates.
 TOTALS = frozenset({"avg", "count", "max", "mean", "min", "sum"})
 
 
 def windows_in(node: Node) -> Iterator[Node]:
-    """The calls with OVER in ``node``, outside of subqueries, without those marked :data:`READ`."""
+    """The calls with OVER in ``node``, outside of subqueries, that are not marked :data:`READ`."""
     for part in node.walk(prune=lambda part: isinstance(part, exp.Query)):
         if function_over(part) and READ not in part.meta:
             yield part
@@ -197,7 +196,7 @@ def windows_of(items: Iterable[SelectItem]) -> list[Node]:
 
 
 def call_over(window: Node) -> Node:
-    """The function call in ``window``, without IGNORE NULLS, RESPECT NULLS and FILTER around it."""
+    """The SQL function call in ``window``, without IGNORE or RESPECT NULLS and FILTER around it."""
     call: Node = window.this
     while isinstance(call, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
         call = call.this
@@ -211,7 +210,7 @@ def function_over(node: Node | None) -> str:
 
 
 def is_total(window: Node) -> bool:
-    """Whether ``window`` is an aggregate over its whole partition, without ORDER BY or frame."""
+    """Whether an SQL ``window`` is an aggregate over its partition, without ORDER BY or frame."""
     clauses = (window.args.get(name) for name in ("order", "spec", "alias"))
     plain = isinstance(window.this, exp.Anonymous) and not window.this.find(exp.Distinct)
     return function_over(window) in TOTALS and plain and not any(clauses)

@@ -204,7 +204,7 @@ def check_arguments(tree: Node) -> None:
 
 
 def refuse_others(node: Node, consumed: Container[str]) -> None:
-    """Reject arguments of one syntax node that have a value but are not in ``consumed``.
+    """Reject arguments of one syntax node that are set but are not in ``consumed``.
 
     Raises:
         QueryError: ``unsupported-sql``.

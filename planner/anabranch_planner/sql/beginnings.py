@@ -1,5 +1,5 @@
-"""Check of a statement's first word, which has to be SELECT or WITH. Others are rejected here,
-because the parser would read them as an expression, or as a statement that is not a query."""
+"""Check of a statement's first word, which has to be SELECT or WITH. Other statements are rejected
+here, because the parser would read them as an expression, or as a statement that is not a query."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ _ADJECTIVES = frozenset({
 })  # fmt: skip
 _TABLES = frozenset({"TABLE", "STREAM"})
 _ABSENT = frozenset({"IF", "NOT", "EXISTS"})
-#: Words that end the type of a column, or begin another item than a column.
+#: Words that end a column's type, or that begin an item other than a column.
 _AFTER_TYPE = frozenset({
     "NOT", "NULL", "PRIMARY", "DEFAULT", "COMMENT", "METADATA", "CONSTRAINT", "UNIQUE",
     "REFERENCES", "GENERATED", "CHECK", "COLLATE", "AS", "KEY", "AUTO_INCREMENT",
 })  # fmt: skip
 _NO_COLUMN = frozenset({"PRIMARY", "CONSTRAINT", "UNIQUE", "FOREIGN", "CHECK", "WATERMARK", "KEY"})
-#: Types of Flink that the parser does not know.
+#: Types of Flink that the parser does not know -> equivalent type.
 _TYPES = {"bytes": "binary", "row": "struct", "multiset": "array"}
 
 
@@ -73,7 +73,7 @@ def check_beginning(tokens: Sequence[Token]) -> None:
 
     Raises:
         QueryError: ``unsupported-sql``: it is another kind of statement, which the error names;
-            ``malformed-sql``: it is none.
+            ``malformed-sql``: it is no SQL statement.
     """
     if not tokens or tokens[0].token_type in (TokenType.L_PAREN, TokenType.SEMICOLON):
         return
@@ -98,7 +98,7 @@ def no_query(word: str, tokens: Sequence[Token] = (), *, reads: bool) -> QueryEr
     """The error for a statement that is not a query.
 
     Args:
-        word: the statement's first word in upper case. ``tokens``: of the whole statement.
+        word: the statement's first word in upper case. ``tokens``: tokens of the whole statement.
         reads: whether the statement contains a SELECT.
     """
     article = "an" if word[0] in "AEIOU" and word != "USE" else "a"
@@ -114,7 +114,7 @@ def no_query(word: str, tokens: Sequence[Token] = (), *, reads: bool) -> QueryEr
 
 
 def _creation(tokens: Sequence[Token]) -> QueryError | None:
-    """The error for a CREATE statement, with the command to write instead; None if it has none."""
+    """The error for a CREATE statement, with the command to use instead; None without a command."""
     words = [token.text.upper() for token in tokens]
     at = next((n for n, word in enumerate(words) if n and word not in _ADJECTIVES), len(words))
     kind, name = words[at] if at < len(words) else "", _name(tokens[at + 1 :])
@@ -137,7 +137,7 @@ def _creation(tokens: Sequence[Token]) -> QueryError | None:
 
 
 def _name(tokens: Sequence[Token]) -> str:
-    """The first name in ``tokens`` that may be one of a stream, without catalog and database."""
+    """The first name in ``tokens`` that may name a stream, without catalog and database."""
     rest = [token for token in tokens if token.text.upper() not in _TABLES | _ABSENT | {"VIEW"}]
     at = 0
     while at + 2 < len(rest) and rest[at + 1].token_type is TokenType.DOT:
@@ -147,11 +147,11 @@ def _name(tokens: Sequence[Token]) -> str:
 
 
 def _options(tokens: Sequence[Token]) -> Iterator[str]:
-    """Options of ``anabranch stream add`` for the columns, keys and source of a table."""
+    """Options of ``anabranch stream add`` for the columns, keys and source of CREATE TABLE."""
     items, rest = _items(tokens)
     keys, time = list[str](), ""
     for item in items:
-        # The parser has PRIMARY KEY as one word.
+        # The parser reads PRIMARY KEY as one word.
         words = [token.text.upper().partition(" ")[0] for token in item]
         if "PRIMARY" in words:
             own = words[0] not in _NO_COLUMN
@@ -170,7 +170,7 @@ def _options(tokens: Sequence[Token]) -> Iterator[str]:
 
 
 def _items(tokens: Sequence[Token]) -> tuple[list[list[Token]], Sequence[Token]]:
-    """The items of the first list in parentheses, and the tokens after it."""
+    """The items of CREATE TABLE's list in parentheses, and the tokens after the list."""
     items: list[list[Token]] = [[]]
     depth = 0
     for number, token in enumerate(tokens):
@@ -185,7 +185,7 @@ def _items(tokens: Sequence[Token]) -> tuple[list[list[Token]], Sequence[Token]]
 
 
 def _type(tokens: Sequence[Token]) -> str:
-    """The name of a column's type in the registration of a stream."""
+    """The name of a column's type for the registration of a stream, from its tokens."""
     words = (token.text.upper().partition(" ")[0] for token in tokens)
     ends = (number for number, word in enumerate(words) if word in _AFTER_TYPE)
     spelled = " ".join(token.text for token in tokens[: next(ends, len(tokens))]).lower()
@@ -200,7 +200,7 @@ def _type(tokens: Sequence[Token]) -> str:
 
 
 def _source(tokens: Sequence[Token]) -> str:
-    """Options for the source that the clauses after the columns name."""
+    """Options of ``anabranch stream add`` for the source that clauses after the columns name."""
     words = [token.text for token in tokens]
     upper = [word.upper() for word in words]
     given = {

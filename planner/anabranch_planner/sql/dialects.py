@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sqlglot import Token
 
 SPARK = "spark"
-#: Dialects read without translation: Databricks' is Spark's with extensions, which are rejected.
+#: Dialects read without translation; Databricks' is Spark's with extensions (rejected).
 _SPARKS_OWN = frozenset({SPARK, "databricks"})
 _SHOWN = 200
 
@@ -61,7 +61,7 @@ def to_spark(sql: str, dialect: str = SPARK, streams: Mapping[str, Stream] | Non
             that depend on types are rejected.
 
     Raises:
-        QueryError: ``unknown-dialect``, ``malformed-sql``, or ``unsupported-sql``: it is not a
+        QueryError: ``unknown-dialect``, ``malformed-sql``, or ``unsupported-sql``: ``sql`` is not a
             single query, or has no certain equivalent in Spark.
 
     >>> to_spark('SELECT o.n || o.s AS i FROM orders AS "o" LIMIT 3', "postgres")
@@ -135,7 +135,7 @@ def _too_deep() -> QueryError:
 @contextmanager
 def spoken_of(spark: str, dialect: str, written: str = "") -> Iterator[None]:
     """Move errors about ``spark``, a translation from ``dialect``, to their places in ``written``,
-    the statement as its author wrote it. An error without such a place shows the translated text.
+    the statement in its author's words. If no place is found, the error shows the translated text.
     """
     try:
         yield
@@ -148,7 +148,7 @@ def spoken_of(spark: str, dialect: str, written: str = "") -> Iterator[None]:
 
 
 class _Places:
-    """Places in ``written``, a statement in ``dialect``, of words of its translation ``spark``."""
+    """Maps places in the translation ``spark`` to places in ``written``, in ``dialect``."""
 
     def __init__(self, spark: str, dialect: str, written: str) -> None:
         self._spark = spark
@@ -159,7 +159,7 @@ class _Places:
             self._tokens, self._written = [], []
 
     def moved(self, error: QueryError) -> QueryError:
-        """``error`` with its place in the written statement; else with the translation."""
+        """``error`` with its place in the written statement, or else with the translation."""
         if error.position is None:
             return error
         place = corresponding(error.position, self._tokens, self._written)

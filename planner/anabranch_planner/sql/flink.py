@@ -1,9 +1,9 @@
-"""Flink's time windows as Spark's: group functions and table functions in FROM.
+"""Translation of Flink's time windows to Spark's: group functions, and table functions in FROM.
 
 ``TUMBLE(ts, i)`` in GROUP BY is ``window(ts, i)``, and ``TUMBLE_START(ts, i)`` its ``start``.
-``FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), i)) GROUP BY window_start, window_end`` is
-``FROM t GROUP BY window(t.ts, i)``. ``CUMULATE``, which Spark lacks, keeps its name. The parser
-can't read a table as an argument, so table functions are first simplified as tokens.
+``FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), i)) GROUP BY window_start, window_end`` is ``FROM t
+GROUP BY window(t.ts, i)``. Spark lacks ``CUMULATE``, which keeps its name. The parser can't read a
+table as an argument, so table functions are first simplified as tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KINDS = ("TUMBLE", "HOP", "SESSION", "CUMULATE")
 _CALLS = {"SESSION": "session_window", "CUMULATE": "cumulate"}
 _EDGES = {"_START": "start", "_END": "end"}
 _OTHERS = ("_ROWTIME", "_PROCTIME")
-#: Columns that a window table function adds -> column of Spark's window.
+#: Columns that a window table function of Flink adds -> fields of Spark's window.
 _ADDED = {"window_start": "start", "window_end": "end"}
 _TIME = "window_time"
 _PARTITION = "PARTITIONED"
@@ -95,7 +95,7 @@ def _partition(
 
 @dataclass(slots=True)
 class _Windowed:
-    """A window table function in FROM: its table, the alias, and Spark's window call."""
+    """A window table function in FROM: its table, the alias, and the call of Spark's window."""
 
     alias: str
     call: exp.Anonymous
@@ -118,7 +118,7 @@ def spelled_as_spark(statement: Node) -> None:
 
 
 def _grouped(node: exp.Anonymous) -> Node | None:
-    """Spark's spelling of TUMBLE() etc., or of TUMBLE_START() etc.; None for another function."""
+    """Spark's call for Flink's TUMBLE() etc., or TUMBLE_START() etc.; None for others."""
     name = str(node.this).upper()
     kind, _, suffix = name.partition("_")
     if kind not in _KINDS or (suffix and f"_{suffix}" not in (*_EDGES, *_OTHERS)):
@@ -189,7 +189,7 @@ def _replace_table_function(select: exp.Select) -> None:
 
 
 def _windowed(table: Node) -> _Windowed | None:
-    """Reduce ``table``, a window table function, to the plain table, and return its window."""
+    """Replace ``table``, a window table function, by its plain table; return its window."""
     call = table.this if isinstance(table, exp.Table) else None
     if not isinstance(call, exp.Anonymous) or str(call.this).upper() not in _KINDS:
         return None

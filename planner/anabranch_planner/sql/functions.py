@@ -28,7 +28,7 @@ from anabranch_planner.sql.unresolved import Unresolved, unsupported
 _TEXT = frozenset({TypeKind.STRING})
 _CALENDAR = TIMESTAMPS | {TypeKind.DATE}
 _INSTANT = frozenset({TypeKind.TIMESTAMP})
-#: Accepted types -> their name in messages, and the type to cast to in remedies.
+#: Accepted types of an argument -> their name in messages, and the type to cast to in remedies.
 _NAMED = {
     NUMERIC | INTERVALS: ("a number", "DOUBLE"),
     NUMERIC: ("a number", "DOUBLE"),
@@ -39,8 +39,9 @@ _SUBSTRING_END = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class ScalarFunction:
-    """A scalar function: operation; accepted types per argument (the last ones for all further
-    arguments); minimum and maximum number of arguments; result type, None if derived."""
+    """A scalar function of SQL: operation; accepted types per argument (the last ones for all
+    further arguments); minimum and maximum number of arguments; result type, None if it depends on
+    arguments."""
 
     op: str
     arguments: tuple[frozenset[TypeKind], ...]
@@ -80,7 +81,7 @@ _FUNCTIONS = {
         for name in ("unix_seconds", "unix_millis", "unix_micros")
     },
 }
-#: Key in a call's metadata: the user's function that it calls.
+#: Key in a call's metadata: the user's function that the call denotes.
 FUNCTION = "function"
 #: Functions that the typechecker handles itself, because their arguments need a common type.
 MEETING = {"coalesce": (1, None), "nvl": (2, 2), "ifnull": (2, 2)}
@@ -135,8 +136,7 @@ def call(name: str, args: Sequence[Expr]) -> Expr:
 
 
 def mark_calls(query: Unresolved, known: Mapping[str, UserFunction]) -> frozenset[str]:
-    """Mark the calls in ``query`` of users' functions (``known``, by name), and return their
-    names."""
+    """Mark the calls in ``query`` of users' functions (``known``), and return their names."""
     found = set()
     for call in _calls(query) if known else ():
         name = str(call.this).lower()
@@ -164,7 +164,7 @@ def names() -> frozenset[str]:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether ``name`` already has a meaning as a function: supported, rejected or an aggregate."""
+    """Whether ``name`` already denotes a function of SQL, whether supported or rejected."""
     others = {*MEETING, *_AGGREGATES, *_WINDOW, *_NOT_REPEATABLE, *_CLAUSES}
     return is_known(name) or name in others
 
@@ -175,7 +175,7 @@ def is_known(name: str) -> bool:
 
 
 def is_repeatable(name: str) -> bool:
-    """Whether function ``name`` always returns the same value if it is called without arguments."""
+    """Whether SQL function ``name``, called without arguments, always returns the same value."""
     return name not in _NOT_REPEATABLE
 
 
@@ -200,8 +200,8 @@ def check_zone(zone: str) -> None:
     )
 
 
-#: Function -> addition to the remedy for calls with too many arguments: the defaults that further
-#: arguments would change.
+#: Function -> addition to the remedy for calls with too many arguments: the fixed behaviour that
+#: further arguments would change.
 _FURTHER = {"regexp_replace": ": it replaces all matches, and (?i) in the pattern ignores case"}
 
 

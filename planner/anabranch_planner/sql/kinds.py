@@ -1,4 +1,4 @@
-"""Types of expressions of another dialect, inferred from streams and literals.
+"""Possible types of SQL expressions in another dialect, inferred from streams and literals.
 
 Translation precedes name resolution, so a name may mean any column or alias of that name in the
 statement, and has a set of possible types. An empty set means an unknown type; a translation that
@@ -20,7 +20,7 @@ from anabranch_planner.sql.unresolved import Node
 
 Kinds = frozenset[TypeKind]
 _NONE: Kinds = frozenset()
-#: Qualifiers of the columns of a time window.
+#: Qualifiers of the fields of a time window, as in window.start.
 _WINDOWS = ("window", "session_window")
 _TEXT = frozenset({TypeKind.STRING})
 _TRUTH = frozenset({TypeKind.BOOLEAN})
@@ -46,7 +46,7 @@ _OF_CALL = {
     **dict.fromkeys(("listagg", "replace", "split_part"), TypeKind.STRING),
     "contains": TypeKind.BOOLEAN,
 }  # fmt: skip
-#: Node types of aggregates of pairs of doubles.
+#: Syntax nodes of aggregates over pairs of doubles.
 PAIR_NODES = (
     exp.Corr, exp.CovarPop, exp.CovarSamp, exp.RegrAvgx, exp.RegrAvgy, exp.RegrIntercept,
     exp.RegrR2, exp.RegrSlope, exp.RegrSxx, exp.RegrSxy, exp.RegrSyy,
@@ -64,7 +64,7 @@ _INNER = (
 
 
 class Types:
-    """Types of the expressions of one statement.
+    """Possible types of the expressions of one SQL statement.
 
     Args:
         tree: the statement.
@@ -77,7 +77,7 @@ class Types:
     ) -> None:
         self._double_literals = double_literals
         self._columns: dict[str, set[TypeKind]] = {}
-        #: Names of array columns whose elements are no structs (False), or structs (True).
+        #: Names of array columns whose elements are no structs (False), or are structs (True).
         self._arrays: dict[bool, set[str]] = {False: set(), True: set()}
         self._aliases: dict[str, list[Node]] = {}
         self._unknown: set[str] = set()
@@ -104,7 +104,7 @@ class Types:
         self._open: set[str] = set()
 
     def _read_operands(self, operation: exp.SetOperation) -> None:
-        """Add the columns of all operands as possible meanings of the first operand's names."""
+        """Add all operands' columns to the possible meanings of the first operand's names."""
         first, second = operation.this.selects, operation.expression.selects
         if any(node.is_star for node in first):
             self._unknown |= self._columns.keys()
@@ -229,7 +229,7 @@ class Types:
 
 
 def _branches(node: Node) -> list[Node]:
-    """The operands of a CASE, COALESCE or IF that may become its value."""
+    """The operands of an SQL CASE, COALESCE or IF that may become the expression's value."""
     if isinstance(node, exp.Coalesce):
         return [node.this, *node.expressions]
     if isinstance(node, exp.Case):

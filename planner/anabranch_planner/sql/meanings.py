@@ -16,10 +16,10 @@ from anabranch_contract.queries.types import FLOATING, INTEGRAL, NUMERIC, TypeKi
 
 
 class Division(StrEnum):
-    """Meaning of ``a / b`` in a dialect.
+    """Meaning of ``a / b`` in an SQL dialect.
 
-    ``spark``: as in Spark. ``double``: always of doubles. ``varying``: as in Spark for doubles; for
-    integers and decimals the result has another precision or scale.
+    ``spark``: as in Spark. ``double``: a division of doubles for all operands. ``varying``: as in
+    Spark for doubles; for integers and decimals the result has another precision or scale.
     """
 
     SPARK = "spark"
@@ -29,10 +29,10 @@ class Division(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """Meaning of LIKE in a dialect.
+    """Meaning of LIKE in an SQL dialect.
 
     Attributes:
-        escape: whether a backslash escapes without an ESCAPE clause; None: not known.
+        escape: whether a backslash escapes even without an ESCAPE clause; None: not known.
         classes: whether ``[a-z]`` is a class of characters.
         ignores_case: whether the case of ASCII letters is ignored.
     """
@@ -44,20 +44,19 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class Aggregates:
-    """Meanings of aggregates and post-join clauses in one dialect.
+    """Meanings of aggregates and post-join clauses in one SQL dialect.
 
     Attributes:
-        mean: whether ``avg`` of numbers is a double for any type.
-        sample: whether ``variance`` and ``stddev`` are of a sample, as in Spark.
-        by_skips_nulls: whether ``max_by(x, y)`` leaves rows out in which ``x`` is NULL; None: not
-            known.
+        mean: whether ``avg`` returns a double for all types of numbers.
+        sample: whether ``variance`` and ``stddev`` are for a sample, as in Spark.
+        by_skips_nulls: whether ``max_by(x, y)`` ignores rows with NULL in ``x``; None: not known.
         continuous: types of values whose continuous percentiles are doubles, as in Spark.
         quantile_is_discrete: whether ``quantile(x, p)`` is always one of the values.
-        approximate_of_type: whether an approximate percentile has the type of the values.
-        lists: whether a list of texts has no maximum length, and is NULL if there are no texts.
-        list_separator: default separator of a list; None: no default, or not known.
-        distinct_on: whether ``DISTINCT ON`` keeps the first rows by ORDER BY.
-        pairs: whether correlations and covariances of numbers are of doubles, as in Spark.
+        approximate_of_type: whether an approximate percentile has the type of its argument.
+        lists: whether ``string_agg`` has no maximum length, and is NULL if there are no texts.
+        list_separator: default separator in such a list; None: no default, or not known.
+        distinct_on: whether ``DISTINCT ON`` keeps the first row of each group by ORDER BY.
+        pairs: whether correlations and covariances are computed with doubles, as in Spark.
     """
 
     mean: bool | None = None
@@ -74,15 +73,15 @@ class Aggregates:
 
 @dataclass(frozen=True, slots=True)
 class Meanings:
-    """The differences between one dialect's expressions and Spark's.
+    """The differences between expressions in one SQL dialect and in Spark's.
 
     Attributes:
         truncates: whether ``CAST(1.5 AS INT)`` drops the fraction, as in Spark.
         strict_text: whether casting a non-numeric text to a number fails, as in Spark.
-        decimal: precision and scale of a bare ``DECIMAL``; None: no fixed ones, or not known.
+        decimal: precision and scale of a bare ``DECIMAL``; None: not fixed, or not known.
         decimal_rounds: whether a cast to a decimal rounds halves away from zero, as in Spark.
         types: type names with another meaning than in Spark; None: no equivalent type.
-        dates_as_text: whether a date cast to a text is ``2024-01-31``.
+        dates_as_text: whether a cast of a date to a text returns the form ``2024-01-31``.
         division: the meaning of ``/``.
         integer_modulo: whether ``%`` casts its operands to integers first.
         like: the meaning of LIKE.
@@ -95,7 +94,7 @@ class Meanings:
         rows_of_nulls: whether NULLs inside compared rows are equal, as in Spark.
         date_plus_days: whether a date plus an interval of days is a date, as in Spark.
         times_apart: whether the difference of two timestamps is an interval, as in Spark.
-        outer_nulls: whether a row without a partner has NULL in the partner's columns.
+        outer_nulls: whether a left row without a match has NULL in the right side's columns.
         aggregates: the meanings of aggregates.
     """
 
@@ -121,10 +120,10 @@ class Meanings:
     aggregates: Aggregates = field(default_factory=Aggregates)
 
 
-#: Meanings in a dialect that :data:`MEANINGS` lacks: whatever may vary is rejected.
+#: Meanings in a dialect that :data:`MEANINGS` lacks: expressions that vary are rejected.
 UNKNOWN = Meanings()
 
-#: Meanings of aggregates in most dialects.
+#: Meanings of aggregates that most dialects share.
 _SHARED = Aggregates(sample=True, continuous=frozenset({TypeKind.DOUBLE}))
 _SPARK = Meanings(
     truncates=True,
@@ -148,7 +147,7 @@ _SPARK = Meanings(
     outer_nulls=True,
     aggregates=_SHARED,
 )
-#: Meanings of expressions in most dialects.
+#: Meanings of expressions that most dialects share.
 _USUAL = replace(
     _SPARK,
     truncates=False,

@@ -29,10 +29,10 @@ def names_read(query: Unresolved) -> tuple[str, ...]:
 
 
 def with_inlined(query: Unresolved, queries: Mapping[str, Unresolved]) -> Unresolved:
-    """Return ``query`` with the names of ``queries`` replaced by these queries as subqueries."""
+    """Return ``query`` with each name in ``queries`` replaced by that query as a subquery."""
     if not queries:
         return query
-    # A query of WITH that is read several times stays one object, so that it becomes one part.
+    # Keep a query of WITH that is read several times one object, so that it becomes one part.
     known: dict[int, Unresolved] = {}
 
     def inlined(entry: FromEntry) -> FromEntry:
@@ -53,8 +53,8 @@ def with_inlined(query: Unresolved, queries: Mapping[str, Unresolved]) -> Unreso
 
 def in_parts(query: Unresolved, name: Callable[[int], str]) -> tuple[Unresolved, ...]:
     """Return the parts of ``query`` (subqueries planned as queries of their own), each before the
-    parts that read it; the query itself, which reads the parts by name, is last. A query of WITH is
-    one part, even if it is read several times.
+    parts that read it. The query itself is last; it reads the parts by name. A query of WITH is one
+    part, even if it is read several times.
 
     Args:
         name: number of a part, from 1 -> name of the part.
@@ -69,7 +69,7 @@ def in_parts(query: Unresolved, name: Callable[[int], str]) -> tuple[Unresolved,
     unions: dict[int, tuple[Unresolved, Unresolved]] = {}
 
     def tabled(entry: FromEntry) -> FromEntry:
-        """``entry`` of a FROM with an outer join: a UNION ALL becomes a query of its own."""
+        """``entry`` of a FROM with an outer join; a UNION ALL in it becomes a query of its own."""
         inner = entry.of
         if isinstance(inner, str) or inner.nested is not None or not inner.has_union:
             return entry
@@ -98,7 +98,7 @@ def in_parts(query: Unresolved, name: Callable[[int], str]) -> tuple[Unresolved,
             own = own if constants else inner
             kept = (item for n, item in enumerate(own.items) if n not in constants)
             parts.append(inside(replace(own, items=tuple(kept), nested=None)))
-            # Keep the subquery alive, so that no other object gets its id.
+            # Keep a reference to the subquery, so that no other object gets its id.
             known[id(inner)] = inner, name(len(parts)), own, constants
         _, part, own, constants = known[id(inner)]
         of = _with_constants(own, part, constants, entry.node) if constants else part
@@ -109,14 +109,14 @@ def in_parts(query: Unresolved, name: Callable[[int], str]) -> tuple[Unresolved,
 
 
 def _constants(query: Unresolved, *, texts: bool) -> frozenset[int]:
-    """Positions of constants in a subquery's SELECT list that the reader can add instead; needed
-    for NULL, which has no type, so that no table can have it as a column. Empty if they can't be
-    left out, because there is no other column, another column has no name, or a clause may refer to
-    them.
+    """Positions of constants in a subquery's SELECT list that the reader can add instead. This is
+    needed for NULL, which has no type, so that no table can have it as a column. Empty if constants
+    can't be left out, because there is no other column, another column has no name, or a clause may
+    refer to them.
 
     Args:
-        texts: whether to include text constants: they often mark the operands of a set operation,
-            by which its reader may select.
+        texts: whether to include text constants, which often mark the operands of a set operation
+            so that the reader can select by them.
     """
     clauses, items = query.post_join, query.items
     found = frozenset(n for n, item in enumerate(items) if _is_constant(item.node, texts=texts))
@@ -159,7 +159,7 @@ def _name(item: SelectItem) -> str:
 def _with_constants(
     query: Unresolved, part: str, constants: frozenset[int], node: Node | None
 ) -> Unresolved:
-    """A query that reads the part of a subquery, and adds the constants that the part lacks."""
+    """A query that reads ``part``, and adds the constants that the part's columns lack."""
     items = tuple(
         item if n in constants else SelectItem(exp.column(_name(item), quoted=True), _name(item))
         for n, item in enumerate(query.items)
@@ -170,7 +170,7 @@ def _with_constants(
 def within(change: Callable[[Unresolved], Unresolved]) -> Callable[[FromEntry], FromEntry]:
     """Return a function that applies ``change`` to the subquery of an entry in FROM. A query of
     WITH that is read several times is changed once, and stays one object."""
-    # Keep the subquery alive, so that no other object gets its id.
+    # Keep a reference to the subquery, so that no other object gets its id.
     known: dict[int, tuple[Unresolved, Unresolved]] = {}
 
     def changed(entry: FromEntry) -> FromEntry:
@@ -186,7 +186,7 @@ def within(change: Callable[[Unresolved], Unresolved]) -> Callable[[FromEntry], 
 
 
 def with_entries(query: Unresolved, change: Callable[[FromEntry], FromEntry]) -> Unresolved:
-    """``query`` with ``change`` applied to its entries of FROM; the same object if none changes."""
+    """``query`` with ``change`` applied to its entries of FROM; itself if nothing changes."""
     sources = tuple(change(entry) for entry in query.sources)
     outer = tuple(replace(side, source=change(side.source)) for side in query.outer)
     branches = tuple(change(entry) for entry in query.branches)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def place_of(token: Token) -> tuple[int, int]:
-    """Line and column, both from 1, of the first character of ``token``."""
-    # The tokenizer reports the column in which the token ends.
+    """Line and column, both from 1, of the first character of an SQL token."""
+    # The tokenizer reports the last column of the token.
     return token.line, max(token.col - (token.end - token.start), 1)
 
 
@@ -29,7 +29,7 @@ def text_of(sql: str, first: Token, last: Token) -> str:
 
 
 def closing(tokens: Sequence[Token], opening: int) -> int | None:
-    """The index of the parenthesis that closes the one at index ``opening``; None if none does."""
+    """The index of the parenthesis that closes the one at index ``opening``, or None."""
     depth = 0
     for index in range(opening, len(tokens)):
         kind = tokens[index].token_type
@@ -42,10 +42,9 @@ def closing(tokens: Sequence[Token], opening: int) -> int | None:
 def corresponding(
     place: tuple[int, int], tokens: Sequence[Token], others: Sequence[Token]
 ) -> tuple[int, int] | None:
-    """Return the place in ``others``, another spelling of the statement ``tokens``, of the word at
-    ``place``: the same occurrence of the word, if both spellings have it equally often. None if
-    there is none.
-    """
+    """Return the place of a word in ``others``, another spelling of the statement ``tokens``, in
+    which it is at ``place``. If both contain the word equally often, the same occurrence is taken,
+    else the result is None."""
     words = [token.text.lower() for token in tokens]
     index = next((i for i, token in enumerate(tokens) if place_of(token) == place), None)
     if index is None or not words[index][:1].isidentifier():
@@ -56,12 +55,12 @@ def corresponding(
     return place_of(found[words[: index + 1].count(words[index]) - 1])
 
 
-#: Operators whose right operand gets no position from the parser: paths of ``->``, types of ``::``.
+#: Operators whose right operand has no recorded position: paths of ``->``, types of ``::``.
 _UNPLACED = frozenset({
     TokenType.ARROW, TokenType.DARROW, TokenType.HASH_ARROW, TokenType.DHASH_ARROW,
     TokenType.DCOLON,
 })  # fmt: skip
-#: Most characters of a node's text in a message.
+#: Maximum number of characters of a node's text in a message.
 _SHOWN = 60
 
 
@@ -104,14 +103,14 @@ class SourceText:
         return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
     def _around(self, inner: Node) -> Token | None:
-        """The name of the function whose first argument is ``inner``; None if there is none."""
+        """The name of the function whose first argument is ``inner``, as a token; else None."""
         places = (self._at.get(part.meta.get("start", -1)) for part in inner.walk())
         first = min((place for place in places if place is not None), default=0)
         call = self._called(first - 2) if first > 1 else ()
         return call[0] if call and call[0].token_type is TokenType.VAR else None
 
     def place(self, node: Node) -> tuple[int, int] | None:
-        """The place of a function without a recorded name; None for other nodes."""
+        """The place of a function for whose name the parser recorded none; None for other nodes."""
         inner = node.this
         if not isinstance(node, exp.Func) or not isinstance(inner, exp.Expr) or self.call(node):
             return None
@@ -158,7 +157,7 @@ class SourceText:
 
 #: Maximum length of the text of an interval, in characters.
 _LONGEST_INTERVAL = 200
-#: Tokens that end a list.
+#: Tokens that end a list of items.
 _ENDS = frozenset({
     TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.ORDER_BY,
     TokenType.UNION, TokenType.R_PAREN, TokenType.SEMICOLON,
@@ -182,7 +181,7 @@ def check_intervals(tokens: Sequence[Token]) -> None:
 
 
 def check_commas(tokens: Sequence[Token]) -> None:
-    """Reject a comma after the last entry of a list, which the parser ignores.
+    """Reject a comma after the last item of a list, which the parser would ignore.
 
     Raises:
         QueryError: ``malformed-sql``.
@@ -211,7 +210,7 @@ _AFTER_GROUPS = frozenset({
 
 
 def _named_key(sql: str, tokens: Sequence[Token], place: tuple[int, int]) -> str | None:
-    """Remedy for a syntax error at ``place``: an alias after a key of GROUP BY, where none may be.
+    """Remedy for a syntax error at ``place``: an alias after a key of GROUP BY, which takes none.
 
     None if there is no such alias.
     """
@@ -237,8 +236,7 @@ def _named_key(sql: str, tokens: Sequence[Token], place: tuple[int, int]) -> str
 
 def _unfinished(sql: str, tokens: Sequence[Token], place: tuple[int, int]) -> str | None:
     """Remedy for a syntax error at ``place``: a parenthesis that is not closed, or a comma that is
-    missing between two items of a SELECT list. None if neither is there.
-    """
+    missing between two items of a SELECT list. None if neither is there."""
     if not tokens:
         return None
     open_ones: list[Token] = []

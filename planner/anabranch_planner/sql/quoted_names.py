@@ -61,9 +61,9 @@ def _beside_dot(tokens: Sequence[Token], index: int) -> bool:
 def _in_clauses(sql: str, tokens: Sequence[Token]) -> set[int]:
     """Indices of the tokens that name an entry of FROM or WITH, its alias, or a column after AS."""
     names: set[int] = set()
-    #: Per open parenthesis: whether a list of FROM, and a SELECT before its FROM, is open in it.
+    #: Per open parenthesis: whether a FROM list is open in it, and a SELECT before its FROM.
     listed, selecting = [False], [False]
-    #: Per open parenthesis, the word before it.
+    #: For each open parenthesis: the word before it.
     words = [""]
     for index, token in enumerate(tokens):
         kind = token.token_type
@@ -103,7 +103,7 @@ def _compares(tokens: Sequence[Token], index: int) -> bool:
 
 
 def _names_entry(tokens: Sequence[Token], index: int, names: set[int]) -> bool:
-    """Whether a table's name, perhaps qualified, ends at ``index``: an alias may follow."""
+    """Whether a table's name, perhaps qualified, ends at ``index``, so that an alias may follow."""
     while tokens[index].token_type in _NAMES or index in names:
         before = tokens[index - 1].token_type
         if before is not TokenType.DOT:

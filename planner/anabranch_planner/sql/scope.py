@@ -22,15 +22,15 @@ from anabranch_contract.queries.expressions import Call, Column, Expr, Literal, 
 from anabranch_contract.queries.joins import Stream
 from anabranch_planner.sql.unresolved import RowGenerator
 
-#: Operations whose result is NULL if any operand is.
+#: Operations whose result is NULL if one of their operands is.
 _COMPUTING = frozenset({"add", "sub", "mul", "neg", "cast"})
 #: Maximum number of names listed in a remedy.
 _LISTED = 20
 
 
 def closest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
-    """The known name most similar to ``name``, in its own spelling; None if no name is similar,
-    with a ratio of at least ``least``."""
+    """The known name most similar to ``name``, in its own spelling; None if no name has a
+    similarity (0 to 1) of at least ``least``."""
     lowered = {k.lower(): k for k in sorted(set(known), key=lambda name: (name.lower(), name))}
     close = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=least)
     return lowered[close[0]] if close else None
@@ -68,7 +68,7 @@ def find_stream(name: str, streams: Mapping[str, Stream]) -> Stream:
 
 @dataclass(frozen=True, slots=True)
 class ShownColumn:
-    """A column of a table: its name in the table, and its expression over the streams."""
+    """A column of a table in FROM: its name in the table, and its expression over the streams."""
 
     name: str
     expr: Expr
@@ -76,7 +76,7 @@ class ShownColumn:
 
 @dataclass(frozen=True, slots=True)
 class FromTable:
-    """One entry of FROM: its columns in order, and its name in errors."""
+    """One table of FROM: its columns in order, and the table's name in errors."""
 
     columns: tuple[ShownColumn, ...]
     what: str
@@ -135,7 +135,7 @@ class Scope:
     def as_table(
         self, alias: str | None, columns: Iterable[ShownColumn], names: Sequence[str] = ()
     ) -> Scope:
-        """The scope seen from outside its query: a table ``alias`` (None: unnamed) of ``columns``.
+        """The scope as its reader sees it: a table ``alias`` (None: unnamed) of ``columns``.
 
         Raises:
             QueryError: the number of ``names`` differs from the number of columns.
@@ -224,13 +224,13 @@ class Scope:
         return self.tables[found]
 
     def find_streams(self, name: str) -> list[str]:
-        """The aliases of the streams that ``name`` denotes: one stream, or a query's in FROM."""
+        """Aliases of the streams that ``name`` denotes: of one stream, or of a query in FROM."""
         lowered = name.lower()
         exact = [a for a in self.streams if a.lower() == lowered]
         return exact or [a for a in self.streams if a.lower().startswith(f"{lowered}.")]
 
     def shown(self, name: str, qualifier: str = "") -> ShownColumn:
-        """The column that a name, with an optional qualifier, denotes.
+        """The column that the name ``name`` with an optional qualifier denotes.
 
         Raises:
             QueryError: ``unknown-alias``, ``unknown-column`` or ``ambiguous-column``.
@@ -257,7 +257,7 @@ class Scope:
         return found[0]
 
     def _called(self, stream: str) -> str | None:
-        """Alias of the stream ``stream`` if it occurs exactly once in FROM, else None."""
+        """Alias of ``stream`` if FROM contains the stream exactly once, else None."""
         lowered = stream.lower()
         found = [a for a, s in self.streams.items() if str(s.name).lower() == lowered]
         return found[0] if len(found) == 1 and found[0] in self.tables else None
@@ -284,7 +284,7 @@ class Scope:
         return f"did you mean {' or '.join(self._having(close))}?"
 
     def _having(self, name: str) -> list[str]:
-        """The qualified column ``name`` of each table that has such a column."""
+        """For each table with a column ``name``: the qualified name of the column."""
         lowered = name.lower()
         return [
             f"{alias}.{column.name}"
@@ -298,7 +298,7 @@ class Scope:
         return any(c.name.lower() == name.lower() for c in self.visible)
 
     def column(self, name: str, qualifier: str = "") -> Expr:
-        """The expression over the streams of the column that a name denotes (see :meth:`shown`)."""
+        """The expression over streams of the column that a name denotes (see :meth:`shown`)."""
         return self.shown(name, qualifier).expr
 
 

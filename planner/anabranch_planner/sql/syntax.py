@@ -1,11 +1,11 @@
-"""Parser: SELECT statement to :class:`~anabranch_planner.sql.unresolved.Unresolved`.
+"""Parser of SELECT statements, which become :class:`~anabranch_planner.sql.unresolved.Unresolved`.
 
 This pass checks only the shape of the statement; later passes resolve names and types. Function
 calls are left as written (sqlglot's rewriting is switched off), so that only ``functions.py``
 defines their meaning.
 
 A query in FROM or in WITH becomes a source that is a query itself. A query of WITH that is read
-several times is parsed once, and is one shared object. The number of streams is limited
+several times is parsed once, and its readers share one object. The number of streams is limited
 (:data:`MOST_SOURCES`).
 """
 
@@ -73,7 +73,7 @@ _HIDING = frozenset({JoinKind.SEMI, JoinKind.ANTI})
 
 
 class SparkDialect(Spark):
-    """Spark's dialect, as of Spark 4."""
+    """Spark's SQL dialect, as of Spark 4."""
 
     class Tokenizer(Spark.Tokenizer):
         """Tokenizer that reads a doubled quote in a text, ``'it''s'``, as one quote."""
@@ -81,7 +81,7 @@ class SparkDialect(Spark):
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'"]
 
     class Generator(SparkGenerator):
-        """Generator that keeps EXCLUDE, QUALIFY and DISTINCT ON, without subqueries for them."""
+        """Generator of SQL that keeps EXCLUDE, QUALIFY and DISTINCT ON, without subqueries."""
 
         SUPPORTS_WINDOW_EXCLUDE = True
         TRANSFORMS: ClassVar[dict[Any, Any]] = {
@@ -122,7 +122,7 @@ class JoinDialect(SparkDialect):
         }
 
     def to_json_path(self, path: Node | None) -> Node | None:
-        """The path of ``text -> 'path'``, with its text in the node's metadata."""
+        """The path of ``text -> 'path'``, whose text is added to the node's metadata."""
         made: Node | None = super().to_json_path(path)
         if made is not None and isinstance(path, exp.Literal):
             made.meta[PATH] = path.name
@@ -184,12 +184,12 @@ def parse_expression(text: str) -> Node:
 
 
 def parse_item(text: str, field: str) -> SelectItem:
-    """Parse one entry of a select list: an expression, ``*`` or ``alias.*``."""
+    """Parse one entry of a SELECT list: an expression, ``*`` or ``alias.*``."""
     return _item(parse_expression(text), field)
 
 
 def _parse(text: str, prefix: str = "") -> list[Node | None]:
-    """Parse the statements in ``prefix + text``; errors count columns in ``text``."""
+    """Parse the statements in ``prefix + text``; columns in errors are counted in ``text``."""
     sql = prefix + text
     try:
         return _parsed(sql, whole=not prefix)
@@ -270,7 +270,7 @@ def what_is_wrong(cause: SqlglotError) -> tuple[str, tuple[int, int] | None]:
     if isinstance(cause, ParseError) and cause.errors:
         error = cause.errors[0]
         near = str(error.get("highlight") or "").strip()
-        # The parser reports the column in which the token ends.
+        # The parser reports the last column of the token.
         column = int(error.get("col") or 1) - max(len(near), 1) + 1
         return (
             "syntax error" + (f" near {near[:60]!r}" if near else ""),
@@ -279,7 +279,7 @@ def what_is_wrong(cause: SqlglotError) -> tuple[str, tuple[int, int] | None]:
     text = re.sub(r"\s+", " ", str(cause))
     place = _PLACE.search(text)
     if place is not None:
-        # The optimiser reports the column in which the name ends.
+        # The optimiser reports the last column of the name.
         named = re.search(r"'([^']*)'", text)
         column = int(place[2]) - (len(named[1]) - 1 if named else 0)
         return text[: place.start()].strip(" .,"), (int(place[1]), max(column, 1))
@@ -298,7 +298,7 @@ def unclosed_at(sql: str) -> tuple[int, int] | None:
         return None
     for opening in reversed(openings):
         before = sql[: opening.start()]
-        # The tokenizer fails at the unclosed quote: find the last text before it that is readable.
+        # The tokenizer fails at the unclosed quote: find the last quote with readable text before.
         if _can_be_read(before):
             return before.count("\n") + 1, len(before) - before.rfind("\n")
     return None
@@ -313,8 +313,8 @@ def _can_be_read(sql: str) -> bool:
 
 
 def _query(statement: Node, ctes: Mapping[str, Unresolved], *, whole: bool = False) -> Unresolved:
-    """Parse a query at any depth, with the queries ``ctes`` (lower-case name -> query) in scope.
-    A subquery (not ``whole``) with post-join clauses is marked as :attr:`Unresolved.nested`."""
+    """Parse a query at any depth, with the queries ``ctes`` (lower-case name -> query) in scope. A
+    subquery (not ``whole``) with post-join clauses is marked by :attr:`Unresolved.nested`."""
     with at(statement):
         if not isinstance(body := _body(statement), exp.SetOperation):
             return _unresolved(body, ctes, whole=whole)
@@ -338,7 +338,7 @@ def _body(statement: Node) -> exp.Select | exp.SetOperation:
 
 
 def _with(select: exp.Query, outer: Mapping[str, Unresolved]) -> Mapping[str, Unresolved]:
-    """Queries by name that ``select`` may read: of its own WITH and of enclosing ones."""
+    """Queries that ``select`` may read, by name: from its own WITH and enclosing ones."""
     clause = select.args.get("with_")
     if clause is None:
         return outer
@@ -404,7 +404,7 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
 def _subqueries(
     select: exp.Select, conditions: Iterable[Condition], ctes: Mapping[str, Unresolved]
 ) -> dict[int, Unresolved]:
-    """Parse the subqueries of expressions; number -> subquery. Nodes get the number as metadata."""
+    """Parse the subqueries of expressions: number -> subquery; nodes get it as metadata."""
     clauses = (*(one.node for one in conditions), *map(select.args.get, ("having", "order")))
     found: dict[int, Unresolved] = {}
     for clause in (*select.expressions, *clauses):
@@ -438,8 +438,8 @@ def _items(listed: Iterable[Node | SelectItem]) -> list[SelectItem]:
 
 
 def _in_order(items: list[SelectItem], outer: list[OuterSide], left: FromEntry) -> list[SelectItem]:
-    """Select list ``items`` with ``*`` replaced by ``t.*`` of the tables in their written order:
-    the statement's RIGHT JOIN was read as a LEFT JOIN of ``left`` with the first of ``outer``."""
+    """SELECT ``items`` with ``*`` replaced by ``t.*`` of the tables in their written order, because
+    a RIGHT JOIN was read as a LEFT JOIN of ``left`` with the first of ``outer``."""
     found = []
     for item in items:
         if item.node is not None or item.qualifier is not None:
@@ -475,14 +475,14 @@ def _from(
 
 
 def _without_outer(joins: list[exp.Join], first: Node) -> tuple[list[exp.Join], list[exp.Join]]:
-    """Split a statement's joins: the inner joins, and all from the first outer join on."""
+    """Split a statement's joins: inner joins, and all joins from the first outer join on."""
     first_kept = (n for n, j in enumerate(joins) if kind_of(j) not in INNER or as_of(j))
     end = next(first_kept, len(joins))
     return (joins[:end], joins[end:]) if _reads_all(first, joins[end:]) else (joins, [])
 
 
 def _reads_all(first: Node, joins: Iterable[exp.Join]) -> bool:
-    """Whether ``joins`` are of supported kinds, and no entry of FROM has joins in parentheses."""
+    """Whether ``joins`` are of supported kinds, and FROM has no joins in parentheses."""
     nested = [first, *(join.this for join in joins)]
     return not any(n.args.get("joins") for n in nested) and None not in map(kind_of, joins)
 
@@ -490,7 +490,7 @@ def _reads_all(first: Node, joins: Iterable[exp.Join]) -> bool:
 def _mirrored(
     join: exp.Join, first: Node, before: list[exp.Join], ctes: Mapping[str, Unresolved]
 ) -> OuterSide:
-    """Return the right side of the LEFT JOIN that replaces a RIGHT JOIN: the sources before it."""
+    """Return the right side of the LEFT JOIN for a RIGHT JOIN: the sources before it."""
     if not before:
         return _outer_side(join, first, ctes)
     if join.args.get("using"):
@@ -513,7 +513,7 @@ def _outer_side(join: exp.Join, other: Node, ctes: Mapping[str, Unresolved]) -> 
 
 
 def _post_join(select: exp.Select) -> PostJoin | None:
-    """The post-join clauses of a statement; None if it has neither clauses nor aggregates."""
+    """The post-join clauses of a statement; None if it has neither such clauses nor aggregates."""
     parts = select.args
     aggregated = any(holds_aggregate(item) for item in select.expressions)
     if not aggregated and not any(parts.get(name) for name in POST_JOIN):
@@ -540,8 +540,8 @@ def _post_join(select: exp.Select) -> PostJoin | None:
 
 
 def _group(clause: Node | None) -> tuple[tuple[Node, ...] | None, tuple[Node, ...], bool]:
-    """Read GROUP BY: its entries (None: no clause); the keys before GROUPING SETS in ``a, b
-    GROUPING SETS (...)``; whether it is GROUP BY ALL."""
+    """Read GROUP BY: its entries (None: no clause); keys before GROUPING SETS in ``a, b GROUPING
+    SETS (...)``; whether it is GROUP BY ALL."""
     if clause is None:
         return None, (), False
     if clause.args.get("totals"):
@@ -653,7 +653,7 @@ def _source(node: Node, ctes: Mapping[str, Unresolved], *, versioned: bool = Fal
 
 
 def _inside(node: Node, ctes: Mapping[str, Unresolved]) -> Unresolved:
-    """The contents of parentheses in FROM: a query, or joined tables."""
+    """The content of parentheses in FROM: a query, or joined tables."""
     if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
         return _query(node, ctes)
     if isinstance(node, exp.Subquery) and not (node.args.get("alias") or node.args.get("joins")):

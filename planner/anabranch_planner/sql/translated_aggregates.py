@@ -1,7 +1,7 @@
 """Translation rules for aggregates, grouping sets and rankings of other dialects.
 
-Calls are generated as plain functions in Spark's spelling, because percentiles and lists as
-translated by sqlglot have other results.
+Calls are generated as plain functions in Spark's spelling, because sqlglot's translations of
+percentiles and lists have other results.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNARY = frozenset({"this"})
 _BINARY = frozenset({"this", "expression"})
 _DOUBLE = frozenset({TypeKind.DOUBLE})
 _LISTED = INTEGRAL | {TypeKind.STRING}
-#: Node type -> the arguments that are translated.
+#: Node type of an aggregate -> the arguments that are translated.
 READ: dict[type[Node], frozenset[str]] = {
     **dict.fromkeys((exp.AnyValue, exp.First, exp.Last, exp.Median), _UNARY),
     **dict.fromkeys(
@@ -74,6 +74,7 @@ class AggregateRules(DialectRules):
         }
 
     def _by(self, node: Node) -> Node:
+        """Translate ``max_by`` or ``min_by``, which differ between dialects in NULLs."""
         name = "max_by" if isinstance(node, exp.ArgMax) else "min_by"
         skips = self._meanings.by_skips_nulls
         if skips is None:
@@ -93,8 +94,7 @@ class AggregateRules(DialectRules):
     def _ignoring(self, node: Node) -> Node:
         if isinstance(node.this, exp.Lag | exp.Lead) and isinstance(node.parent, exp.Window):
             return node
-        # Drop IGNORE NULLS after any_value(): the call becomes a minimum, which ignores NULLs
-        # anyway.
+        # Drop IGNORE NULLS after any_value(): as a minimum it ignores NULLs anyway.
         if not isinstance(node.this, exp.Anonymous) or node.this.name != "any_value":
             raise self._refused("IGNORE NULLS", "leave it out")
         return node.this.copy()
@@ -113,7 +113,7 @@ class AggregateRules(DialectRules):
         return call_of("percentile", value, fraction)
 
     def _percentile(self, node: Node) -> Node:
-        """Translate ``quantile_cont(x, p)``; inside WITHIN GROUP, that rule does it."""
+        """Translate ``quantile_cont(x, p)``, unless the rule of WITHIN GROUP does so."""
         fraction = node.args.get("expression")
         if isinstance(node.parent, exp.WithinGroup):
             return node
@@ -168,6 +168,7 @@ class AggregateRules(DialectRules):
     # --- texts and pairs -------------------------------------------------------------------------
 
     def _list(self, node: Node) -> Node:
+        """Translate ``string_agg`` and other lists of texts to ``listagg``."""
         name, separator = "listagg", node.args.get("separator")
         # In Snowflake the list of no texts is the empty text; coalesce() has no OVER.
         is_empty = self._dialect == "snowflake" and not isinstance(node.parent, exp.Window)
@@ -201,6 +202,7 @@ class AggregateRules(DialectRules):
         return call_of("coalesce", whole, exp.Literal.string("")) if is_empty else whole
 
     def _pair(self, node: Node) -> Node:
+        """Translate a correlation, covariance or regression of two numbers."""
         name, sides = _name(node), [side for side in (node.this, node.expression) if side]
         if not self._meanings.pairs and any(self._types.of(side) != _DOUBLE for side in sides):
             raise self._refused(
@@ -224,6 +226,7 @@ class AggregateRules(DialectRules):
         return call_of(name, *node.expressions)
 
     def _sets(self, node: Node) -> Node:
+        """Reject grouping sets whose missing keys are not NULL in this dialect."""
         if not self._outer_nulls:
             raise self._refused("a grouping set, whose other keys are not NULL", SPARKS)
         return node

@@ -34,12 +34,12 @@ _UNARY = frozenset({"this"})
 _BINARY = frozenset({"this", "expression"})
 _EXACT = INTEGRAL | {TypeKind.DECIMAL}
 _DOUBLE = frozenset({TypeKind.DOUBLE})
-#: Nodes whose meaning differs between dialects, without an entry in ``meanings`` so far.
+#: Nodes whose meaning differs between dialects and that have no entry in ``meanings`` yet.
 _UNTRANSLATED = frozenset({
     exp.RegexpLike, exp.IntDiv, exp.TryCast, exp.Bracket, exp.BitwiseAnd, exp.BitwiseOr,
     exp.BitwiseXor, exp.BitwiseNot,
 })  # fmt: skip
-#: Node type -> the arguments that are translated.
+#: Node type -> the arguments of it that are translated.
 _READ: dict[type[Node], frozenset[str]] = {
     **{kind: read for kind, read in CONSUMED.items() if kind not in _UNTRANSLATED},
     **READ,
@@ -98,9 +98,9 @@ _ASOF = frozenset({"clickhouse", "duckdb", "snowflake"})
 #: element's fields become columns.
 _UNNEST = frozenset({"bigquery", "duckdb", "presto", "trino"})
 _SPREADING = frozenset({"presto", "trino"})
-#: Dialects where AT TIME ZONE turns a moment into a local time, and a local time into a moment.
+#: Dialects where AT TIME ZONE converts a timestamp with time zone to a local time, and vice versa.
 _ZONED = frozenset({"duckdb", "postgres"})
-#: Functions that only anabranch has; calls are kept.
+#: Functions that only anabranch has, whose calls stay as written.
 _OWN = frozenset({"window", "session_window", "grouping_id"})
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In)
 
@@ -125,7 +125,7 @@ def translate(tree: Node, dialect: str, streams: Mapping[str, Stream], source: S
             if isinstance(node, exp.Column):
                 translator.types.check_name(node)
     made = tree
-    # From the leaves up, so that a rule sees its node before the nodes around it change.
+    # Translate from the leaves up, so that a rule sees its node before the nodes around it change.
     for node in reversed(list(tree.walk())):
         with at(tree), at(node):
             found = translator.translated(node)
@@ -138,7 +138,7 @@ def translate(tree: Node, dialect: str, streams: Mapping[str, Stream], source: S
 
 
 class _Translator:
-    """Translation rules by node type, for one statement."""
+    """Translation rules from one SQL dialect to Spark's by node type, for one statement."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class _Translator:
         return self.types.of(node)
 
     def _are(self, node: Node, wanted: frozenset[TypeKind]) -> bool:
-        """Whether all possible types of the node are in ``wanted``."""
+        """Whether all possible types of the expression ``node`` are in ``wanted``."""
         kinds = self._kinds(node)
         return bool(kinds) and kinds <= wanted
 
@@ -363,7 +363,7 @@ class _Translator:
         if moved and self._are(moved[0], TIMESTAMPS):
             return node
         if _compared(node):
-            # In comparisons, a date equals the timestamp of its midnight.
+            # In comparisons, a date equals the timestamp of its midnight in all dialects.
             return node
         raise self._refused(
             "a date that is moved by an interval, outside of a comparison,",
@@ -371,7 +371,7 @@ class _Translator:
         )
 
     def _require_intervals(self, node: Node) -> None:
-        """Reject a difference of dates or times that is a number in the dialect."""
+        """Reject a difference of dates or times whose value is a number in the dialect."""
         kinds = [self._kinds(side) for side in (node.this, node.expression)]
         if not all(kinds) or any(kind - TIMESTAMPS - {TypeKind.DATE} for kind in kinds):
             return
@@ -399,7 +399,7 @@ class _Translator:
         if self.dialect not in _ZONED:
             remedy = "write it in Spark's dialect, where it is PostgreSQL's"
             raise self._refused("AT TIME ZONE", remedy)
-        # Abbreviations and offsets differ in meaning: +02:00 is behind UTC in PostgreSQL.
+        # Abbreviations and offsets vary in meaning: +02:00 is behind UTC in PostgreSQL.
         if not isinstance(zone, exp.Literal) or ("/" not in zone.name and zone.name != "UTC"):
             raise self._refused("this time zone", "write a region, such as 'Europe/Berlin'")
         with at(zone):
@@ -416,7 +416,7 @@ class _Translator:
         return exp.Anonymous(this="timezone", expressions=[zone.copy(), value.copy()])
 
     def _is_certain(self, value: Node) -> bool:
-        """Whether ``value`` certainly has, or certainly lacks, a time zone in the dialect."""
+        """Whether it is certain if ``value`` has a time zone in the dialect, or has none."""
         if isinstance(value, exp.Column):
             return self._are(value, TIMESTAMPS) and not self.types.is_alias(value)
         if isinstance(value, exp.Cast):
@@ -424,7 +424,7 @@ class _Translator:
         return isinstance(value, exp.Anonymous) and value.name == "timezone"
 
     def _formatted(self, node: Node) -> Node:
-        """PostgreSQL's ``to_char(moment, pattern)`` as ``date_format``."""
+        """Translate PostgreSQL's ``to_char(moment, pattern)`` to ``date_format``."""
         call = self._source.call(node)
         if not self._are(node.this, TIMESTAMPS | {TypeKind.DATE}):
             raise self._refused(
@@ -628,7 +628,7 @@ class _Translator:
         return node
 
     def _unnest(self, node: Node) -> Node:
-        """``UNNEST(x) AS t(item)`` in FROM."""
+        """Translate ``UNNEST(x) AS t(item)`` in FROM."""
         values, alias = node.expressions, node.args.get("alias")
         if self.dialect not in _UNNEST or len(values) != 1 or node.args.get("offset"):
             raise self._refused(
@@ -645,7 +645,7 @@ class _Translator:
         return exp.Lateral(this=call, alias=alias.copy())
 
     def _listed_unnest(self, node: Node) -> Node:
-        """``unnest(x)`` in the SELECT list."""
+        """Translate ``unnest(x)`` in the SELECT list."""
         if self.dialect != "duckdb":
             remedy = "write CROSS JOIN UNNEST(x) AS t(item)"
             raise self._refused("UNNEST in the SELECT list", remedy)
@@ -666,7 +666,7 @@ def _cast(node: Node, to: DType) -> Node:
 
 
 def _compared(node: Node) -> Node | None:
-    """The comparison in which the translated ``node`` is a term; None if it is in none."""
+    """The comparison that has the translated ``node`` as an operand; None if there is none."""
     found = node.parent
     while isinstance(found, exp.Paren | exp.Add | exp.Sub):
         found = found.parent
@@ -679,7 +679,7 @@ def _without_cast(node: Node) -> Node:
 
 
 def _moved(side: Node) -> Node:
-    """The time that ``side``, a time moved by intervals, begins with; else ``side`` itself."""
+    """The time in a dialect's expression ``side``, a time plus or minus intervals."""
     first = side
     while isinstance(first, exp.Add | exp.Sub | exp.Paren):
         first = first.this

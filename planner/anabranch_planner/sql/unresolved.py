@@ -18,21 +18,21 @@ from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_contract.queries.types import DataType
 from anabranch_contract.queries.views import RankFunction
 
-#: A node of the parsed, still untyped expression tree.
+#: A node of the parsed expression tree, without types.
 Node: TypeAlias = exp.Expr
 
 
-#: Table functions, which expand one row into several.
+#: SQL table functions, which expand one row into several.
 GENERATORS = frozenset(
     f"{name}{outer}"
     for name in ("explode", "posexplode", "inline", "variant_explode")
     for outer in ("", "_outer")
 )
-#: Prefix of hidden columns, which ``*`` omits.
+#: Prefix of the names of hidden columns, which ``*`` omits.
 HIDDEN = "anabranch hidden "
-#: Name of the aggregates in :attr:`Unresolved.nested`, where it names the other clauses.
+#: Entry for aggregates in :attr:`Unresolved.nested`, which otherwise names a clause.
 AGGREGATES = "aggregates"
-#: Key in the metadata of a node with a subquery: number of the subquery in
+#: Key in the metadata of a node with a subquery: the subquery's number in
 #: :attr:`Unresolved.subqueries`.
 SUBQUERY = "subquery"
 #: Key in a node's metadata: name of the column that the node replaces.
@@ -48,8 +48,7 @@ class FromEntry:
     Attributes:
         of: the stream's name, or a subquery.
         alias: its name in the rest of the query. None: a subquery without a name, or parentheses
-            around joins, whose inner names stay visible. Empty: names of inner streams get no
-            prefix.
+            around joins, whose inner names stay visible. Empty: inner aliases get no prefix.
         using: the columns of its USING clause.
         natural: whether it is joined by all columns that both sides have (NATURAL JOIN).
         columns: new names of its columns, in order; empty: unchanged.
@@ -83,7 +82,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class SelectItem:
-    """One entry of the SELECT list; ``name`` is None where the user gave none.
+    """One entry of the SELECT list; ``name`` is None if the user has given no name.
 
     A star has no ``node``; ``qualifier`` is then the alias before it, or None; ``without`` has the
     names (lower case) of its EXCEPT, ``replaced`` the items of its REPLACE; ``star`` is its node in
@@ -101,10 +100,10 @@ class SelectItem:
 
 @dataclass(frozen=True, slots=True)
 class RowRanking:
-    """A ranking of joined rows by ``order`` in each partition; the first ``limit`` are kept.
+    """A ranking of joined rows by ``order`` in each partition; the first ``limit`` rows are kept.
 
     Attributes:
-        aliases: whether its expressions may refer to aliases of the SELECT list.
+        aliases: whether the ranking's expressions may refer to aliases of the SELECT list.
     """
 
     function: RankFunction
@@ -116,14 +115,14 @@ class RowRanking:
 
 @dataclass(frozen=True, slots=True)
 class PostJoin:
-    """The post-join clauses of a statement.
+    """The post-join clauses of an SQL statement.
 
     Attributes:
         distinct_on: the expressions of DISTINCT ON.
         group: the GROUP BY expressions, grouping sets among them; None: no GROUP BY.
         group_first: keys before GROUPING SETS in ``GROUP BY a, b GROUPING SETS (...)``.
         group_all: whether it is GROUP BY ALL.
-        ranking: the meaning of QUALIFY, DISTINCT ON, or a condition over a ranking subquery.
+        ranking: the ranking by QUALIFY, DISTINCT ON, or a condition over a ranking in a subquery.
         copies: expression for the number of result rows per group; None: one.
     """
 
@@ -143,10 +142,10 @@ class PostJoin:
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """The ASOF or FOR SYSTEM_TIME AS OF clause of a join: one right row per left row.
+    """The ASOF or FOR SYSTEM_TIME AS OF clause of a join: at most one right row per left row.
 
     Attributes:
-        match: the comparison of MATCH_CONDITION; None: it is in ON or USING.
+        match: the comparison of MATCH_CONDITION; None if ON or USING contains it.
         time: the time of FOR SYSTEM_TIME AS OF; None: an ASOF JOIN.
     """
 
@@ -205,11 +204,11 @@ class RowGenerator:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of its columns; if the statement has none, all names that Spark may use."""
+        """Names of the function's columns; if none are given, all names that Spark may use."""
         return self.columns or ("pos", "col", "key", "value")
 
     def follows(self, node: Node | None) -> bool:
-        """Whether the function stands after ``node`` in the statement, or reads all of FROM."""
+        """Whether the table function is after ``node`` in the statement, or reads all of FROM."""
         own = None if self.listed else position_of(self.call)
         other = None if node is None else position_of(node)
         return own is None or other is None or own > other
@@ -219,14 +218,14 @@ class RowGenerator:
 class Unresolved:
     """A parsed query before name resolution: sources, conditions (all must hold), select list.
 
-    Without ``items`` it represents parentheses around joins, and has all of their columns.
+    Without ``items`` it represents joins in parentheses, and has all columns of these.
 
     Attributes:
         post_join: post-join clauses; only in a whole statement, or in a subquery that becomes a
-            query of its own (``named``).
-        outer: right sides of outer joins; only in the same cases as ``post_join``.
-        nested: the clause that makes a subquery a query of its own, and its node.
-        branches: operands of UNION ALL, which replace all other fields; only in FROM.
+            query of its own (:mod:`.named`).
+        outer: right sides of outer joins; only where ``post_join`` is allowed.
+        nested: the clause that makes a subquery a query of its own, and the node of the clause.
+        branches: operands of UNION ALL, which replace all other fields; only in a FROM list.
         generators: functions that expand the joined rows, in order.
         subqueries: the subqueries of SELECT list, WHERE, HAVING and ORDER BY, by the numbers in
             the metadata of their nodes (scalar subquery, EXISTS, IN).
@@ -243,7 +242,7 @@ class Unresolved:
     subqueries: Mapping[int, Unresolved] = field(default_factory=dict)
 
     def check_inlined(self) -> None:
-        """Reject a subquery that needs to be a query of its own where it would have to be inlined.
+        """Reject a subquery that would have to be inlined, but needs to be a query of its own.
 
         Raises:
             QueryError: ``unsupported-sql``, naming the clause.
@@ -264,7 +263,7 @@ class Unresolved:
 
     @cached_property
     def aliases(self) -> int:
-        """Maximum number of streams that one branch reads after subqueries are inlined."""
+        """Maximum number of streams that a branch reads, after inlining of subqueries."""
         sources = (*self.sources, *(side.source for side in self.outer))
         counts = [1 if isinstance(s.of, str) else s.of.aliases for s in sources]
         branches = (1 if isinstance(s.of, str) else s.of.aliases for s in self.branches)
@@ -272,13 +271,13 @@ class Unresolved:
 
     @cached_property
     def size(self) -> int:
-        """Number of streams that all branches read after subqueries are inlined."""
+        """Number of streams that all branches read, after inlining of subqueries."""
         entries = (1 if isinstance(s.of, str) else s.of.size for s in self.entries)
         return sum(entries) + sum(inner.size for inner in self.subqueries.values())
 
     @property
     def entries(self) -> tuple[FromEntry, ...]:
-        """All entries of FROM."""
+        """All entries of FROM: sources of inner joins, and right sides of outer joins."""
         return (*self.sources, *(side.source for side in self.outer), *self.branches)
 
     @cached_property
@@ -289,19 +288,19 @@ class Unresolved:
 
 
 class _SparkText(SparkGenerator):
-    """Generator of Spark's SQL, also for clauses that Spark lacks."""
+    """Generator of SQL in Spark's dialect, also for clauses that Spark lacks."""
 
     SUPPORTS_WINDOW_EXCLUDE = True
 
 
 def unsupported(what: str, remedy: str) -> QueryError:
-    """The error for an unsupported construct."""
+    """The error for an unsupported SQL construct."""
     return QueryError("unsupported-sql", f"{what} is not supported", remedy=remedy)
 
 
 @contextmanager
 def located(field: str) -> Iterator[None]:
-    """Attach ``field`` to a :class:`QueryError` raised inside, unless it has one."""
+    """Attach ``field`` to a :class:`QueryError` raised in the block, for SQL or structured text."""
     try:
         yield
     except QueryError as error:
@@ -312,7 +311,7 @@ def located(field: str) -> Iterator[None]:
 
 @contextmanager
 def at(node: Node | None) -> Iterator[None]:
-    """Attach the position of ``node`` to a :class:`QueryError` raised inside, unless it has one."""
+    """Attach the position of ``node`` to a :class:`QueryError` raised inside the block."""
     try:
         yield
     except QueryError as error:
@@ -333,7 +332,7 @@ def position_of(node: Node) -> tuple[int, int] | None:
 
 
 def operands(node: Node, kind: type[Node]) -> list[Node]:
-    """The operands of a chain of one connective ``kind``, left to right, without parentheses."""
+    """The operands of a chain of one SQL connective ``kind``, in order, without parentheses."""
     found: list[Node] = []
     pending = [node]
     while pending:

@@ -43,12 +43,12 @@ from anabranch_planner.subqueries.joins import (
 from anabranch_planner.subqueries.names import FromTables, column_of, replaced
 
 _SUMMED = frozenset({"count", "sum", "min", "max"})
-#: Maximum number of assignments of aliases that are tried to compare two joins.
+#: Maximum number of assignments of aliases that are tried when two joins are compared.
 _MOST_ORDERS = 120
 
 
 def above_groups(query: Unresolved) -> list[Node]:
-    """The nodes whose subqueries are evaluated over the groups of ``query``."""
+    """The nodes of a statement whose subqueries are evaluated over the groups of ``query``."""
     clauses = query.post_join
     if clauses is None or not is_grouped(query):
         return []
@@ -122,7 +122,7 @@ def _conditions(query: Unresolved, joins: Joins) -> list[Node]:
 
 
 def _renamed(node: Node, names: Mapping[str, str]) -> Node | frozenset[Node]:
-    """A conjunct with other aliases, in comparable form; an equality as the set of its sides."""
+    """A conjunct with other aliases, comparable: an equality becomes the set of its sides."""
 
     def found(part: Node) -> Node:
         if not isinstance(part, exp.Column):
@@ -134,12 +134,11 @@ def _renamed(node: Node, names: Mapping[str, str]) -> Node | frozenset[Node]:
 
 
 def with_groups_below(joins: Joins, rewrite: Callable[[Joins], Unresolved]) -> Unresolved:
-    """The rewritten query of ``joins``: its groups as a query of their own in FROM, with the
-    subqueries evaluated over them.
+    """The rewritten query of ``joins``, in which the groups are a query of their own in FROM, and
+    the subqueries are evaluated over them.
 
     Args:
-        rewrite: rewrites the query over the groups, whose subqueries may read the columns of
-            groups.
+        rewrite: rewrites the query over the groups; its subqueries may read the groups' columns.
     """
     query, clauses = joins.query, joins.query.post_join or PostJoin()
     for key in clauses.order:
@@ -152,7 +151,7 @@ def with_groups_below(joins: Joins, rewrite: Callable[[Joins], Unresolved]) -> U
     below = GroupedEntry(query, joins.tables, keys, joins.alias("groups"), lambda _: None)
 
     def meant(node: Node) -> Node:
-        """``node`` with aliases of SELECT replaced by their expressions, except in aggregates."""
+        """``node`` with aliases of SELECT replaced by their expressions, but not in aggregates."""
 
         def found(part: Node) -> Node:
             if call_of(part) is not None:

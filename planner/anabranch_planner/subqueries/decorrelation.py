@@ -58,7 +58,7 @@ def decorrelated(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved
 
 
 def _missing(query: Unresolved, streams: Mapping[str, Stream]) -> Iterator[QueryError]:
-    """The errors for names in FROM that are not the name of a stream, one per name."""
+    """The errors for names in FROM that denote no stream, one error per name."""
     seen, pending = set[str](), [query]
     while pending:
         one = pending.pop()
@@ -77,7 +77,7 @@ def _missing(query: Unresolved, streams: Mapping[str, Stream]) -> Iterator[Query
 
 @dataclass(slots=True)
 class _Decorrelation:
-    """Rewriting of one statement. A query of WITH that is read several times stays one object."""
+    """Decorrelation of a statement. A query of WITH that is read repeatedly stays one object."""
 
     streams: Mapping[str, Stream]
     _known: dict[int, tuple[Unresolved, Unresolved]] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class _Decorrelation:
             made = self.rewritten(inner, ())
             if made.outer and made.nested is None:
                 made = replace(made, nested=("EXISTS or NOT EXISTS", entry.node))
-            # Keep the subquery alive, so that no other object gets its id.
+            # Keep a reference to the subquery, so that no other object gets its id.
             self._known[id(inner)] = inner, made
         return replace(entry, of=self._known[id(inner)][1])
 
@@ -158,6 +158,7 @@ def _condition(joins: Joins, condition: Condition) -> Condition | None:
 
 
 def _conjunct(joins: Joins, node: Node, conjuncts: list[Node]) -> Node | None:
+    """A conjunct after its subqueries have become joins; None if only a join is left."""
     inside, negated = node, False
     while isinstance(inside, exp.Not | exp.Paren):
         negated ^= isinstance(inside, exp.Not)
@@ -169,6 +170,7 @@ def _conjunct(joins: Joins, node: Node, conjuncts: list[Node]) -> Node | None:
 
 
 def _item(joins: Joins, item: SelectItem) -> SelectItem:
+    """An item of the SELECT list after its subqueries have become joins."""
     if item.node is None or not any(True for _ in subqueries_in(item.node)):
         return item
     with at(item.node):
@@ -183,7 +185,7 @@ def _item(joins: Joins, item: SelectItem) -> SelectItem:
 
 
 def _without_star(joins: Joins, items: tuple[SelectItem, ...]) -> Iterator[SelectItem]:
-    """The SELECT list with ``*`` replaced so that it does not show columns of joined subqueries."""
+    """The SELECT list with ``*`` replaced, so as not to show columns of joined subqueries."""
     tables = joins.tables
     alone = not tables.merged and not tables.natural and "" not in tables.columns
     for item in items:
@@ -218,6 +220,6 @@ def _over_values(joins: Joins, node: Node, *, condition: bool = False) -> Node:
 
 
 def _is_monotone(holder: Node, condition: Node) -> bool:
-    """Whether only AND and OR connect ``holder`` with the whole of ``condition``."""
+    """Whether only AND and OR are between ``holder`` (of a subquery) and all of ``condition``."""
     around = parents(holder, condition)
     return all(isinstance(part, exp.And | exp.Or | exp.Paren) for part in around)

@@ -4,8 +4,8 @@
 whose comparison is unknown, as a semi join does. ``x NOT IN (...)`` keeps no row if any ``y`` is
 NULL, and keeps rows with NULL in ``x`` only if there is no ``y``. Unless conditions exclude NULL, a
 correlated NOT IN is an anti join with ``x = y OR y IS NULL OR x IS NULL``; an uncorrelated NOT IN
-is an anti join, plus a join with a query of one row whose columns say whether there is any ``y``,
-and whether any is NULL.
+is an anti join, plus a join with a query of one row, whose columns say whether there is a ``y``,
+and whether a ``y`` is NULL.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def as_join(
         conjuncts: all conjuncts of WHERE.
 
     Returns:
-        A condition needed in addition to the join, if any.
+        A condition that WHERE needs in addition to the join, or None.
     """
     inner = joins.inner(holder)
     tested, shown = _compared(joins, holder, inner)
@@ -92,11 +92,10 @@ def as_join(
 
 
 def as_value(joins: Joins, holder: Node, *, monotone: bool) -> Node:
-    """EXISTS or IN as a boolean value: a column of a LEFT JOIN with the grouped rows of the
-    subquery.
+    """EXISTS or IN as a boolean value: a column of a LEFT JOIN with the subquery's groups.
 
     Args:
-        monotone: whether the caller accepts false instead of unknown.
+        monotone: whether the caller treats false and unknown (NULL) alike.
 
     Raises:
         QueryError: ``unsupported-sql``: IN of rows whose comparison may be unknown, or a subquery
@@ -153,7 +152,7 @@ def _grouped(
     expression, outer expression).
 
     Args:
-        values: aggregates of the groups to compute.
+        values: aggregates of the subquery's groups that the join has to provide.
     """
     rows = right.rows()
     tables = FromTables.of(rows, joins.streams)
@@ -177,7 +176,7 @@ def _conjunct(value: Node, *, negated: bool) -> Node:
 
 
 def _compared(joins: Joins, holder: Node, inner: Inner) -> tuple[list[Node], list[Node]]:
-    """The compared expressions: left of IN (over the outer query), and in the subquery."""
+    """The compared expressions of IN: the left one (over the outer query), and the subquery's."""
     if not isinstance(holder, exp.In):
         return [], []
     tested = holder.this.expressions if isinstance(holder.this, exp.Tuple) else [holder.this]
@@ -195,7 +194,7 @@ def _compared(joins: Joins, holder: Node, inner: Inner) -> tuple[list[Node], lis
 
 
 def _may_be_null(nodes: Sequence[Node], conjuncts: list[Node], of: Joins | Inner) -> bool:
-    """Whether a value of ``nodes`` may be NULL: no conjunct requires that all are NOT NULL."""
+    """Whether a value of ``nodes`` may be NULL, as not all have a NOT NULL conjunct."""
     excluded = [
         of.tables.qualified(part.this.this)
         for part in conjuncts
@@ -210,7 +209,7 @@ def _may_be_null(nodes: Sequence[Node], conjuncts: list[Node], of: Joins | Inner
 def _unless_null(
     joins: Joins, right: RightSide, tested: Node, shown: Node, unknown: tuple[bool, bool]
 ) -> Node:
-    """The condition, in addition to the anti join, of NOT IN where values may be NULL."""
+    """The condition that NOT IN needs beside its anti join if values may be NULL."""
     some, null = _flags(joins, right, [_some(), _some_null(right.raw(shown))])
     none = exp.Not(this=exp.Paren(this=some))
     parts: list[Node] = [known(tested)] if unknown[0] else []
@@ -240,8 +239,8 @@ def _is_single(inner: Inner) -> bool:
 def _of_single(
     joins: Joins, inner: Inner, tested: list[Node], shown: list[Node], whole: Node
 ) -> Node:
-    """For a subquery with a single row: ``x IN (SELECT max(y) ...)`` as ``x = (SELECT max(y)
-    ...)``, and EXISTS as the subquery's HAVING condition."""
+    """Rewrite a subquery that has a single row: ``x IN (SELECT max(y) ...)`` as ``x = (SELECT
+    max(y) ...)``, and EXISTS as the subquery's HAVING condition."""
     clauses = inner.query.post_join or PostJoin()
     having = clauses.having
     if is_limited(clauses) or (tested and having is not None) or len(tested) > 1:
@@ -272,7 +271,7 @@ def _count(node: Node) -> Node:
 
 def _flags(joins: Joins, right: RightSide, truths: list[Node]) -> list[Node]:
     """A column for each of ``truths`` (conditions about all rows of a subquery), from a query with
-    one row. That row changes only if a truth changes, not with every row of the subquery."""
+    one row, which changes only if a truth changes, not with every row of the subquery."""
     names = [f"subquery_value{n}" for n, _ in enumerate(truths, 1)]
     items = [SelectItem(exp.Literal.number(1), "subquery_key1")]
     items += map(SelectItem, truths, names)

@@ -43,7 +43,7 @@ from anabranch_planner.subqueries.names import FromTables, columns_in
 
 
 def with_expansion_parts(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
-    """``query`` with all expansions after its joins, if necessary in subqueries.
+    """``query`` with all expansions after its joins; other expansions are moved into subqueries.
 
     Raises:
         QueryError: ``unsupported-sql``: NATURAL, or a subquery without alias beside an expansion.
@@ -54,12 +54,12 @@ def with_expansion_parts(query: Unresolved, streams: Mapping[str, Stream]) -> Un
 @dataclass(slots=True)
 class _Expansions:
     streams: Mapping[str, Stream]
-    #: (id of a subquery, whether it is alone in its reader's FROM) -> the subquery, kept alive so
-    #: that no other object gets its id, and its rewriting.
+    #: (id of a subquery, whether it is its reader's whole FROM) -> the subquery, referenced so that
+    #: no other object gets its id, and its rewriting.
     _known: dict[tuple[int, bool], tuple[Unresolved, Unresolved]] = field(default_factory=dict)
 
     def everywhere(self, query: Unresolved) -> Unresolved:
-        """``query``, rewritten with all subqueries in FROM."""
+        """Rewrite all subqueries in FROM of ``query``, then ``query`` itself."""
         while (made := self._cut(query)) is not query:
             query = made
         alone = bool(query.branches) or (len(query.sources) == 1 and not query.outer)
@@ -73,7 +73,7 @@ class _Expansions:
         if key not in self._known:
             made = self.everywhere(inner)
             if _is_plain(made) and (inner.generators or _expands(made)):
-                # Without an expansion it is a plain join, which can be inlined.
+                # Without an expansion the subquery is a plain join, which can be inlined.
                 made = replace(made, nested=None)
                 if _expands(made) and not alone:
                     made = as_table(made, entry.node, "an expansion")
@@ -82,7 +82,7 @@ class _Expansions:
         return entry if made is inner else replace(entry, of=made)
 
     def _cut(self, query: Unresolved) -> Unresolved:
-        """``query`` with some tables and expansions in a subquery; unchanged if not needed."""
+        """``query`` with tables and expansions moved into a subquery if needed, else unchanged."""
         if not query.generators:
             return query
         tables = FromTables.of(query, self.streams)
@@ -96,8 +96,8 @@ class _Expansions:
         return self._with_part(query, tables, every, self._before(query, tables))
 
     def _before(self, query: Unresolved, tables: FromTables) -> list[RowGenerator]:
-        """The expansions that precede the outer joins of ``query`` because at least one of them has
-        to; empty if all may follow these joins.
+        """The expansions that precede the outer joins of ``query`` because at least one has to;
+        empty if all of them may follow these joins.
 
         Raises:
             QueryError: ``unsupported-sql``: an expansion has to precede outer joins but reads their
@@ -223,7 +223,7 @@ def _compared(side: OuterSide, tables: FromTables) -> Iterator[str]:
 def _of_tables(
     item: SelectItem, inside: Inside, generators: Sequence[RowGenerator]
 ) -> Iterator[SelectItem]:
-    """The star ``item`` over a subquery, as stars of the single tables and ``generators`` in it."""
+    """The star ``item`` over a subquery, as stars of its tables and of ``generators``."""
     if item.without or item.replaced:
         raise unsupported(
             "* with EXCEPT or REPLACE beside a join with expanded rows", "name the columns"
@@ -249,7 +249,7 @@ def _is_plain(query: Unresolved) -> bool:
 
 
 def _expands(query: Unresolved) -> bool:
-    """Whether the rows of ``query`` are expanded, and the query has no post-join part."""
+    """Whether ``query`` expands its joined rows, and has no post-join part."""
     if not _is_plain(query):
         return False
     inner = (entry.of for entry in query.entries if isinstance(entry.of, Unresolved))
@@ -299,7 +299,7 @@ class _Links:
 
     def joined_by_items(self) -> tuple[list[int], list[RowGenerator]] | None:
         """Sources and expansions that must be in a subquery, because an equality of expanded
-        columns joins them with other sources; None if there is none."""
+        columns joins them with other sources; None if there are none."""
         items = {one.alias.lower() for one in self.query.generators} & self.owner.keys()
         for pair in self._equalities():
             if not pair[0] | pair[1] <= self.owner.keys():

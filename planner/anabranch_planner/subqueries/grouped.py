@@ -30,25 +30,23 @@ from anabranch_planner.subqueries.names import FromTables, column_of, columns_in
 
 #: Aggregates that are 0 over no rows; all others are NULL.
 _COUNTS = frozenset({"count", "count_if", "countif", "approx_count_distinct"})
-#: Nodes that are NULL if any of their operands is. (BETWEEN may be false then.)
+#: Nodes that are NULL if one of their operands is; not BETWEEN, which may be false.
 STRICT = (
     exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Not, exp.Paren, exp.Neg, exp.Add,
     exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Cast,
 )  # fmt: skip
-#: Nodes that may occur in an expression of :data:`STRICT` nodes: they do not turn NULL into another
-#: value.
+#: Nodes permitted inside :data:`STRICT` nodes, because they do not turn NULL into another value.
 PARTS = (exp.Column, exp.Literal, exp.Null, exp.Boolean, exp.Identifier, exp.DataType,
           exp.DataTypeParam, exp.Interval, exp.Var)  # fmt: skip
 
 
 @dataclass(slots=True)
 class GroupedEntry:
-    """The groups of ``query`` by ``keys``, as an entry of FROM under ``alias``.
+    """The groups of a subquery by ``keys``, as an entry of FROM under ``alias``.
 
     Attributes:
         query: FROM and conditions of the grouped rows; other clauses are ignored.
-        tables: tables of ``query``. ``keys``: qualified expressions over them; empty: one group of
-            all rows.
+        tables: tables of ``query``. ``keys``: qualified expressions over them; empty: one group.
         refer: maps an outer column to the expression that replaces it; None for other columns.
         having: condition that the groups satisfy, over the query's own tables.
         values: column name -> aggregate, for all aggregates that have been read so far.
@@ -63,11 +61,11 @@ class GroupedEntry:
     values: dict[str, Node] = field(default_factory=dict)
 
     def key(self, number: int) -> exp.Column:
-        """The column of key ``number``, from 0; a constant column if there are no keys."""
+        """The grouped subquery's column for key ``number``, from 0; without keys a constant."""
         return column_of(self.alias, f"subquery_key{number + 1}")
 
     def over(self, node: Node, *, zeros: bool = False) -> Node:
-        """``node``, an expression over groups, rewritten over the entry's columns.
+        """Rewrite ``node``, an expression over groups, over the columns of the entry.
 
         Args:
             zeros: whether a count is 0 instead of NULL if there is no group.
@@ -122,7 +120,7 @@ class GroupedEntry:
             *(SelectItem(call, name) for name, call in self.values.items()),
         ]
         if not self.keys:
-            # The only group is joined by a comparison with a constant.
+            # The only group has no key: join it by a comparison with a constant.
             items = [SelectItem(exp.Literal.number(1), "subquery_key1"), *items]
         group = tuple(key.copy() for key in self.keys) or None
         query = replace(
@@ -135,7 +133,7 @@ class GroupedEntry:
 
 
 def is_strict(value: Node) -> bool:
-    """Whether the expression ``value`` over groups is NULL for an empty group."""
+    """Whether ``value``, an expression over a subquery's groups, is NULL for an empty group."""
     for part in value.walk(prune=lambda part: call_of(part) is not None):
         call = call_of(part)
         if call is not None and call.name in _COUNTS:
@@ -146,14 +144,14 @@ def is_strict(value: Node) -> bool:
 
 
 def is_strict_in(condition: Node, number: int) -> bool:
-    """Whether ``condition`` can't be true if its subquery ``number`` has the value NULL."""
+    """Whether ``condition`` can't be true if its subquery with this ``number`` is NULL."""
     holder = next(n for n in condition.walk() if n.meta.get(SUBQUERY) == number)
     inside = all(isinstance(part, STRICT) for part in parents(holder, condition)[:-1])
     return inside and isinstance(condition, (*STRICT, exp.Between))
 
 
 def parents(node: Node, last: Node) -> list[Node]:
-    """The nodes around ``node`` up to ``last``, the innermost first."""
+    """The syntax nodes around a subquery ``node``, up to ``last``, the innermost first."""
     found: list[Node] = []
     while node is not last and node.parent is not None:
         node = node.parent

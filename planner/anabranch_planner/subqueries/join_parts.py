@@ -1,9 +1,9 @@
 """Chains of outer joins that one maintained table can't keep, split by subqueries.
 
-A maintained table keeps a chain of look-ups from left rows, or one FULL JOIN. So ``a LEFT JOIN b ON
-… FULL JOIN c ON …`` becomes ``(SELECT … FROM a LEFT JOIN b ON …) j FULL JOIN c ON …``. The joins
-before a RIGHT JOIN become its right side, and if a join's condition reads two independent right
-sides, both are moved into one subquery.
+A maintained table can compute a chain of look-ups from left rows, or one FULL JOIN. So ``a LEFT
+JOIN b ON … FULL JOIN c ON …`` becomes ``(SELECT … FROM a LEFT JOIN b ON …) j FULL JOIN c ON …``.
+The joins before a RIGHT JOIN become its right side, and if a join's condition reads two independent
+right sides, both are moved into one subquery.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Clauses = TypeVar("Clauses", PostJoin, RowRanking)
 
 
 def with_join_parts(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
-    """``query`` with outer joins in subqueries, so that a maintained table can keep each chain.
+    """``query`` with outer joins in subqueries, so that one maintained table serves each chain.
 
     Raises:
         QueryError: ``unsupported-sql``: NATURAL, or ``*`` over columns of USING, in such a chain.
@@ -76,13 +76,13 @@ class _Parts:
         while cut is not None:
             made = _with_part(made, cut, self.streams)
             cut = _cut(made, self.streams)
-        # At the end, because names of tables in parentheses are visible outside of them.
+        # Done last, because names of tables in parentheses are visible outside the parentheses.
         made = with_entries(made, self._inside)
         return _inlined(made) if made.nested is not None and query.outer else made
 
 
 def _inlined(query: Unresolved) -> Unresolved:
-    """A subquery made for outer joins, inlined again if only inner joins are left in it."""
+    """Inline a subquery made for outer joins again if it has only inner joins left."""
     named = map(function_over, windows_of(query.items))
     if query.post_join is not None or any(name in WINDOWED for name in named):
         return query
@@ -92,8 +92,8 @@ def _inlined(query: Unresolved) -> Unresolved:
 
 
 def _inner_by_where(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
-    """``query`` with some LEFT JOINs turned into inner joins: if WHERE can't be true without the
-    right row, and a later join without ON is connected with that right side only by WHERE."""
+    """``query`` with some LEFT JOINs turned into inner joins: namely if WHERE can't be true without
+    the right row, and only WHERE connects a later join without ON with that right side."""
     loose = [n for n, s in enumerate(query.outer) if s.kind is JoinKind.INNER and s.on is None]
     plain = all(s.asof is None and not (s.source.using or s.source.natural) for s in query.outer)
     if not loose or not plain:
@@ -136,14 +136,14 @@ def _with_on(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
     merged: dict[str, Node] = {}
 
     def meant(part: Node) -> Node:
-        """The value of a column merged by USING."""
+        """The value of a column merged by USING of an outer join."""
         if not isinstance(part, exp.Column) or part.table:
             return part
         found = merged.get(part.name.lower())
         return part if found is None else called(found.copy(), part.name)
 
     def compared(entry: FromEntry, before: Unresolved, kind: JoinKind) -> Iterator[Node]:
-        """The equalities that USING stands for."""
+        """The equalities for which USING is an abbreviation."""
         right = FromTables.of(Unresolved((replace(entry, using=()),), (), ()), streams)
         tables = FromTables.of(before, streams)
         for name in map(str.lower, entry.using):
@@ -185,7 +185,7 @@ def _first(tables: FromTables, name: str) -> exp.Column:
 
 
 def _arguments(node: Node) -> list[Node]:
-    """The arguments of a coalesce in a join's condition; for other nodes, ``node`` alone."""
+    """The arguments of a coalesce in a join's condition; any other node is its only element."""
     return [node.this, *node.expressions] if isinstance(node, exp.Coalesce) else [node]
 
 
@@ -226,7 +226,7 @@ class Inside:
         return self._key(column, tables) is not None
 
     def over(self, node: Node, tables: FromTables) -> Node:
-        """A copy of ``node`` in which columns of the joins are read from the subquery."""
+        """A copy of ``node`` that reads columns of the moved joins from the subquery."""
 
         def found(part: Node) -> Node:
             if not isinstance(part, exp.Column) or isinstance(part.this, exp.Star):
@@ -244,14 +244,14 @@ class Inside:
             self.over(exp.column(name), self.tables)
 
     def select(self) -> tuple[SelectItem, ...]:
-        """The SELECT list of the subquery; an arbitrary column if no column is read."""
+        """The SELECT list of the subquery; if no column is read, it has an arbitrary one."""
         if not self.names:
             self._name(*next((a, n) for a, names in self.tables.columns.items() for n in names))
         found = (SelectItem(column_of(*key), name) for key, name in self.names.items())
         return tuple(found)
 
     def starred(self, item: SelectItem) -> Iterator[SelectItem]:
-        """The columns of the joins that the star ``item`` shows; other tables' stars unchanged."""
+        """The star ``item`` as columns of the joins' subquery; other tables' stars unchanged."""
         wanted = (item.qualifier or "").lower()
         if wanted and not any(alias.lower() == wanted for alias in self.tables.columns):
             yield item
@@ -284,8 +284,8 @@ def _look_ups_first(query: Unresolved, streams: Mapping[str, Stream]) -> tuple[U
     """``query`` with its look-ups of tables moved before its outer joins with streams, and the
     number of these look-ups.
 
-    Inner joins with tables become look-ups. Joins that read no columns of each other may be
-    exchanged. The number is 0 if nothing moves: only tables or only streams are joined, or a
+    Inner joins with tables become look-ups, too. Joins that read no columns of each other may be
+    exchanged. The number is 0 if nothing moves, since only tables or only streams are joined, or a
     look-up reads a stream that is joined later.
     """
     if not query.outer:
@@ -310,7 +310,7 @@ def _look_ups_first(query: Unresolved, streams: Mapping[str, Stream]) -> tuple[U
             rest.append((part, one))
 
     def due(known: set[str]) -> Iterator[tuple[Node, Condition]]:
-        """The conjuncts that read only tables with ``known`` names; removed from ``rest``."""
+        """Remove the conjuncts that read only ``known`` tables from ``rest``; return them."""
         for pair in [pair for pair in rest if _read(pair[0], whole) <= known]:
             rest.remove(pair)
             yield pair
@@ -325,7 +325,7 @@ def _look_ups_first(query: Unresolved, streams: Mapping[str, Stream]) -> tuple[U
         key = next((column for part in on for column in _compared(part, entry, whole)), None)
         if key is None:
             return query, 0
-        # Not as an inner join: a subquery with inner joins only would be inlined.
+        # Make it a LEFT JOIN, because a subquery with inner joins only would be inlined.
         first.append(OuterSide(JoinKind.LEFT, entry, all_of(on)))
         conditions.append(Condition(as_where([known(key)]), len(left)))
     for side in looked:
@@ -351,7 +351,7 @@ def _look_ups_first(query: Unresolved, streams: Mapping[str, Stream]) -> tuple[U
 
 
 def _compared(node: Node, entry: FromEntry, tables: FromTables) -> Iterator[exp.Column]:
-    """The column of ``entry`` that the equality ``node`` compares, if any."""
+    """The column of ``entry`` that the equality ``node`` compares, or None."""
     sides = (node.this, node.expression) if isinstance(node, exp.EQ) else ()
     for side in sides:
         if isinstance(side, exp.Column) and _read(side, tables) == {_named(entry)}:
@@ -363,7 +363,7 @@ def _is_table(entry: FromEntry, streams: Mapping[str, Stream]) -> bool:
 
 
 def _is_look_up(side: OuterSide, streams: Mapping[str, Stream]) -> bool:
-    """Whether the join is with a table, or as of the arrival of left rows."""
+    """Whether the outer join is with a table, or as of the arrival of left rows."""
     entry = side.source
     if _is_table(entry, streams) or entry.at_arrival:
         return True
@@ -380,12 +380,12 @@ def _is_shown(entry: FromEntry, query: Unresolved) -> bool:
 
 
 def _read(node: Node, tables: FromTables) -> set[str]:
-    """The aliases (lower case) whose columns ``node`` reads; "" for columns without an alias."""
+    """Aliases (lower case) whose columns a join's condition reads; "" for unqualified columns."""
     return {column.table.lower() for column in columns_in(tables.qualified(node))}
 
 
 def _cut(query: Unresolved, streams: Mapping[str, Stream]) -> int | None:
-    """The number of outer joins to move into a subquery; None if one table can keep the chain."""
+    """The number of outer joins to move into a subquery; None if one maintained table suffices."""
     if len(query.outer) < 2 or all(_is_look_up(side, streams) for side in query.outer):
         return None
     for number, side in enumerate(query.outer):
@@ -398,7 +398,8 @@ def _cut(query: Unresolved, streams: Mapping[str, Stream]) -> int | None:
 
 def _depends_on_one(query: Unresolved, number: int, streams: Mapping[str, Stream]) -> bool:
     """Whether the condition of outer join ``number`` depends on at most one right side. It may read
-    several if one of them depends on the others, and an equality compares with that one."""
+    several right sides if one of these depends on the others, and an equality compares with that
+    one."""
     side = query.outer[number]
     if side.on is None or side.asof is not None or side.source.natural:
         return True
@@ -442,7 +443,7 @@ def _tables_at(query: Unresolved, number: int, streams: Mapping[str, Stream]) ->
 
 
 def _shown(query: Unresolved) -> Unresolved:
-    """``query`` with its outer joins as LEFT JOINs, in which all columns are visible."""
+    """``query`` with all outer joins as LEFT JOINs, so that all columns are visible."""
     outer = tuple(replace(side, kind=JoinKind.LEFT) for side in query.outer)
     return replace(query, outer=outer)
 
@@ -495,7 +496,7 @@ def _with_part(query: Unresolved, number: int, streams: Mapping[str, Stream]) ->
 
 
 def _unnamed(query: Unresolved) -> FromEntry | None:
-    """An entry of FROM with joins in parentheses that needs an alias; None if there is none."""
+    """An entry of FROM with joins in parentheses that must get an alias, or None."""
     for entry in query.sources:
         joins = _joins_of(entry)
         if joins is not None and joins.outer:
@@ -508,7 +509,7 @@ def _unnamed(query: Unresolved) -> FromEntry | None:
 
 
 def _joins_of(entry: FromEntry) -> Unresolved | None:
-    """The joins, if ``entry`` is joins in parentheses; None if it has an alias or no joins."""
+    """The joins inside ``entry`` if it is parentheses around joins, without alias; else None."""
     if isinstance(entry.of, str) or entry.alias is not None:
         return None
     return entry.of if is_bracket(entry.of) else None
@@ -556,7 +557,7 @@ def with_expressions(query: Unresolved, change: Callable[[Node], Node]) -> Unres
     names = {item.name.lower() for item in query.items if item.name}
 
     def ordered(key: exp.Ordered) -> exp.Ordered:
-        """A key of ORDER BY with ``change`` applied; an alias of the SELECT list is kept."""
+        """An ORDER BY key with ``change`` applied, unless it is an alias of the SELECT list."""
         column = key.this
         if isinstance(column, exp.Column) and not column.table and column.name.lower() in names:
             return key
@@ -581,7 +582,7 @@ def with_expressions(query: Unresolved, change: Callable[[Node], Node]) -> Unres
 
 
 def _mapped(clauses: Clauses, change: Callable[[Node], Node]) -> Clauses:
-    """Post-join clauses of a statement with parts, with ``change`` applied to their nodes."""
+    """Post-join clauses of a statement after ``change`` has been applied to their nodes."""
     found: dict[str, Any] = {}
     for one in fields(clauses):
         value = getattr(clauses, one.name)

@@ -37,10 +37,10 @@ from anabranch_planner.subqueries.names import (
     replaced,
 )
 
-#: Function from a column to its replacement; None if the column is not of an outer query.
+#: Function from a column to its replacement; None for columns that no outer query has.
 Referring: TypeAlias = Callable[[exp.Column], Node | None]
-#: Function that rewrites a query without subqueries in expressions; the second argument has the
-#: tables of the enclosing queries, the innermost first.
+#: Function that rewrites a query so that its expressions have no subqueries; the second argument
+#: has the tables of the enclosing queries, the innermost first.
 Rewriting: TypeAlias = Callable[[Unresolved, tuple[FromTables, ...]], Unresolved]
 
 
@@ -51,8 +51,8 @@ class Inner:
     Attributes:
         query: the subquery without its correlating conditions.
         tables: tables of the subquery.
-        correlated: conjuncts that read columns of the outer query; these columns are replaced and
-            marked, the subquery's own columns are qualified.
+        correlated: conjuncts that read columns of the outer query. These columns are replaced and
+            marked; the subquery's own columns are qualified.
         refer: maps outer columns to the expressions that replace them.
         written: the subquery's node in the statement.
     """
@@ -74,7 +74,7 @@ class Inner:
 
     @property
     def equalities(self) -> Iterator[tuple[Node, Node, Node]]:
-        """The correlating equalities as (conjunct, own expression, outer expression)."""
+        """The correlating equalities as (conjunct, subquery's expression, outer expression)."""
         for node in self.correlated:
             if not isinstance(node, exp.EQ):
                 continue
@@ -84,7 +84,7 @@ class Inner:
                     yield node, bare(own), outer
 
     def pairs(self) -> list[tuple[Node, Node]]:
-        """The correlating equalities as (own expression, outer expression).
+        """The correlating equalities as (subquery's expression, outer expression).
 
         Raises:
             QueryError: another condition correlates the subquery.
@@ -103,21 +103,19 @@ class Inner:
 
 @dataclass(slots=True)
 class Joins:
-    """FROM and WHERE of a query, to which the subqueries in its expressions are added as joins.
+    """A query's FROM and WHERE, to which the subqueries in its expressions are added as joins.
 
     Attributes:
-        query: the query; queries in its FROM have no subqueries in expressions any more.
+        query: the query; the subqueries in its FROM have been rewritten already.
         streams: the registered streams.
-        rewrite: rewriting of subqueries.
-        tables: the tables whose columns its subqueries may read. ``above``: tables of enclosing
-            queries.
+        rewrite: function that rewrites subqueries.
+        tables: tables whose columns its subqueries may read. ``above``: enclosing queries' tables.
         refer: maps a column that a subquery reads to its expression in the query.
-        anchor: any column of the query.
-        sources, sides: entries of FROM: of inner joins, of outer joins. ``conditions``: of added
-            inner joins.
+        anchor: an arbitrary column of the query.
+        sources, sides: entries of FROM for inner joins, and for outer joins. ``conditions``:
+            conditions of the added inner joins.
         groups: the grouped query that this query reads, if a grouped statement was split in two.
-        values: (scalar subquery, correlation, strictness), and the expression that replaces the
-            subquery.
+        values: (scalar subquery, correlation, strictness), and the expression that replaces it.
     """
 
     query: Unresolved
@@ -155,7 +153,7 @@ class Joins:
         return cls(query, streams, rewrite, tables, above, refer, anchor, sources, sides)
 
     def inner(self, holder: Node) -> Inner:
-        """The subquery that the node ``holder`` contains.
+        """The subquery that the syntax node ``holder`` contains.
 
         Raises:
             QueryError: the subquery is correlated with a query further out, or in an outer join.
@@ -207,7 +205,7 @@ class Joins:
         return refer
 
     def alias(self, wanted: str = "") -> str:
-        """A new alias: ``wanted``, with underscores if it is taken; by default a numbered one."""
+        """An alias for a subquery's join: ``wanted``, with underscores if taken; else numbered."""
         taken = {(s.alias or "").lower() for s in (*self.sources, *self.query.entries)}
         taken |= {(side.source.alias or "").lower() for side in self.sides} | self._names
         taken |= {alias.lower() for alias in self.tables.columns}
@@ -232,7 +230,7 @@ class Joins:
         early = first is None or all(
             first.has(c) or c.table == entry.alias for c in columns_in(condition)
         )
-        # A FULL JOIN has right rows that the condition, placed above it, would exclude.
+        # The condition, placed above a FULL JOIN, would exclude right rows of that join.
         early = early and all(side.kind is not JoinKind.FULL for side in self.query.outer)
         if inner and early:
             self.sources.append(entry)
@@ -252,8 +250,8 @@ class Joins:
 
 
 def _factored(node: Node, tables: FromTables, refer: Referring) -> list[Node]:
-    """The conjuncts of an OR that correlates a subquery: the conjuncts common to all alternatives,
-    and the OR of the remaining ones. For any other node, the node itself."""
+    """The conjuncts of an OR that correlates a subquery: conjuncts common to all alternatives, and
+    the OR of what remains of these. Any other node is its own only conjunct."""
     inside = node
     while isinstance(inside, exp.Paren):
         inside = inside.this
@@ -288,7 +286,7 @@ def is_grouped(query: Unresolved) -> bool:
 
 
 def subqueries_in(node: Node) -> Iterator[Node]:
-    """The nodes in ``node`` that contain subqueries, outside of other subqueries."""
+    """The nodes in ``node`` that contain subqueries, without those inside other subqueries."""
     for part in node.walk(prune=lambda part: isinstance(part, exp.Query)):
         if SUBQUERY in part.meta:
             yield part
@@ -337,30 +335,30 @@ def of_item(node: Node, query: Unresolved) -> Node:
 
 
 def as_where(conjuncts: Iterable[Node]) -> Node:
-    """The conjunction of ``conjuncts`` as the condition of a WHERE clause."""
+    """The conjunction of ``conjuncts``, marked as the condition of a WHERE clause."""
     made: Node = exp.Where(this=all_of(conjuncts)).this
     return made
 
 
 def all_of(conjuncts: Iterable[Node]) -> Node:
-    """The conjunction of copies of a subquery's ``conjuncts``."""
+    """The conjunction of copies of ``conjuncts`` of a subquery."""
     inside = (exp.Paren(this=n.copy()) if isinstance(n, exp.Or) else n.copy() for n in conjuncts)
     return conjunction(inside)
 
 
 def known(node: Node) -> Node:
-    """The condition that ``node`` is not NULL, for a subquery's join."""
+    """The condition ``node IS NOT NULL``, for the join with a subquery."""
     return exp.Not(this=exp.Is(this=node.copy(), expression=exp.Null()))
 
 
 def count_of(node: Node) -> int:
-    """The value of ``node`` if it is an integer literal; -1 for any other expression."""
+    """The value of an integer literal, such as a LIMIT of a subquery; -1 for others."""
     text = str(node.this) if isinstance(node, exp.Literal) else ""
     return int(text) if text.isdecimal() else -1
 
 
 def _with_outer(node: Node, refer: Referring) -> Node:
-    """A copy of ``node`` in which columns of the outer query are replaced and marked."""
+    """A copy of ``node`` in which columns of the outer query are replaced and marked as such."""
 
     def found(part: Node) -> Node:
         outer = refer(part) if isinstance(part, exp.Column) else None

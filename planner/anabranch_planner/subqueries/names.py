@@ -13,13 +13,13 @@ from anabranch_planner.binding.look_ups import SHOWN
 from anabranch_planner.sql.scope import find_stream
 from anabranch_planner.sql.unresolved import FromEntry, Node, Unresolved, at
 
-#: Key in the metadata of a column in a subquery's condition: it belongs to the outer query.
+#: Key in a column's metadata that marks a column in a subquery's condition as the outer query's.
 OUTER = "outer"
 
 
 @dataclass(frozen=True, slots=True)
 class FromTables:
-    """The tables of a FROM list.
+    """The tables of a FROM list before name resolution.
 
     Attributes:
         columns: alias (as declared; empty for a subquery without one) -> columns in lower case.
@@ -84,7 +84,7 @@ class FromTables:
 
 
 def _columns(entry: FromEntry, streams: Mapping[str, Stream]) -> Iterator[str]:
-    """The names of the columns that an entry of FROM has under its alias."""
+    """The names of the columns that an entry of FROM has under its alias, before resolution."""
     if isinstance(entry.of, str):
         with at(entry.node):
             stream = find_stream(entry.of, streams)
@@ -122,7 +122,7 @@ def column_of(alias: str, name: str, written: Node | None = None) -> exp.Column:
 
 
 def replaced(node: Node, change: Callable[[Node], Node]) -> Node:
-    """A copy of ``node``, changed top-down outside subqueries; changed parts are not visited."""
+    """A copy of ``node`` with parts outside subqueries replaced by ``change``, top-down."""
     holder = exp.Paren(this=node.copy())
     pending: list[Node] = [holder.this]
     while pending:
@@ -137,14 +137,14 @@ def replaced(node: Node, change: Callable[[Node], Node]) -> Node:
 
 
 def columns_in(node: Node) -> Iterator[exp.Column]:
-    """The columns named in ``node``, outside its subqueries."""
+    """The columns named in ``node``, except in its subqueries."""
     for part in node.walk(prune=lambda part: isinstance(part, exp.Query)):
         if isinstance(part, exp.Column):
             yield part
 
 
 def anchor_of(query: Unresolved, streams: Mapping[str, Stream]) -> exp.Column | None:
-    """Some column of the first table of FROM; None if that table has no name."""
+    """An arbitrary column of the first table of FROM; None if that table has no name."""
     entry = query.sources[0]
     if isinstance(entry.of, Unresolved):
         if entry.alias is None:

@@ -32,10 +32,10 @@ from anabranch_planner.subqueries.names import OUTER, FromTables, column_of, col
 
 
 def by_equalities(joins: Joins, inner: Inner) -> Inner:
-    """``inner``, rewritten so that only equalities correlate it.
+    """The subquery ``inner``, rewritten so that only equalities correlate it.
 
     Raises:
-        QueryError: ``unsupported-sql``: that is not possible.
+        QueryError: ``unsupported-sql``: such a rewriting is not possible.
     """
     equal = [node for node, _, _ in inner.equalities]
     if all(any(node is one for one in equal) for node in inner.correlated):
@@ -50,7 +50,7 @@ def by_equalities(joins: Joins, inner: Inner) -> Inner:
         known = known and all(column in keys for column in read)
         listed = [replaced(value, lambda part: keys.get(part, part)) for value in values]
     if not known:
-        # The call raises an error that names the condition.
+        # This call raises an error that names the condition.
         inner.pairs()
     taken = {entry.alias for entry in inner.query.entries} | set(inner.tables.columns)
     alias = next(name for n in count(1) if (name := f"outer{n}") not in taken)
@@ -97,14 +97,14 @@ def by_equalities(joins: Joins, inner: Inner) -> Inner:
 
 
 def _is_outer(node: Node) -> bool:
-    """Whether ``node`` reads columns of the outer query only."""
+    """Whether ``node`` reads columns of the outer query, and no others."""
     found = list(columns_in(node))
     return bool(found) and all(OUTER in column.meta for column in found)
 
 
 def _outer_values(node: Node) -> Iterator[Node]:
-    """The values of the outer query in a condition: columns, and expressions over them that may be
-    not NULL although a column is NULL."""
+    """The values of the outer query in a subquery's condition: columns, and expressions over them
+    that may be not NULL although a column is NULL."""
     plain = isinstance(node, (*STRICT, *PARTS, exp.Between))
     plain = plain or any(SUBQUERY in part.meta for part in node.walk())
     if _is_outer(node) and (isinstance(node, exp.Column) or not plain):
@@ -115,14 +115,14 @@ def _outer_values(node: Node) -> Iterator[Node]:
 
 
 def _is_strict(condition: Node) -> bool:
-    """Whether a correlating ``condition`` can't be true if a column is NULL."""
+    """Whether a correlating ``condition`` can't be true if one of its columns is NULL."""
     parts = list(condition.walk())
     between = isinstance(condition, exp.Between)
     return all(isinstance(part, (*STRICT, *PARTS)) for part in parts[between:])
 
 
 def _own_conditions(joins: Joins) -> list[Condition]:
-    """The conjuncts of a query that have no subqueries and read only its own tables."""
+    """The conjuncts of a query without subqueries that read only the query's own tables."""
     found = list[Condition]()
     below = joins.groups
     tables = joins.tables if below is None else below.tables

@@ -2,8 +2,8 @@
 
 ``SELECT … FROM (SELECT …, rank() OVER (…) AS r …) WHERE r <= 3`` is one statement with a ranking.
 If the statement also reads other tables, does not limit the rank, or has further clauses, the
-subquery becomes a query of its own (``sql.named``), whose rows contain their rank; a limit on the
-rank is moved into it.
+subquery becomes a query of its own (``sql.named``), whose rows contain their rank. A limit on the
+rank is moved into this query.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _EVERYTHING = (SelectItem(None),)
 
 
 def ranked_apart(query: Unresolved) -> Unresolved:
-    """``query`` with a mark on subqueries with rankings that become queries of their own."""
+    """``query`` with marks on subqueries with rankings that become queries of their own."""
     apart = _Apart()
 
     def below(one: Unresolved) -> Unresolved:
         made = with_entries(one, inside)
-        # If a query only renames columns, its reader decides about the ranking inside it.
+        # If a query only renames columns, its reader decides about the ranking inside.
         return made if _only_renames(made) else apart.separated(made)
 
     inside = within(below)
@@ -34,12 +34,12 @@ def ranked_apart(query: Unresolved) -> Unresolved:
 
 @dataclass(slots=True)
 class _Apart:
-    """Marks subqueries with rankings. A query of WITH read several times stays one object."""
+    """Marks subqueries with rankings. A query of WITH read repeatedly stays one object."""
 
     _marked: dict[int, tuple[Unresolved, Unresolved]] = field(default_factory=dict)
 
     def separated(self, query: Unresolved) -> Unresolved:
-        """``query`` with subqueries with rankings marked, unless it is one statement with them."""
+        """``query`` with its subqueries with rankings marked, unless both are one statement."""
         if _is_one_statement(query):
             return query
         limited = _with_limit(query)
@@ -67,7 +67,7 @@ def _marked(query: Unresolved, entry: FromEntry) -> Unresolved:
 
 
 def _only_renames(query: Unresolved) -> bool:
-    """Whether ``query`` only renames its single source's columns, as WITH with names does."""
+    """Whether ``query`` only renames its single source's columns, as ``WITH name(a, b)`` does."""
     plain = query.items == _EVERYTHING and not query.conditions and query.post_join is None
     return plain and len(query.sources) == 1 and not query.outer
 
@@ -79,7 +79,7 @@ def _is_ranked(query: Unresolved) -> bool:
 
 
 def _is_one_statement(query: Unresolved) -> bool:
-    """Whether ``query`` limits the rank in its only source, and so is one statement with it."""
+    """Whether ``query`` limits the rank in its only source, so that both are one statement."""
     if query.post_join is not None or query.branches or windows_of(query.items):
         return False
     try:

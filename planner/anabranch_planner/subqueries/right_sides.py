@@ -1,4 +1,4 @@
-"""Rows of a subquery as an entry of FROM: a stream, a join, groups, or the first rows."""
+"""Rows of a subquery as an entry of FROM: a stream, a join, groups, or the first rows by order."""
 
 from __future__ import annotations
 
@@ -32,10 +32,9 @@ class RightSide:
 
     Attributes:
         over: rewrites an expression of the subquery over columns of the entry.
-        on: makes the correlating conditions. ``entry``: makes the entry of FROM, once all
-            expressions over it are known.
-        rows: makes a query with the rows. ``raw``: rewrites an expression over the rows of this
-            query.
+        on: makes the join's conditions. ``entry``: makes the entry of FROM, once all expressions
+            over it are known.
+        rows: makes a query with the rows. ``raw``: rewrites an expression over these rows.
         unique: whether all rows differ in the compared columns.
     """
 
@@ -49,15 +48,15 @@ class RightSide:
 
 
 def right_of(joins: Joins, inner: Inner, shown: list[Node]) -> RightSide:
-    """The rows of a subquery as a right side; ``shown``: its SELECT list, empty for EXISTS.
+    """The rows of a subquery as a join's right side; ``shown``: its SELECT list (EXISTS: empty).
 
     Raises:
-        QueryError: ``unsupported-sql``: clauses that can't be correlated.
+        QueryError: ``unsupported-sql``: clauses that a correlated subquery can't have.
     """
     clauses = inner.query.post_join or PostJoin()
     if inner.is_grouped and not is_limited(clauses):
         return _groups(joins, inner, shown)
-    # EXISTS ignores LIMIT: it is true if there is any row.
+    # EXISTS ignores LIMIT, since it is true if there is any row.
     clauses = clauses if shown else replace(clauses, limit=None)
     if is_limited(clauses) or inner.is_grouped:
         return _limited(joins, inner, shown)
@@ -69,7 +68,7 @@ def right_of(joins: Joins, inner: Inner, shown: list[Node]) -> RightSide:
 
 
 def _stream(joins: Joins, inner: Inner, source: FromEntry) -> RightSide:
-    """The right side for a single stream, whose conditions become conditions of the join."""
+    """The right side for a subquery over a single stream; its conditions become the join's."""
     alias = joins.alias(source.alias or str(source.of))
     entry = replace(source, alias=alias)
 
@@ -83,7 +82,7 @@ def _stream(joins: Joins, inner: Inner, source: FromEntry) -> RightSide:
 
 
 def _rows(joins: Joins, inner: Inner, query: Unresolved) -> RightSide:
-    """The right side for a join: a subquery in FROM with the columns that are read."""
+    """The right side for a join: a subquery in FROM, with the columns that are read."""
     alias, names = joins.alias(), dict[Node, str]()
 
     def column(part: exp.Column) -> Node:
@@ -138,7 +137,7 @@ def _groups(joins: Joins, inner: Inner, shown: list[Node]) -> RightSide:
 
 
 def _limited(joins: Joins, inner: Inner, shown: list[Node]) -> RightSide:
-    """The right side for an uncorrelated subquery with LIMIT or a ranking: a subquery in FROM."""
+    """The right side for an uncorrelated subquery with LIMIT or a ranking: an entry of FROM."""
     alias = joins.alias()
     if inner.correlated or not shown:
         raise unsupported(
@@ -157,7 +156,7 @@ def _limited(joins: Joins, inner: Inner, shown: list[Node]) -> RightSide:
 
 
 def _over(inner: Inner, node: Node, change: Callable[[exp.Column], Node]) -> Node:
-    """``node`` with ``change`` applied to its own columns, and outer columns resolved."""
+    """``node`` with ``change`` applied to the subquery's columns, and outer columns resolved."""
 
     def found(part: Node) -> Node:
         if not isinstance(part, exp.Column) or OUTER in part.meta:
@@ -169,7 +168,7 @@ def _over(inner: Inner, node: Node, change: Callable[[exp.Column], Node]) -> Nod
 
 
 def _plain(inner: Inner) -> Unresolved:
-    """The rows of a subquery if only their existence matters: semi joins become inner joins."""
+    """The rows of a subquery if only their existence matters: its semi joins become inner joins."""
     query = replace(inner.query, post_join=None, nested=None)
     if not query.outer:
         return query
@@ -195,6 +194,6 @@ def own_conjuncts(inner: Inner) -> list[Node]:
 
 
 def is_limited(clauses: PostJoin) -> bool:
-    """Whether ``clauses`` (LIMIT, a ranking ...) select only some of the rows."""
+    """Whether ``clauses`` (LIMIT, a ranking ...) select only some of the subquery's rows."""
     some = clauses.limit, clauses.offset, clauses.qualify, *clauses.distinct_on
     return any(node is not None for node in some)

@@ -5,7 +5,7 @@ An aggregate's FROM is grouped by the columns that correlate it (as a query of i
 The join is an inner join if the surrounding condition can't be true for NULL, else a LEFT JOIN. If
 the subquery is not correlated, the grouped query has one row, joined by a constant. A subquery
 without an aggregate must have at most one row by the keys of streams and groups, or by LIMIT 1; or
-a constant or DISTINCT selects its rows, and evaluation fails if there are several.
+its rows are selected by a constant or DISTINCT, and evaluation fails if there are several.
 """
 
 from __future__ import annotations
@@ -47,17 +47,16 @@ from anabranch_planner.subqueries.right_sides import is_limited, own_conjuncts, 
 
 
 def scalar(joins: Joins, inner: Inner, *, strict: bool) -> Node:
-    """The value of a scalar subquery, for which a join is added; equal subqueries share one join.
+    """The value of a scalar subquery, after adding a join; equal subqueries share one join.
 
     Args:
-        strict: whether rows for which the value is NULL are dropped anyway.
+        strict: whether rows for which the value is NULL are dropped in any case.
 
     Raises:
         QueryError: the subquery may return several rows or columns.
     """
     given = inner.query, inner.correlated, strict
-    # A join that keeps rows without a value can serve where such rows may be dropped, but not the
-    # reverse.
+    # A join that keeps rows without a value may replace one that drops them, not the reverse.
     either = given, (*given[:2], True)
     value = next((value for known, value in joins.values if known in either), None)
     if value is None:
@@ -95,7 +94,7 @@ def _any(node: Node) -> Node:
 
 
 def _only(node: Node, *, distinct: bool) -> Node:
-    """The value of ``node`` in the only row, as an expression that fails for several rows."""
+    """The value of ``node`` in the only row; evaluation fails if there are several rows."""
     value, one = _any(node), exp.Literal.number(1)
     count: Node = exp.Anonymous(this="count", expressions=[exp.Star()])
     if distinct:
@@ -206,7 +205,7 @@ def _sorted_by(entry: exp.Ordered, shown: SelectItem, inner: Inner) -> exp.Order
 
 
 def _constants(inner: Inner) -> Iterator[tuple[Node, Node]]:
-    """Equalities with a constant among the subquery's conditions, as (expression, constant)."""
+    """Equalities with constants among the subquery's conditions, as (expression, constant)."""
     for node in own_conjuncts(inner):
         if isinstance(node, exp.EQ):
             left, right = (bare(inner.tables.qualified(n)) for n in (node.this, node.expression))
@@ -219,7 +218,7 @@ def _constants(inner: Inner) -> Iterator[tuple[Node, Node]]:
 
 
 def _has_one_row(joins: Joins, inner: Inner) -> bool:
-    """Whether a subquery has at most one row: equalities determine a key of each FROM entry."""
+    """Whether a subquery has at most one row, as equalities determine a key of each FROM entry."""
     tables, entries = inner.tables, inner.query.sources
     keys = [key for entry in entries if (key := _key(joins, entry)) is not None]
     if inner.query.outer or inner.query.generators or len(keys) < len(entries):
@@ -258,7 +257,7 @@ def _key(joins: Joins, entry: FromEntry) -> set[Node] | None:
 
 
 def _is_single(query: Unresolved) -> bool:
-    """Whether a subquery has aggregates of all of its rows."""
+    """Whether a subquery aggregates all its rows to one."""
     clauses = query.post_join or PostJoin()
     whole = clauses.group is None and not clauses.group_all and clauses.copies is None
     return is_grouped(query) and whole

@@ -1,8 +1,8 @@
-"""Several one-row subqueries with aggregates in one FROM, combined into a single one over a union.
+"""Combination of several one-row aggregate subqueries of one FROM to a single one over a union.
 
 ``(SELECT count(*) AS n FROM a) x, (SELECT sum(v) AS s FROM b) y, …`` has one row. The cost of this
-join grows exponentially with the number of subqueries: a batch replaces the row of each, and the
-changes of the join are all combinations of old and new rows. So the subqueries become
+join grows exponentially with the number of subqueries: a batch replaces the row of each subquery,
+and the changes of the join are all combinations of old and new rows. So the subqueries become
 
     (SELECT count(c1) AS n, sum(c2) AS s, … FROM
        (SELECT 1 AS c1, NULL AS c2 FROM a UNION ALL SELECT NULL, v FROM b UNION ALL …))
@@ -33,17 +33,17 @@ from anabranch_planner.subqueries.join_parts import with_expressions
 from anabranch_planner.subqueries.joins import as_where
 from anabranch_planner.subqueries.names import column_of, replaced
 
-#: Minimum number of such subqueries that are combined: two have few combinations of rows.
+#: Minimum number of such subqueries that are combined; two have few combinations of rows.
 _LEAST = 3
-#: Maximum number of joins in the union, as of branches of a statement (``normal.branches``).
+#: Maximum number of joins in the union, equal to that of a statement (``normal.branches``).
 _MOST = 32
-#: Aggregates of one argument that ignore NULL.
+#: Aggregate functions of one argument that ignore NULL.
 _IGNORING = frozenset({"avg", "count", "max", "mean", "min", "std", "stddev", "stddev_pop",
                        "stddev_samp", "sum", "var_pop", "var_samp", "variance"})  # fmt: skip
 
 
 def with_single_rows(query: Unresolved) -> Unresolved:
-    """``query`` with its one-row aggregate subqueries in one FROM combined into one subquery."""
+    """``query`` with the one-row aggregate subqueries of a FROM combined to one subquery."""
 
     def everywhere(one: Unresolved) -> Unresolved:
         return _together(with_entries(one, inside))
@@ -69,7 +69,7 @@ def _together(query: Unresolved) -> Unresolved:
 
 
 def _is_single(entry: FromEntry) -> bool:
-    """Whether an entry of FROM is a subquery with aggregates of its whole join."""
+    """Whether an entry of FROM is a subquery that aggregates its whole join to one row."""
     query = entry.of
     if isinstance(query, str) or not entry.alias or entry.columns or entry.using or entry.natural:
         return False
@@ -81,7 +81,7 @@ def _is_single(entry: FromEntry) -> bool:
 
 
 def _is_plain(node: Node) -> bool:
-    """Whether all columns that an expression reads are inside supported aggregates."""
+    """Whether a subquery's expression reads columns only inside supported aggregates."""
     pending = [node]
     while pending:
         part = pending.pop()
@@ -111,8 +111,7 @@ class _Whole:
 
     Attributes:
         branches: the joins of its UNION ALL, each with its columns: name -> aggregated expression.
-        items: the SELECT list. ``names``: (alias, column) of a replaced subquery -> its column
-            here.
+        items: the SELECT list. ``names``: (alias, column) of a replaced subquery -> new column.
     """
 
     branches: list[tuple[Unresolved, dict[str, Node]]] = field(default_factory=list)
@@ -125,7 +124,7 @@ class _Whole:
         return any(name != column for (_, column), name in self.names.items())
 
     def add(self, entry: FromEntry) -> None:
-        """Add a one-row subquery."""
+        """Add the one-row subquery ``entry`` to the combined one."""
         query = entry.of
         assert isinstance(query, Unresolved)
         own = self._branch(query)
@@ -147,7 +146,7 @@ class _Whole:
         return self.branches[-1][1]
 
     def _over(self, node: Node, columns: dict[str, Node]) -> Node:
-        """``node`` with its aggregates replaced by aggregates over columns of the union."""
+        """A subquery's ``node`` with aggregates over columns of the union in place of its own."""
 
         def found(part: Node) -> Node:
             call = call_of(part)
@@ -168,7 +167,7 @@ class _Whole:
         return exp.Anonymous(this=call.name, expressions=[column])
 
     def instead(self, query: Unresolved, places: list[int]) -> Unresolved:
-        """``query`` with this subquery instead of the sources at ``places``."""
+        """``query`` with this combined subquery in place of its sources at ``places``."""
         first, node = places[0], query.sources[places[0]].node
         taken = {(entry.alias or "").lower() for entry in query.entries}
         alias = next(a for n in range(len(taken) + 1) if (a := f"whole{n or ''}") not in taken)

@@ -1,1 +1,1 @@
-"""Tables of a lake as sources: options and checks."""
+"""Tables of a data lake (Delta, Iceberg) as sources: options and checks."""

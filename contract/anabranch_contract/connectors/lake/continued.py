@@ -1,4 +1,4 @@
-"""Continued sources: past rows from files or a table of a lake, later rows from Kafka topics."""
+"""Continued sources: past rows from files or lake tables, then later rows from Kafka topics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def check_continued(format: str, path: str | None, options: Mapping[str, str]) -
     """Check that a source has an end, so that another source may continue it.
 
     Raises:
-        StreamError: sources of its format never end, or it does not begin with its first rows.
+        StreamError: sources of its format never end, or it does not begin with its earliest rows.
     """
     if format not in LAKE and not is_own(format, path, options):
         raise StreamError(
@@ -34,7 +34,7 @@ def check_continued(format: str, path: str | None, options: Mapping[str, str]) -
 
 
 def check_continuation(format: str, options: Mapping[str, str], *, more: bool) -> None:
-    """Check that a source can continue another one, and states the point from which on.
+    """Check that a source can continue another one, and that its options state from where.
 
     Args:
         more: whether a third source is to follow this one.
@@ -62,7 +62,7 @@ def check_continuation(format: str, options: Mapping[str, str], *, more: bool) -
 
 @contextmanager
 def within_then() -> Iterator[None]:
-    """Context manager: fields of errors raised in it begin with ``source.then``, not ``source``."""
+    """Prefix fields of errors raised in the block by ``source.then`` instead of ``source``."""
     try:
         yield
     except PlannerError as error:

@@ -1,4 +1,4 @@
-"""Options of tables of a lake that the runtime reads itself: a snapshot, then later commits."""
+"""Options of lake tables (Delta, Iceberg) that the runtime reads itself: snapshot, then commits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DELTA, ICEBERG = LAKE = ("delta", "iceberg")
 #: The option with the name of an Iceberg table, ``catalog.database.table``, and the form of names.
 TABLE = "table"
 TABLE_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+){2,}")
-#: Maximum number of digits of a Delta version, and of the id of an Iceberg snapshot.
+#: Maximum number of digits of a Delta version, and of an Iceberg snapshot's id.
 _DIGITS = {DELTA: 18, ICEBERG: 19}
 NAMES = {
     DELTA: ("start", "on_loss", "on_delete"),
@@ -31,13 +31,13 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """Options of a table of a lake.
+    """Options of a Delta or Iceberg table as a source.
 
     Attributes:
         start: ``earliest``: the present rows, then later commits; ``latest``: later commits only; a
             number: the first version (of Iceberg: id of the first snapshot) to read.
         on_loss: policy for files that were removed before they were read.
-        on_delete: policy for a commit that only removes rows, in a stream whose rows only insert.
+        on_delete: policy for a commit that only removes rows, in a stream that can't delete rows.
     """
 
     start: StreamStart | int = StreamStart.EARLIEST
@@ -47,7 +47,7 @@ class TableOptions:
 
 
 def table_options(format: str, path: str | None, options: Mapping[str, str]) -> TableOptions:
-    """Parse the options of a source of a format of ``LAKE``.
+    """Parse the options of a source in one of the formats ``LAKE`` (Delta, Iceberg).
 
     Args:
         path: path of a Delta table; the name of an Iceberg table is in ``options`` under ``TABLE``.

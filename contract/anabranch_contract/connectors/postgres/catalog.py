@@ -1,6 +1,6 @@
 """Descriptions of PostgreSQL tables, read from the catalog, and checks of streams against them.
 
-The caller passes an open cursor.
+Callers pass an open cursor of PostgreSQL.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from anabranch_contract.queries.types import FLOATING, DataType, TypeKind
 _TEXT = frozenset({TypeKind.STRING})
 _WHOLE = (TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT)
 #: Type of PostgreSQL (``pg_type.typname``) -> types of columns that can hold its values; values of
-#: other types are read as strings.
+#: all other types are read as strings.
 _HOLDERS: Mapping[str, frozenset[TypeKind]] = {
     "bool": frozenset({TypeKind.BOOLEAN}),
     "int2": frozenset(_WHOLE),
@@ -30,7 +30,7 @@ _HOLDERS: Mapping[str, frozenset[TypeKind]] = {
     "timestamptz": frozenset({TypeKind.TIMESTAMP}),
     "bytea": frozenset({TypeKind.BINARY}),
 }
-#: Query for names of types: for a domain the name of its base type, for types outside of
+#: SQL for the name of a column's type: for a domain the name of its base type, for types outside of
 #: ``pg_catalog`` the name ``text``.
 _TYPE = """
     WITH RECURSIVE base AS (
@@ -73,8 +73,8 @@ class DatabaseTable:
         columns: name -> type's name (:data:`_TYPE`) and modifier, in the table's order.
         keys: columns of each unique index over columns that are never NULL, the primary key first.
         is_full: whether the log's changes have all values of the old row (REPLICA IDENTITY FULL).
-        identity: columns of the old row that changes have if ``is_full`` is false; empty: none.
-        absent: columns whose values changes may lack, because they are stored out of line (TOAST).
+        identity: columns whose old values changes contain if ``is_full`` is false; empty: none.
+        absent: columns that changes may lack, because their values are stored out of line (TOAST).
     """
 
     oid: int
@@ -86,7 +86,7 @@ class DatabaseTable:
 
 
 def read_table(cursor: Any, schema: str, name: str) -> DatabaseTable:
-    """Read a table's description from the catalog.
+    """Read a PostgreSQL table's description from the catalog.
 
     Raises:
         StreamError: there is no such table, or its changes can't be followed.
@@ -131,13 +131,13 @@ def read_table(cursor: Any, schema: str, name: str) -> DatabaseTable:
 
 
 def type_names(cursor: Any, oids: Sequence[int]) -> dict[int, tuple[str, int]]:
-    """Return the name and modifier of each type (see :data:`_TYPE`)."""
+    """Return the name and modifier of each PostgreSQL type (see :data:`_TYPE`)."""
     cursor.execute(_TYPE, (list(oids),))
     return {oid: (name, modifier) for oid, name, modifier in cursor.fetchall()}
 
 
 def typed(types: Mapping[int, tuple[str, int]], oid: int, modifier: int) -> tuple[str, int]:
-    """Return the type name and modifier of a column, or of the base type if it is a domain."""
+    """Return type name and modifier of a PostgreSQL column (of the base type for a domain)."""
     name, of_domain = types.get(oid, ("text", -1))
     return name, modifier if modifier >= 0 else of_domain
 
@@ -145,7 +145,7 @@ def typed(types: Mapping[int, tuple[str, int]], oid: int, modifier: int) -> tupl
 def check_table(
     table: DatabaseTable, columns: Sequence[tuple[str, DataType]], changes: ChangeFormat, place: str
 ) -> None:
-    """Check that a stream can be read from a table and from its later changes.
+    """Check that a stream can be read from a PostgreSQL table and from its later changes.
 
     Args:
         columns: (name, type) of the stream's columns without the operation.
@@ -204,14 +204,13 @@ def check_table(
 
 
 def holders(type: str) -> frozenset[TypeKind]:
-    """Return the types of columns that can hold values of the PostgreSQL type named ``type`` in the
-    catalog. Any type can be read as text.
-    """
+    """Return the types of stream columns that can hold values of the PostgreSQL type named ``type``
+    in the catalog. Values of any type can be read as text."""
     return _HOLDERS.get(type, frozenset()) | _TEXT
 
 
 def column_type(type: str, modifier: int) -> str:
-    """Return the type of a stream's column for a column of a table.
+    """Return the type of a stream's column for a column of a PostgreSQL table.
 
     Args:
         type: name in the catalog.
@@ -232,7 +231,7 @@ def column_type(type: str, modifier: int) -> str:
 def check_columns(
     columns: Sequence[tuple[str, DataType]], found: Mapping[str, tuple[str, int]]
 ) -> None:
-    """Check that a stream's columns can hold the values of a table's columns.
+    """Check that a stream's columns can hold the values of a PostgreSQL table's columns.
 
     Args:
         columns: (name, type) of the stream's columns without the operation.
@@ -265,5 +264,5 @@ def check_columns(
 
 
 def quoted(name: str) -> str:
-    """Return a name as a quoted identifier of PostgreSQL's SQL."""
+    """Return ``name`` as a quoted identifier of PostgreSQL's SQL."""
     return '"' + name.replace('"', '""') + '"'

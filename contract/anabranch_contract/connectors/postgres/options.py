@@ -42,8 +42,8 @@ class PostgresOptions:
 
 
 def session_settings(options: Mapping[str, str], patience: int) -> dict[str, Any]:
-    """Return the arguments (of libpq) for a connection in whose session PostgreSQL writes values in
-    the form that the runtime parses.
+    """Return libpq's arguments for a connection in whose session PostgreSQL writes values in the
+    form that the runtime parses.
 
     Args:
         options: options of the source, with secrets in place of references to them.
@@ -95,7 +95,7 @@ def postgres_options(options: Mapping[str, str]) -> PostgresOptions:
 
 
 def _spelled(name: str) -> str:
-    """Return the catalog's spelling of an SQL name: in lower case unless it is quoted."""
+    """Return the catalog's spelling of a name in PostgreSQL's SQL: in lower case unless quoted."""
     return name[1:-1] if name.startswith('"') else name.lower()
 
 
@@ -103,7 +103,7 @@ def check_changes(changes: ChangeFormat | None) -> None:
     """Check that a stream of changes can be read from the changes of a PostgreSQL table.
 
     Raises:
-        StreamError: ``changes`` is missing, or has parts that such a stream can't have.
+        StreamError: ``changes`` is missing, or has fields that such a stream can't have.
     """
     if changes is None or changes.operation is None:
         raise StreamError(

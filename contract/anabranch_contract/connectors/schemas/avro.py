@@ -18,7 +18,7 @@ from anabranch_contract.connectors.schemas.registered import Get, referred
 from anabranch_contract.errors import StreamError
 
 PRIMITIVE = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
-#: Maximum depth of a schema's text, and maximum number of its types.
+#: Maximum depth of an Avro schema's text, and maximum number of its types.
 MOST_DEEP, MOST_TYPES = 64, 5000
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _MISSING = object()
@@ -32,8 +32,8 @@ class AvroType:
         kind: a primitive type, or ``record``, ``enum``, ``fixed``, ``array``, ``map``, ``union``;
             ``name``: a reference to the named type ``name``.
         name: full name of a named type. ``logical``: the logical type; empty: none.
-        size: bytes of a ``fixed``. ``precision``, ``scale``: of a decimal.
-        symbols: of an ``enum``. ``fields``: of a ``record``.
+        size: bytes of a ``fixed``. ``precision``, ``scale``: precision and scale of a decimal.
+        symbols: symbols of an ``enum``. ``fields``: fields of a ``record``.
         parts: branches of a ``union``, the elements of an ``array`` or values of a ``map``.
     """
 
@@ -66,12 +66,12 @@ class AvroSchema:
     named: Mapping[str, AvroType]
 
     def resolved(self, type: AvroType) -> AvroType:
-        """Return the type to which the reference ``type`` refers; other types unchanged."""
+        """Return the type to which the Avro reference ``type`` refers; other types unchanged."""
         return self.named[type.name] if type.kind == "name" else type
 
 
 def parse_schema(text: str, earlier: Mapping[str, AvroType] | None = None) -> AvroSchema:
-    """Parse the JSON text of a record's schema.
+    """Parse the JSON text of an Avro record's schema.
 
     Args:
         text: the JSON text.
@@ -97,7 +97,7 @@ def parse_schema(text: str, earlier: Mapping[str, AvroType] | None = None) -> Av
 
 
 def record_schema(text: str) -> AvroSchema:
-    """Parse the schema of messages, which must be a record.
+    """Parse the Avro schema of messages, which must be a record.
 
     Raises:
         StreamError: the text is no schema, or not the schema of a record.
@@ -109,13 +109,13 @@ def record_schema(text: str) -> AvroSchema:
 
 
 def registered_schema(answer: Mapping[str, Any], get: Get) -> AvroSchema | None:
-    """Parse the answer of a schema registry, with the schemas to which it refers.
+    """Parse a registry's answer, an Avro schema, with the schemas to which it refers.
 
     Args:
         get: returns the registry's answer for a path.
 
     Returns:
-        None if it is not the schema of an Avro record.
+        The schema; None if the answer is not the schema of an Avro record.
     """
     named = dict[str, AvroType]()
     try:
@@ -145,7 +145,7 @@ class _SchemaReader:
     count: int = 0
 
     def read(self, given: Any, space: str, depth: int) -> AvroType:
-        """Parse a type from JSON; ``space``: the namespace of names in it."""
+        """Parse an Avro type from JSON; ``space``: the namespace of names without one."""
         self.count += 1
         if depth > MOST_DEEP or self.count > MOST_TYPES:
             raise _bad(f"it has more than {MOST_TYPES} types, or is nested too deep")
@@ -186,6 +186,7 @@ class _SchemaReader:
     def _define(
         self, given: dict[str, Any], kind: str, logical: str, space: str, depth: int
     ) -> AvroType:
+        """Parse the definition of a named Avro type: record, enum or fixed."""
         name = given.get("name")
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
             raise _bad(f"{str(name)[:60]!r} is not a name")
@@ -232,9 +233,8 @@ class _SchemaReader:
 
 
 def _decimal(given: Mapping[str, Any], kind: str, logical: str) -> tuple[int, int]:
-    """Return precision and scale of a decimal type; (0, 0) for other types and for invalid
-    decimals, which Avro treats as their base type.
-    """
+    """Return precision and scale of an Avro decimal; (0, 0) for other types and for invalid
+    decimals, which Avro treats as their base type."""
     precision, scale = given.get("precision"), given.get("scale", 0)
     if logical != "decimal" or kind not in ("bytes", "fixed"):
         return 0, 0

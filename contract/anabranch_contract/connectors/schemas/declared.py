@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from anabranch_contract.errors import StreamError
 
-#: Maximum depth of nested declarations, and maximum number of types and of fields of a schema.
+#: Maximum depth of nested declarations, number of types, and number of fields of a Protobuf schema.
 MOST_DEEP, MOST_TYPES, MOST_FIELDS = 32, 5000, 50_000
-#: Number of bits that the number of a field may have.
+#: Number of bits of a Protobuf field's number.
 _BITS = 29
 SCALARS = (
     *("double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32"),
@@ -33,10 +33,9 @@ class ProtoField:
     """A field of a Protobuf message.
 
     Attributes:
-        kind: a scalar type, or ``message``, ``group``, ``enum``; empty: a named type not resolved
-            yet.
+        kind: a scalar type, or ``message``, ``group``, ``enum``; empty: a type to be resolved.
         type: full name of a named type.
-        presence: whether messages distinguish an absent field from one with its default value.
+        presence: whether messages distinguish an absent field from a field with the default value.
         default: text of the declared default value; bytes and texts without escapes, one character
             per byte. None: no default is declared.
         oneof: name of its ``oneof``; empty: none.
@@ -57,8 +56,7 @@ class ProtoField:
 @dataclass(frozen=True, slots=True)
 class ProtoMessage:
     """A type of Protobuf messages. ``inner``: full names of the messages declared in it, in order,
-    without those for entries of maps, whose ``entry`` is true.
-    """
+    without the messages for entries of maps, whose ``entry`` is true."""
 
     name: str
     fields: tuple[ProtoField, ...] = ()
@@ -75,7 +73,7 @@ class ProtoEnum:
     closed: bool
 
     def name_of(self, number: int) -> str | None:
-        """Return the first name that the enum has for ``number``."""
+        """Return the first name that the Protobuf enum has for ``number``."""
         return next((name for name, known in self.values if known == number), None)
 
 
@@ -90,7 +88,7 @@ class ProtoFile:
     enums: dict[str, ProtoEnum] = field(default_factory=dict)
 
     def declare(self, one: ProtoMessage | ProtoEnum) -> None:
-        """Add a type to the declarations.
+        """Add a message or enum to the declarations of the Protobuf file.
 
         Raises:
             StreamError: its name is taken, or there are too many types.
@@ -114,7 +112,7 @@ class ProtoSchema:
     enums: Mapping[str, ProtoEnum]
 
     def at(self, indexes: Iterable[int]) -> ProtoMessage | None:
-        """Return the message at a path of indexes, from the outermost inwards; None if absent."""
+        """Return the message at a path of indexes, from the outermost message inwards, or None."""
         names, found = self.roots, None
         for index in indexes:
             if not 0 <= index < len(names):
@@ -124,27 +122,26 @@ class ProtoSchema:
         return found
 
     def named(self, name: str) -> ProtoMessage | None:
-        """Return the message with this full name, or the outermost one with this short name."""
+        """Return the message with this full name, or the outermost message with this short name."""
         if name in self.messages:
             return self.messages[name]
         found = [one for one in self.roots if one.rpartition(".")[2] == name]
         return self.messages[found[0]] if len(found) == 1 else None
 
     def entry(self, one: ProtoField) -> ProtoMessage | None:
-        """Return the type of the entries of a map field; None if the field is no map."""
+        """Return the message type for entries of a map field; None if the field is not a map."""
         found = self.messages[one.type] if one.kind == "message" and one.repeated else None
         return found if found is not None and found.entry else None
 
 
 def linked(files: Iterable[ProtoFile], main: ProtoFile) -> ProtoSchema:
-    """Resolve the types of all fields, and return the schema with ``main`` as its main file.
+    """Resolve the types of all Protobuf fields; return the schema whose main file is ``main``.
 
     Args:
-        files: all files that ``main`` needs, and itself.
+        files: all files that ``main`` needs, and ``main`` itself.
 
     Raises:
-        StreamError: a name is not defined, or defined twice, or a message has a number or name
-            twice.
+        StreamError: a name is undefined or defined twice, or a message has a number or name twice.
     """
     all_types = ProtoFile()
     for file in files:
@@ -191,7 +188,7 @@ def _resolved(one: ProtoField, message: ProtoMessage, types: ProtoFile) -> Proto
 
 
 def default_of(one: ProtoField, enum: ProtoEnum | None) -> bool | int | float | str | bytes | None:
-    """Return the value of an absent field (the number of an ``enum`` value); None: NULL."""
+    """Return the value of an absent Protobuf field (an ``enum``'s number); None: NULL."""
     text = None if one.oneof else one.default
     if text is None and one.presence:
         return None
@@ -213,7 +210,7 @@ def default_of(one: ProtoField, enum: ProtoEnum | None) -> bool | int | float | 
 
 
 def unescaped(text: str) -> str:
-    """Return the bytes that an escaped literal stands for, one character per byte.
+    """Return the bytes that an escaped literal of a ``.proto`` file means, a character per byte.
 
     >>> unescaped(r"a\\n\\x41\\101\\u00e4")
     'a\\nAAÃ¤'

@@ -14,18 +14,18 @@ from anabranch_contract.connectors.schemas.declared import (
     unescaped,
 )
 
-#: Number of a field's type in a descriptor -> its name in ``ProtoField.kind``.
+#: Number of a field's type in a Protobuf descriptor -> its name in ``ProtoField.kind``.
 _KINDS = dict(enumerate((
     "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "group",
     "message", "bytes", "uint32", "enum", "sfixed32", "sfixed64", "sint32", "sint64",
 ), 1))  # fmt: skip
 _REPEATED = 3
-#: Number of a descriptor's field -> its values: bytes or numbers.
+#: Number of a field in an encoded descriptor -> its values: bytes or numbers.
 Parts = dict[int, list[bytes | int]]
 
 
 def parse_descriptors(data: bytes) -> dict[str, ProtoFile]:
-    """Return the files of a descriptor set by their names, in its order.
+    """Return the Protobuf files of a descriptor set by their names, in its order.
 
     Raises:
         StreamError: the bytes are no descriptor set, or a file is in a syntax that is not read.
@@ -44,7 +44,7 @@ def parse_descriptors(data: bytes) -> dict[str, ProtoFile]:
 
 
 def fields_of(data: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """Yield the number and value of each field of an encoded message without groups.
+    """Yield the number and value of each field of an encoded Protobuf message without groups.
 
     Raises:
         ValueError: the bytes are no message, or have groups.
@@ -68,7 +68,7 @@ def fields_of(data: bytes) -> Iterator[tuple[int, bytes | int]]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the varint that begins at ``at``, and the position after it."""
+    """Return the Protobuf varint that begins at ``at``, and the position after it."""
     value = 0
     for turn in range(10):
         if at >= len(data):
@@ -81,6 +81,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _parts(value: bytes | int) -> Parts:
+    """Decode a nested Protobuf message of a descriptor to the values of its fields."""
     if isinstance(value, int):
         raise TypeError("a number in place of a message")
     found: Parts = {}
@@ -90,7 +91,7 @@ def _parts(value: bytes | int) -> Parts:
 
 
 def _text(parts: Parts, number: int) -> str:
-    """Return the last text of the field ``number``; empty if the field is absent."""
+    """Return the last text in the descriptor's field ``number``; empty if the field is absent."""
     value = parts.get(number, [b""])[-1]
     if isinstance(value, int):
         raise TypeError("a number in place of a text")
@@ -98,7 +99,7 @@ def _text(parts: Parts, number: int) -> str:
 
 
 def _number(parts: Parts, number: int) -> int:
-    """Return the last value of the field ``number`` as a signed number; 0 if it is absent."""
+    """Return the last value of the descriptor's field ``number`` as a signed number, or 0."""
     value = parts.get(number, [0])[-1]
     if isinstance(value, bytes):
         raise TypeError("bytes in place of a number")
@@ -120,7 +121,7 @@ def _file(parts: Parts) -> ProtoFile:
 
 
 def _message(parts: Parts, file: ProtoFile, scope: str, newer: bool, depth: int) -> str:
-    """Declare in ``file`` a message and the messages in it; return its full name."""
+    """Declare in ``file`` a message of a descriptor, and nested messages; return its full name."""
     if depth > MOST_DEEP:
         raise bad_schema("messages are nested too deep")
     name = f"{scope}.{_text(parts, 1)}".removeprefix(".")
@@ -142,7 +143,7 @@ def _field(parts: Parts, oneofs: list[str], newer: bool, entry: bool) -> ProtoFi
     oneof = oneofs[_number(parts, 9)] if 9 in parts and not optional else ""
     default = None
     if 7 in parts:
-        # Descriptors have escapes in defaults of bytes fields, but not of string fields.
+        # Descriptors escape the defaults of bytes fields, but not of string fields.
         text = _text(parts, 7)
         default = text.encode().decode("latin-1") if kind == "string" else text
         if kind == "bytes":

@@ -33,7 +33,7 @@ _TOKEN = re.compile(
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _LABELS = ("optional", "required", "repeated")
 _OPEN, _CLOSE = "{[(<", "}])>"
-#: Maximum number of characters of a schema's text.
+#: Maximum number of characters of a ``.proto`` file.
 MOST_TEXT = 1 << 22
 
 
@@ -53,7 +53,7 @@ def parse_proto(text: str) -> ProtoFile:
 
 
 def _tokens(text: str) -> list[tuple[str, int]]:
-    """Return the tokens of a text and their line numbers; literals lose their closing quote."""
+    """Return the tokens of a ``.proto`` file with their lines; literals lose the closing quote."""
     found, at, line, counted = list[tuple[str, int]](), 0, 1, 0
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -81,16 +81,16 @@ class _ProtoParser:
 
     tokens: Sequence[tuple[str, int]]
     at: int = 0
-    #: Whether the syntax is ``proto3``.
+    #: Whether the file's syntax is ``proto3``.
     newer: bool = False
 
     @property
     def next(self) -> str:
-        """Return the next token without consuming it."""
+        """Return the next token of the file without consuming it."""
         return self.tokens[self.at][0]
 
     def take(self) -> str:
-        """Consume the next token and return it."""
+        """Consume the next token of the file and return it."""
         self.at += 1
         return self.tokens[self.at - 1][0]
 
@@ -106,19 +106,19 @@ class _ProtoParser:
             raise self.wrong(f"{token!r} is missing")
 
     def wrong(self, why: str) -> Exception:
-        """Return the error at the token consumed last."""
+        """Return a syntax error at the token that was consumed last."""
         token, line = self.tokens[max(self.at - 1, 0)]
         return bad_schema(f"line {line}, at {token[:40]!r}: {why}")
 
     def name(self) -> str:
-        """Consume a name without dots."""
+        """Consume a name without dots of the ``.proto`` file."""
         found = self.take()
         if _NAME.fullmatch(found) is None:
             raise self.wrong("this is not a name")
         return found
 
     def path(self) -> str:
-        """Consume a name with dots."""
+        """Consume a name with dots of the ``.proto`` file."""
         found = "." if self.took(".") else ""
         found += self.name()
         while self.took("."):
@@ -126,7 +126,7 @@ class _ProtoParser:
         return found
 
     def number(self) -> int:
-        """Consume an integer."""
+        """Consume an integer of the ``.proto`` file."""
         sign = -1 if self.took("-") else 1
         text = self.take().lower()
         octal = len(text) > 1 and text.startswith("0") and text.isdigit()
@@ -136,7 +136,7 @@ class _ProtoParser:
             raise self.wrong("this is not an integer") from None
 
     def over(self) -> None:
-        """Skip the rest of a statement: up to its semicolon, or the end of its block."""
+        """Skip the rest of a statement of the ``.proto`` file, or the end of its block."""
         depth = 0
         while True:
             token = self.take()
@@ -150,7 +150,7 @@ class _ProtoParser:
                 return
 
     def file(self) -> ProtoFile:
-        """Parse all tokens."""
+        """Parse all tokens of the ``.proto`` file."""
         file = ProtoFile()
         while self.at < len(self.tokens):
             word = self.take()
@@ -186,7 +186,7 @@ class _ProtoParser:
         return self.body(file, f"{scope}.{self.name()}".removeprefix("."), depth)
 
     def body(self, file: ProtoFile, name: str, depth: int) -> str:
-        """Parse the block of a message."""
+        """Parse the block of a message's declaration."""
         if depth > MOST_DEEP:
             raise self.wrong("messages are nested too deep")
         self.need("{")
@@ -230,7 +230,7 @@ class _ProtoParser:
     def field(
         self, file: ProtoFile, scope: str, depth: int, inner: list[str], oneof: str
     ) -> ProtoField:
-        """Parse a field or group."""
+        """Parse a field or group of a Protobuf message."""
         label = ""
         if self.next in _LABELS:
             label = self.take()
@@ -254,7 +254,7 @@ class _ProtoParser:
         return one
 
     def map(self, file: ProtoFile, scope: str) -> ProtoField:
-        """Parse a map field, and declare the type of its entries."""
+        """Parse a map field of a Protobuf message, and declare the type of its entries."""
         self.take()
         self.need("<")
         key = self.path()
@@ -281,7 +281,7 @@ class _ProtoParser:
         return ProtoField(name, number, "message", f".{entry}", repeated=True, presence=False)
 
     def options(self) -> str | None:
-        """Parse a field's options, and return its default."""
+        """Parse the options of a Protobuf field, and return its default."""
         default = None
         if not self.took("["):
             return None

@@ -27,7 +27,7 @@ from anabranch_contract.connectors.schemas.registered import Get, referred
 from anabranch_contract.errors import StreamError
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]++=*+\s*+")
-#: Wrapper type -> type of its value.
+#: Wrapper message of Protobuf -> type of its value.
 WRAPPERS = {
     f"google.protobuf.{name}Value": kind
     for name, kind in {
@@ -36,8 +36,7 @@ WRAPPERS = {
     }.items()
 }  # fmt: skip
 TIMESTAMP, DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
-#: Standard files, which registrations need not contain -> their declarations in
-#: ``google.protobuf``.
+#: Standard Protobuf files, which registrations need not contain -> what they declare.
 _PROVIDED = {
     "timestamp": "message Timestamp { int64 seconds = 1; int32 nanos = 2; }",
     "duration": "message Duration { int64 seconds = 1; int32 nanos = 2; }",
@@ -57,17 +56,17 @@ _PROVIDED = {
         enum NullValue { NULL_VALUE = 0; }
         message ListValue { repeated Value values = 1; }""",
 }
-#: Imports that declare only options, so no field has a type of theirs.
+#: Imports that declare options only; no field has a type from them.
 _OPTIONS_ONLY = re.compile(r"google/(protobuf/descriptor|api/.*)\.proto|confluent/meta\.proto")
 
 
 def parse_schema(text: str, others: Mapping[str, str] | None = None) -> ProtoSchema:
-    """Parse a schema: the text of a ``.proto`` file, or a descriptor set in base64, whose last file
-    becomes the main file.
+    """Parse a Protobuf schema: the text of a ``.proto`` file, or a descriptor set in base64, whose
+    last file becomes the main file.
 
     Args:
         text: text of the schema.
-        others: name -> text of files that are imported.
+        others: name -> text of the files that ``text`` imports.
 
     Raises:
         StreamError: the text is no such schema, or lacks an import.
@@ -86,7 +85,7 @@ def parse_schema(text: str, others: Mapping[str, str] | None = None) -> ProtoSch
 def _with_imports(
     main: ProtoFile, files: Mapping[str, ProtoFile], texts: Mapping[str, str]
 ) -> list[ProtoFile]:
-    """Return a file and all its direct and indirect imports.
+    """Return a Protobuf file and all its direct and indirect imports.
 
     Raises:
         StreamError: an import is missing.
@@ -117,12 +116,11 @@ def _provided(name: str) -> str | None:
 
 
 def message_of(schema: ProtoSchema, name: str | None) -> ProtoMessage:
-    """Return the type of messages that do not state their type.
+    """Return the Protobuf type of messages that do not state their type themselves.
 
     Args:
         schema: schema of the messages.
-        name: name of the type, with or without its package; None: the schema's only outermost
-            message.
+        name: name of the type, with or without its package; None: the only outermost message.
 
     Raises:
         StreamError: there is no such type, or several.
@@ -146,8 +144,8 @@ def message_of(schema: ProtoSchema, name: str | None) -> ProtoMessage:
 
 def indexes_of(head: bytes) -> list[int]:
     """Decode the indexes of a message's type (:meth:`ProtoSchema.at`) from the bytes before the
-    message. Confluent's encoding is the number of indexes, then each index, as zigzag varints; a
-    single 0 stands for the first type.
+    message. Confluent's encoding consists of the number of indexes, then each index, as zigzag
+    varints; a single 0 stands for the first type.
 
     >>> indexes_of(bytes([4, 2, 0])), indexes_of(b"\\0")
     ([1, 0], [0])
@@ -163,13 +161,13 @@ def indexes_of(head: bytes) -> list[int]:
 
 
 def registered_schema(answer: Mapping[str, Any], get: Get) -> ProtoSchema | None:
-    """Parse the answer of a schema registry, with the schemas to which it refers.
+    """Parse a registry's answer, a Protobuf schema, with the schemas to which it refers.
 
     Args:
         get: returns the registry's answer for a path.
 
     Returns:
-        None if it is not a Protobuf schema.
+        The schema; None if the answer is not a Protobuf schema.
     """
     try:
         if answer.get("schemaType") != "PROTOBUF":

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-#: A function from a path to the registry's answer; None: the registry does not have it.
+#: A function from a path to the schema registry's answer; None: the registry has no such path.
 Get = Callable[[str], Mapping[str, Any] | None]
 #: Maximum number of schemas to which one schema refers, directly or indirectly.
 _MOST_REFERENCES = 100
 
 
 def referred(answer: Mapping[str, Any], get: Get) -> dict[str, str]:
-    """Return the names and texts of the schemas to which a schema refers, each after the schemas to
-    which it refers itself.
+    """Return names and texts of the schemas to which a registered schema refers, each after the
+    schemas to which it refers itself.
 
     Raises:
         KeyError: the registry lacks a schema, or there are too many.

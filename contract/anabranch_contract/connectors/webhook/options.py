@@ -10,7 +10,7 @@ from anabranch_contract.connectors.sources import bad_option, choice
 
 WEBHOOK = "webhook"
 WEBHOOK_NAMES = ("url", "secret", "rows", "bytes", "timeout", "payload", "key")
-#: Maximum value of each numeric option.
+#: Maximum value of each numeric option of a webhook.
 _MOST = {"rows": 100_000, "bytes": 16 << 20, "timeout": 60}
 
 
@@ -19,7 +19,7 @@ class WebhookOptions:
     """Options of a ``webhook`` sink.
 
     Attributes:
-        url: receives the requests. ``secret``: signs them; a reference until it is used.
+        url: receives the requests. ``secret``: key that signs them; a reference until it is used.
         messages: key and payload of the results, as in a Kafka sink.
         rows: maximum number of rows of a request.
         size: maximum number of bytes of a request's rows; a single larger row has its own request.

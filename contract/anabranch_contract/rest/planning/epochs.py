@@ -19,8 +19,8 @@ class PublishedEpoch(Closed, ExplainedPlan):
         published_at: time of its publication.
         ruleset_digest: digest of its ruleset's text.
         explained: whether shares, difference, reasons and standalone costs are computed.
-        same_as: the earlier epoch with the same plan and rules, if nothing has changed since; None:
-            the plan is new.
+        same_as: the earlier epoch with the same plan and rules, if nothing has changed since then;
+            None: the plan is new.
         rejected: queries that could not be planned for this epoch.
         shares: the queries' cost shares; None: not computed yet. If their computation failed, they
             are empty, with the reason in ``note``. ``diff``: difference from the epoch published
@@ -38,15 +38,14 @@ class EpochOut(PublishedEpoch):
     """A published epoch.
 
     Attributes:
-        first_batch: its first batch; null before the runtime starts the epoch, and again after 1024
-            later epochs.
+        first_batch: its first batch; null before it starts, and again after 1024 later epochs.
     """
 
     first_batch: int | None
 
 
 class ChangeCounts(Document):
-    """Numbers of steps and stores that a plan adds to, and removes from, the previous plan.
+    """Numbers of steps and stores in which a plan differs from the previous plan.
 
     Attributes:
         steps_added: number of probe steps that only the new plan has.
@@ -82,11 +81,10 @@ class KeptSummary(PlanFigures):
 
 
 class EpochSummary(KeptSummary):
-    """An entry of the list of epochs.
+    """Summary of an epoch in the list of epochs.
 
     Attributes:
-        first_batch: its first batch; null before the runtime starts the epoch, and again after 1024
-            later epochs.
+        first_batch: its first batch; null before it starts, and again after 1024 later epochs.
         revisions: number of revisions of the epoch's ruleset.
     """
 
@@ -107,7 +105,7 @@ class EpochList(Document):
 
 
 class EpochDiffOut(Document):
-    """Difference between the plans of one published epoch and of another (``diff.epoch``), with
+    """Difference between the plans of one published epoch and of another (``diff.epoch``), with the
     reasons.
 
     Attributes:
@@ -115,9 +113,8 @@ class EpochDiffOut(Document):
         queries_added: queries that only the plan of ``epoch`` has.
         queries_removed: queries that only the other plan has.
         settings: setting with different values -> its value in the other epoch, and in ``epoch``.
-        diff: difference of the plan of ``epoch`` from the other; null: the steps of one of them are
-            unknown.
-        diff_reason: why ``diff`` is null; else empty.
+        diff: difference of the plan of ``epoch`` from the other; null: one plan is unknown.
+        diff_reason: reason why ``diff`` is null; else empty.
         reasons: savings by shared elements and by intermediate results in ``epoch``, as of its
             publication; null: not computed.
     """
@@ -135,7 +132,7 @@ class RationingOut(Document):
     """Load shedding by the runtime (``docs/semantics.md``, "Rations").
 
     Attributes:
-        policy: policy for input beyond the machine's capacity.
+        policy: policy for input that exceeds the machine's capacity.
         budget: share of rationed probes' CPU time that the next batch may take.
         needed: time of all work without rations, as a share of the available time; above 1 the
             machine is too slow for its input. 0: unknown.
@@ -153,7 +150,7 @@ class RationingOut(Document):
 
 
 class RuntimeOut(Document):
-    """Progress of the runtime, as reported to the service.
+    """Progress of the runtime, as last reported to the service.
 
     Attributes:
         state: last reported state: ``starting``, ``running``, ``idle``, ``stopped`` or ``failed``.
@@ -172,12 +169,12 @@ class RuntimeOut(Document):
         backfill: store whose past is being computed from stored rows -> completed share (0 to 1).
         waiting_tuples: approximate number of rows that have arrived and are unread, of streams that
             the runtime reads itself.
-        row_limit: maximum number of these rows in the next batch; null: no limit.
+        row_limit: maximum number of rows of these streams in the next batch; null: no limit.
         private_bytes: peak private memory of the last batch, sum over its tasks, in bytes.
         memory_limit: upper limit of ``private_bytes``; null: no limit.
         source_errors: stream that can't be read at present -> the reason.
         unread_pieces: stream -> number of unreadable parts of its input.
-        rationing: state of load shedding; null: an older service does not report it.
+        rationing: state of load shedding; null: the runtime has not reported it.
         standby: host of a runtime that is ready to take over; null: there is none.
     """
 
@@ -208,7 +205,7 @@ class SavingOut(Document):
     """Estimated CPU time saved by the running joint plan, compared with one plan per query.
 
     Both times are estimated with cost constants fitted to measurements, over the epochs that have
-    run this plan in the last ten minutes. Negative shares: the joint plan takes more.
+    run this plan in the last ten minutes. A negative share means that the joint plan takes more.
 
     Attributes:
         since: time at which the first of these epochs was published.
@@ -265,18 +262,18 @@ class BatchOut(Document):
     Attributes:
         batch: number of the batch, from 0.
         epoch: number of its epoch.
-        ruleset: epoch of the ruleset, with the number of its revision.
+        ruleset: ruleset of the batch: its epoch, with the number of a revision.
         committed_at: time of its commit.
         milliseconds: its duration in milliseconds, the sum of ``phases``.
         tuples: number of tuples read.
         results: number of results of all queries; for views, of joined rows.
         tasks: number of tasks.
         slowest: number of the task that worked longest, without waiting.
-        skew: work of the slowest task over the tasks' mean, without waiting; null: no task did any
-            work.
+        skew: working time of the slowest task over the mean of all tasks, without waiting; null: no
+            task did any work.
         hosts: number of hosts that ran tasks; 1 if tasks share a state directory.
         sent: number of tuples and stored rows sent between hosts.
-        sent_bytes: their size in bytes.
+        sent_bytes: size of these tuples and rows in bytes.
         phases: its phases, without phases of 0 milliseconds: ``begin`` (the driver, before Spark's
             job), the phases of the slowest task (``read``, ``store``, ``wait`` for other tasks,
             ``probe``, ``catch-up``, ``write``, ``backfill``, ``upload``), ``spark`` (rest of the
@@ -319,10 +316,10 @@ class HeldPlanOut(Document):
     Attributes:
         state: ``waiting``; ``approved``: it is published at the next epoch boundary; or
             ``refused``.
-        version: its ETag, for If-Match.
-        since: time since which this plan or an earlier one has been waiting.
+        version: ETag of the plan, for If-Match.
+        since: time from which on this plan or an earlier one has been waiting.
         proposed_at: time of this plan's last proposal.
-        epoch: number of the epoch that it was last proposed for.
+        epoch: number of the epoch for which it was last proposed.
         waiting: queries that can't begin before the approval.
         cost_before: cost of the newest published plan, in the unit of the objective; null: it can't
             be estimated.

@@ -14,9 +14,9 @@ class ShareRecord(Closed):
 
     Attributes:
         query: name of the query's run.
-        standalone: cost of its own optimum, planned alone; None: unknown.
+        standalone: cost of the query's own optimum, planned alone; None: unknown.
         marginal: saving if the steps and stores that only this query needs are removed.
-        shapley: every step's and store's cost split equally among the queries that need it.
+        shapley: cost of every step and store, split equally among the queries that need it.
         proportional: the plan's cost split in the ratio of ``standalone``.
         part: the plan's cost if only this query's steps and stores are kept.
     """
@@ -30,12 +30,12 @@ class ShareRecord(Closed):
 
 
 class SharesRecord(Closed):
-    """The cost shares of a plan's queries, dearest (``shapley``) first.
+    """The cost shares of a plan's queries; the most expensive (by ``shapley``) first.
 
     Attributes:
         queries: shares of the queries.
-        omitted: number of queries left out of the answer.
-        note: empty, or why shares are missing.
+        omitted: number of queries omitted from the answer.
+        note: reason why shares are missing; empty: they are not.
     """
 
     queries: list[ShareRecord]
@@ -44,7 +44,7 @@ class SharesRecord(Closed):
 
     @classmethod
     def missing(cls, why: str) -> SharesRecord:
-        """Return an answer without shares, and with the reason as its note."""
+        """Return an answer without shares, with the reason ``why`` as its note."""
         return cls(queries=[], note=why)
 
 
@@ -72,15 +72,15 @@ class TableRecord(Closed):
     Attributes:
         grouped: whether joined rows are grouped; else they are ordered, limited or ranked.
         grouping: text of GROUP BY; empty: all rows form one group, or rows are not grouped.
-        aggregates: the aggregates that some query reads.
-        rows_in: joined rows per unit of time.
+        aggregates: the aggregates that at least one query reads.
+        rows_in: number of joined rows per unit of time.
         touched: number of groups that a batch changes, summed over the batches in a unit of time.
         rows: number of stored groups or rows at the end of a unit of time.
         seconds: CPU seconds per unit of time.
         bytes: size in memory, in bytes.
         queries: shares of its queries, by name; they add up to ``seconds`` and ``bytes``.
-        apart: why its queries do not share another table with the same joined rows and grouping;
-            empty: there is no larger such table.
+        apart: reason why its queries do not share another table with the same joined rows and
+            grouping; empty: there is no larger such table.
     """
 
     grouped: bool
@@ -95,7 +95,7 @@ class TableRecord(Closed):
     apart: str = ""
 
     def share_of(self, query: str) -> TableShareRecord | None:
-        """Return the share of ``query``; None if it does not read the table."""
+        """Return the share of ``query`` in the table; None if the query does not read it."""
         return next((one for one in self.queries if one.query == query), None)
 
     @property
@@ -108,7 +108,7 @@ class TableRecord(Closed):
 
 
 class TablesRecord(Closed):
-    """The maintained tables of a plan's queries, most expensive first.
+    """The maintained tables of a plan's queries, the most expensive first.
 
     Attributes:
         tables: the tables.
@@ -126,7 +126,7 @@ class TablesRecord(Closed):
 
     @classmethod
     def summed(cls, tables: list[TableRecord]) -> TablesRecord:
-        """Return ``tables`` with their sums."""
+        """Return a record of ``tables`` with their sums."""
         shares = [share for table in tables for share in table.queries]
         return cls(
             tables=tables,
@@ -137,7 +137,7 @@ class TablesRecord(Closed):
         )
 
     def of_query(self, query: str) -> TableRecord | None:
-        """Return the table of ``query``; None if it has none."""
+        """Return the maintained table of ``query``; None if it has none."""
         return next((one for one in self.tables if one.share_of(query) is not None), None)
 
 
@@ -158,12 +158,12 @@ class TotalsRecord(Closed):
 
 
 class StepChangeRecord(Closed):
-    """A step of a plan.
+    """A step of a plan in a comparison of plans.
 
     Attributes:
         label: the step as text, such as ``from S: S⋈T probes R``.
-        tuples: tuples that it sends per unit of time, each once per partition of a broadcast; null:
-            no estimate.
+        tuples: number of tuples that the step sends per unit of time, for a broadcast once per
+            partition; null: no estimate.
         cost: its cost per unit of time, in the unit of the objective; null: no estimate.
     """
 
@@ -173,11 +173,11 @@ class StepChangeRecord(Closed):
 
 
 class StoreChangeRecord(Closed):
-    """A store copy.
+    """A store copy in a comparison of plans.
 
     Attributes:
         label: the copy as text, such as ``S⋈T[c]``.
-        tuples: tuples inserted per unit of time; null: no estimate.
+        tuples: number of tuples inserted per unit of time; null: no estimate.
         bytes: bytes inserted per unit of time; null: no estimate.
         cost: cost of these inserts, in the unit of the objective; null: no estimate.
     """
@@ -189,12 +189,12 @@ class StoreChangeRecord(Closed):
 
 
 class StepChangesRecord(Closed):
-    """Steps of two plans.
+    """Steps of two compared plans.
 
     Attributes:
-        added: steps that only the new plan has, dearest first.
-        removed: steps that only the old plan has, dearest first.
-        kept: steps that both plans have, dearest first.
+        added: steps that only the new plan has, the most expensive first.
+        removed: steps that only the old plan has, the most expensive first.
+        kept: steps that both plans have, the most expensive first.
     """
 
     added: list[StepChangeRecord]
@@ -203,12 +203,12 @@ class StepChangesRecord(Closed):
 
 
 class StoreChangesRecord(Closed):
-    """Store copies of two plans.
+    """Store copies of two compared plans.
 
     Attributes:
-        built: copies that only the new plan has, most tuples first.
-        dropped: copies that only the old plan has, most tuples first.
-        retained: copies that both plans have, most tuples first.
+        built: copies that only the new plan has, the one with most tuples first.
+        dropped: copies that only the old plan has, the one with most tuples first.
+        retained: copies that both plans have, the one with most tuples first.
     """
 
     built: list[StoreChangeRecord]
@@ -217,7 +217,7 @@ class StoreChangesRecord(Closed):
 
 
 class DiffRecord(Closed):
-    """Difference of a plan from a published epoch's, both priced by the same statistics.
+    """Difference of a plan from a published epoch's plan, both priced by the same statistics.
 
     Attributes:
         epoch: the published epoch.
@@ -228,7 +228,7 @@ class DiffRecord(Closed):
         totals: kind of change -> totals of all its entries.
         steps: the plans' steps.
         stores: the plans' store copies.
-        omitted: number of entries left out of the answer.
+        omitted: number of entries omitted from the answer.
         notes: remarks for the reader, as sentences.
     """
 
@@ -244,7 +244,7 @@ class DiffRecord(Closed):
 
 
 class SharedReasonRecord(Closed):
-    """A step or store shared by several queries.
+    """A step or store that several queries share.
 
     Attributes:
         kind: ``step`` or ``store``.
@@ -263,7 +263,7 @@ class SharedReasonRecord(Closed):
 
 
 class KeptReasonRecord(Closed):
-    """A stored intermediate result.
+    """A stored intermediate result, and the cost that it saves.
 
     Attributes:
         mir: id of the intermediate result.
@@ -283,7 +283,7 @@ class KeptReasonRecord(Closed):
 
 
 class ReasonTotalsRecord(Closed):
-    """Totals of the savings.
+    """Totals of the savings by sharing and by intermediate results.
 
     Attributes:
         shared: number of shared steps and stores.
@@ -297,13 +297,13 @@ class ReasonTotalsRecord(Closed):
 
 
 class ReasonsRecord(Closed):
-    """Savings by shared steps and stores, and by intermediate results; greatest first.
+    """Savings by shared steps and stores, and by intermediate results; the greatest first.
 
     Attributes:
         shared: shared steps and stores.
         kept: stored intermediate results.
-        totals: totals of all entries, those left out included.
-        omitted: number of entries left out of the answer.
+        totals: totals of all entries, including omitted ones.
+        omitted: number of entries omitted from the answer.
     """
 
     shared: list[SharedReasonRecord]

@@ -20,9 +20,9 @@ class PlanNodeOut(Document):
         label: its name for display.
         detail: filters of a relation or result, first queries of a group; else empty.
         tuples_per_second: rate of arriving tuples, stored rows or results, per second.
-        queries: queries that need it, or the group's members.
+        queries: queries that need the node, or the members of the group.
         layer: layer in the drawing, counted from the streams.
-        at: position within the layer; nodes are at least 1 apart.
+        at: position within the layer; two nodes are at least 1 apart.
     """
 
     id: str
@@ -39,13 +39,13 @@ class PlanLinkOut(Document):
     """Tuples sent from one node to another.
 
     Attributes:
-        source: id of the node that the tuples come from.
-        target: id of the node that they are sent to.
+        source: id of the node from which the tuples come.
+        target: id of the node to which they are sent.
         tuples_per_second: tuples of ``source``, or matches with its stored rows, that are sent on
             towards ``target``, per second.
         cpu: CPU seconds per second for these probes; a step shared by several targets is split
             equally among them.
-        shared: number of targets of the most shared step.
+        shared: number of targets of the most shared step among them.
         bends: (layer, position) pairs that the drawn link passes, from source to target.
     """
 

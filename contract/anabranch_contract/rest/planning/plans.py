@@ -44,8 +44,8 @@ class ExplainIn(Closed):
 
     Attributes:
         sql: the statement.
-        window: window of all aliases, or alias -> its window: its tuples join only tuples whose
-            event time is at most this much later; null: no window.
+        window: window of all aliases, or alias -> its window: an alias's tuples join only tuples
+            whose event time is at most this much later; null: no window.
         parameters: values of the statement's parameters (``:name``).
         detail: ``summary`` leaves out the joint plan with all queries, as in dry runs.
     """
@@ -67,14 +67,14 @@ class DryRunIn(AssumedSettings):
     Attributes:
         add: queries to add to the registered ones.
         drop: names of registered queries to leave out.
-        statistics: relation, or stream for all its relations -> number of tuples per unit of time,
-            in place of the measured one.
-        distinct: number of distinct values of ``relation.column``, or of
-            ``relation.column,column``, in place of the measured one.
-        selectivity: matches of an equality over the size of the cross product, in place of the
-            measured value.
+        statistics: relation, or stream for all its relations -> number of tuples per unit of time
+            to assume instead of the measured one.
+        distinct: number of distinct values to assume for ``relation.column``, or for the
+            combinations of ``relation.column,column``, instead of the measured one.
+        selectivity: equality -> matches over the size of the cross product, to assume instead of
+            the measured value.
         widths: bytes per tuple of a relation or stream; default: from its columns' types.
-        retention: retention to assume, by stream; null: the stream has no retention limits.
+        retention: stream -> retention to assume; null: the stream has no retention limits.
         formulation: formulation of the integer program.
         deadline: seconds that the solver may take, at most the service's limit; 0: use the greedy
             plan, without the solver.
@@ -114,7 +114,7 @@ class DryRunIn(AssumedSettings):
 
 
 class CostRangeOut(Document):
-    """Range of a plan's cost if every assumed figure were a tenth or ten times the default.
+    """Range of a plan's cost, if assumed figures are between a tenth and ten times their defaults.
 
     Attributes:
         low: least cost, in the unit of ``objective``.
@@ -129,10 +129,9 @@ class AheadRecord(Document):
     """Forecast of the arrivals in the next epoch, used to price a plan.
 
     Attributes:
-        period: batches per epoch, as a share of all batches so far (the history).
-        arrivals: relation -> forecast number of tuples. For other relations the mean rate so far is
-            assumed.
-        periods: number of measured periods that the forecast is based on.
+        period: number of batches in the epoch, as a fraction of all batches so far (the history).
+        arrivals: relation -> forecast number of tuples. Other relations have the mean rate so far.
+        periods: number of measured periods on which the forecast is based.
     """
 
     period: float
@@ -155,9 +154,9 @@ class CostsRecord(Document):
         derive: further CPU seconds per write of an intermediate result.
         calls: expected calls of each step, and writes of each store, in the next epoch.
         batches: number of batches so far, from which the number of merges is estimated.
-        measurements: number of measured steps, inserts and merges that the constants are fitted to;
-            0: not fitted.
-        error: sum of the fit's absolute errors over these, as a share of their CPU time.
+        measurements: number of measured steps, inserts and merges to which the constants are
+            fitted; 0: not fitted.
+        error: sum of the fit's absolute errors over these, as a fraction of their CPU time.
     """
 
     call: float
@@ -188,22 +187,21 @@ class CpuRecord(Document):
 
 
 class PlanFigures(Document):
-    """Costs, lower bound and solver of a plan, published or not.
+    """Costs, lower bound and solver of a plan, whether published or not.
 
     Attributes:
         optimizer: method that chose probe orders and stores.
         objective: unit of costs: CPU seconds, tuples sent and rows written, or tuples sent
             (``paper``).
         parallelism: number of partitions per store.
-        queries: runs of the planned queries.
+        queries: runs of queries that the plan answers.
         cost: estimated cost per unit of time, in the unit of ``objective``.
         bound: proven lower bound of ``cost`` and ``switching_cost`` together; null: unknown.
         gap: distance of ``cost`` and ``switching_cost`` together from ``bound``, as a share of
             them; 0: proven optimal.
-        individual_cost: cost in total if each query had its own plan and shared nothing; null: not
-            computed.
-        shared_cost: cost in total of each query's own plan if equal probe steps and store copies
-            ran once; null: not computed.
+        individual_cost: total cost if each query had its own plan; null: not computed.
+        shared_cost: total cost of each query's own plan if equal probe steps and store copies ran
+            once; null: not computed.
         solve_ms: duration of the planning, in milliseconds.
         method: method that found the plan, such as ``highs`` or ``greedy``; several if parts of the
             plan were found by different methods.
@@ -232,7 +230,7 @@ class EffectOut(Document):
         query: name of the query.
         before: expected share of emitted results under the running plan; null for an added query.
         after: expected share of emitted results under the new plan; null for a dropped query.
-        floor: required completeness; null: none is set.
+        floor: completeness that the query requires; null: none.
         floor_broken: whether ``after`` is less than ``floor``.
     """
 
@@ -244,14 +242,14 @@ class EffectOut(Document):
 
 
 class EffectsOut(Document):
-    """Effects of a change of plan on the queries that may be rationed, greatest loss first.
+    """Effects of a change of plan on queries with load shedding, the greatest loss first.
 
     Attributes:
         budget: CPU time that rationed probes may take, as a share of their time without rations.
         budget_after: the same time, as a share of the time that they would take without rations
             after the change.
         queries: effect on each query.
-        omitted: number of queries left out of the answer.
+        omitted: number of queries omitted from the answer.
     """
 
     budget: float
@@ -261,14 +259,14 @@ class EffectsOut(Document):
 
 
 class ExplainedPlan(PlanFigures):
-    """A plan with the size of its integer program, its statistics, and its difference from another.
+    """A plan with its integer program's size, its statistics, and its difference from another.
 
     Attributes:
         candidates: number of candidate probe orders in the solved problem.
         variables: number of variables of the integer program.
         constraints: number of constraints of the integer program.
         statistics_epoch: epoch whose statistics were used; null: no measurements yet.
-        assumed: relations with a default cardinality, for lack of measurements.
+        assumed: relations for which a default cardinality was assumed, for lack of measurements.
         estimated: relation whose tuples have not been counted yet -> share of a sample of its
             stream that passes its filter.
         ahead: forecast of the next epoch's arrivals; null: costs use the mean rates so far.
@@ -279,7 +277,7 @@ class ExplainedPlan(PlanFigures):
         switching_cost: penalty for new steps and stores, in addition to ``cost`` and in its unit.
         shares: the queries' shares of the cost; null: not computed.
         diff: difference from another plan; null: see ``diff_reason``.
-        diff_reason: why ``diff`` is null; else empty.
+        diff_reason: reason why ``diff`` is null; else empty.
         reasons: savings by shared elements and by intermediate results; null: not computed.
         tables: prices of the maintained tables; null: not computed.
     """
@@ -304,10 +302,10 @@ class ExplainedPlan(PlanFigures):
 
 
 class DryRunOut(ExplainedPlan):
-    """The plan of a dry run, and its difference from the newest published epoch's, with reasons.
+    """The plan of a dry run, and its difference from the newest published plan, with reasons.
 
     Attributes:
-        cost_range: range of the cost if assumed figures differ from their defaults.
+        cost_range: range of the cost if assumed figures are not equal to their defaults.
         text: the plan as text; with the detail ``summary`` one line.
         switching: penalty for a step or store copy that the running epoch lacks, as a fraction of
             its cost.
@@ -318,7 +316,7 @@ class DryRunOut(ExplainedPlan):
         solver: solver of the integer program.
         deadline: seconds that the solver was allowed to take.
         detail: ``full``, or ``summary``: ``explain`` has totals only, and long lists are cut.
-        effects: effects on completeness; null: no rations, or no query added or dropped.
+        effects: effects on completeness; null: no rations, or no query is added or dropped.
     """
 
     cost_range: CostRangeOut
@@ -349,7 +347,7 @@ class LogicalPlanOut(Document):
 
 
 class MultiJoinOut(Document):
-    """A multi-way join made by Two-Step Convert (TSC).
+    """A multi-way join made from binary joins by Two-Step Convert (TSC).
 
     Attributes:
         inputs: names of its inputs.
@@ -372,15 +370,15 @@ class ExplainOut(Document):
         before: its plan with binary joins; of a refused statement only its joins.
         after: its plan with multi-way joins; of a refused statement only its joins.
         multijoins: the multi-way joins in ``after``.
-        refused: why it can't run continuously; null: it can.
-        normalised: its normal form; null: it is refused.
+        refused: reason why the statement can't run continuously; null: it can.
+        normalised: normal form of the statement; null: it is refused.
         orders: its probe orders in the joint plan, with their steps; empty: it is refused.
         stores: the stores that these steps probe.
         shared_with: registered queries that use these stores, too.
-        added_cost: cost that it would add to the registered queries' plan, in the unit of the
-            objective; null: it is refused.
-        plan: the joint plan with it; null: it is refused.
-        table: its maintained table, with the share of each of its queries.
+        added_cost: cost that the statement would add to the registered queries' plan, in the unit
+            of the objective; null: it is refused.
+        plan: the joint plan with the statement; null: it is refused.
+        table: the statement's maintained table, with the share of each query that reads it.
         missed: rows already read and not stored, which the query would miss.
     """
 

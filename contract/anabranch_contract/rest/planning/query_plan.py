@@ -9,18 +9,18 @@ from anabranch_contract.rest.planning.insight import TableRecord, TableShareReco
 
 
 class PathStepOut(Document):
-    """A step of a probe path.
+    """A step of a query's probe path.
 
     Attributes:
         label: name of the probed store.
         detail: filters of its rows, or ``all tuples``.
         aliases: aliases of the query that the step adds.
-        kept: whether the probed store has an intermediate result.
-        tuples_per_second: rate of its output, in tuples per second.
-        cpu: its CPU seconds per second, for all queries that use it.
+        kept: whether the probed store contains an intermediate result.
+        tuples_per_second: rate of the step's output, in tuples per second.
+        cpu: CPU seconds per second of the step, for all queries that use it.
         shared: the other registered queries that use it.
-        asks: stores tested by look-ahead filters before it, which drop tuples without a match
-            there.
+        asks: stores in which look-ahead filters before the step look for matches; they drop tuples
+            without a match.
     """
 
     label: str
@@ -34,7 +34,7 @@ class PathStepOut(Document):
 
 
 class SubstreamValueOut(Document):
-    """A value of a key.
+    """A value of the key that defines a substream.
 
     Attributes:
         value: the value as text.
@@ -50,15 +50,15 @@ class SubstreamOut(Document):
 
     Attributes:
         number: its number, as in ``ProbePathOut.substreams``.
-        others: whether it has all tuples with values that no other substream lists.
-        values: its values, with their shares.
+        others: whether the substream has all tuples with values that no other substream lists.
+        values: key values of the substream, with their shares.
         share: its share of the arriving tuples (0 to 1), as expected at planning.
         cost: cost of its steps, as expected at planning.
         otherwise: expected cost of the same tuples on the first substream's paths.
         same_as: number of the first substream with the same paths.
         aside: whether stores of intermediate results that are probed by the attribute may exclude
-            its values.
-        nulls: share of arriving tuples with NULL, if it has them; else 0.
+            the substream's values.
+        nulls: share of arriving tuples with a NULL key if they are in this substream; else 0.
     """
 
     number: int
@@ -77,7 +77,7 @@ class DividedOut(Document):
 
     Attributes:
         alias: the alias.
-        attribute: attribute by whose values they are split.
+        attribute: attribute by whose values the tuples are split.
         substreams: the substreams, in order of their numbers.
     """
 
@@ -112,15 +112,15 @@ class ProbePathOut(Document):
 
 
 class UsedStoreOut(Document):
-    """A store that the query's results depend on.
+    """A store on which the query's results depend.
 
     Attributes:
         store: id of the store.
-        label: name of the relation or intermediate result that it holds.
+        label: name of the relation or intermediate result whose rows the store has.
         detail: filters of its rows, or ``all tuples``.
         rows: number of stored rows.
         bytes: size in bytes.
-        queries: number of registered queries that depend on it.
+        queries: number of registered queries that depend on the store.
     """
 
     store: str
@@ -135,7 +135,8 @@ class MaintainedTableOut(Document):
     """The maintained table of a query's post-join part.
 
     Attributes:
-        estimated: its price at planning; null: not computed, or the query has no view.
+        estimated: price of the table as estimated at planning; null: not computed, or the query has
+            no view.
         share: this query's part of that price; null: as for ``estimated``.
         rows: number of the query's present rows; of an outer join without a view, of rows written
             so far.
@@ -157,7 +158,7 @@ class MaintainedTableOut(Document):
 class QueryPlanOut(Document):
     """The running plan of one query, and its share of the resources.
 
-    Steps, stores and tables that several queries need count for each in equal parts: ``cpu`` and
+    Steps, stores and tables that several queries need are divided equally among them: ``cpu`` and
     ``state_bytes`` add up to ``cpu_of_plan`` and ``state_of_plan`` over all queries. Rates are of
     the newest periods and include tuples withheld by rations. A row's results are committed after
     about the sum of ``waiting_seconds`` and ``batch_seconds``.
@@ -173,7 +174,7 @@ class QueryPlanOut(Document):
         cpu_of_plan: CPU seconds per second of all queries.
         state_bytes: size of its part of the stores, in bytes.
         state_of_plan: size of all stores, in bytes.
-        stores: stores that its results depend on, its greatest parts first.
+        stores: stores on which the query's results depend, its greatest parts first.
         waiting_tuples: approximate number of rows of its streams that have arrived and are unread;
             null: unknown.
         waiting_seconds: waiting time of the oldest of these rows, in seconds; null: unknown, e.g.

@@ -24,14 +24,14 @@ class GainRecord(Closed):
     Attributes:
         before, after: cost per arriving tuple (tuples sent and matches found; CPU seconds under the
             objective ``seconds``) in the periods before and after the change, across epochs.
-        gain: the share of the cost that was saved; negative: the changed orders cost more.
+        gain: the fraction of the cost that was saved; negative: the changed orders cost more.
         baseline: the ruleset with the orders before the change.
-        predicted: the saved share as predicted for the same change. The change combines several
-            revisions if those in between ran for less than two periods. None: unknown.
+        predicted: the predicted saving of the same change, as a fraction. The change comprises
+            several revisions if those in between ran for less than two periods. None: unknown.
         periods: number of periods with the new orders.
-        grown: relative growth of the stores meanwhile, which adds matches per tuple.
-        lost: whether the new orders cost more than noise and growth explain; if so, they are not
-            tried again before a statistic drifts (changes suddenly).
+        grown: relative growth of the stores in the meantime, which adds matches per tuple.
+        lost: whether the new orders cost more than noise and growth can explain; if so, they are
+            not tried again until a statistic drifts (changes suddenly).
     """
 
     before: float
@@ -53,17 +53,17 @@ class RevisionRecord(Closed):
         published_at: time of its publication.
         reason: reason of its publication.
         plan_ms: time taken to plan it, in milliseconds.
-        method: search that found its plan; empty: none was needed.
+        method: search that found its plan; empty: no search was needed.
         digest: digest of its ruleset; empty: unknown.
-        next_batch: the first batch after the measurements that it is based on.
+        next_batch: the first batch after the measurements on which the revision is based.
         baseline: the ruleset (epoch, or ``epoch.revision``) with which its cost is compared: the
-            one that ran in these measurements, or the replaced one, if the queries differ.
+            one that ran during these measurements or, if the queries differ, the replaced one.
         cost, running_cost: cost of its plan, and of the baseline's plan, under the same statistics.
-        predicted: the expected saving, as a share of ``running_cost``.
-        closed: stores of intermediate results that are no longer kept.
+        predicted: the expected saving, as a fraction of ``running_cost``.
+        closed: stores of intermediate results that the revision drops.
         unindexed: stores probed by a key without an index, with the key.
-        drifted: at most ten sudden changes of statistics that triggered the revision before the
-            period's end; empty: it was made at a period's end.
+        drifted: at most ten sudden changes of statistics that triggered the revision before the end
+            of a period; empty: it was made at the end of a period.
         measured: its measured effect, known after two periods with its orders; None before. It is
             relative to the same baseline or, if that ran for less than two periods, to an older
             one.

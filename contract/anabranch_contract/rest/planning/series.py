@@ -12,12 +12,12 @@ class PeriodOut(Document):
 
     Attributes:
         until: time of its end.
-        seconds: its length in seconds.
+        seconds: length of the period in seconds.
         epoch: number of its epoch.
         ruleset_epoch: epoch whose ruleset was in use.
         batches: number of its batches.
-        drifted: sudden changes of rates or steps at its first batch, which ended it early; at most
-            ten.
+        drifted: sudden changes of rates or steps at the period's first batch, which ended it early;
+            at most ten.
     """
 
     until: str | None
@@ -34,10 +34,9 @@ class ForecastOut(Document):
     Attributes:
         value: the forecast, in the statistic's unit; null: no measurements.
         method: ``trend``, or ``last`` (the last value) if that had smaller errors so far; ``none``:
-            no measurements.
+            there are no measurements.
         error: mean absolute error of the trend's forecasts so far; null: too few measurements.
-        error_of_last: mean absolute error of the last values as forecasts; null: too few
-            measurements.
+        error_of_last: mean absolute error of last values as forecasts; null: too few measurements.
     """
 
     value: float | None
@@ -59,7 +58,7 @@ class StepForecastOut(Document):
 
 
 class StepSeriesOut(Document):
-    """Measurements of a step per period; null: no probes.
+    """Measurements of a step, one per period; null: no probes in the period.
 
     Attributes:
         joined: id of the sub-join over the labels of ``head`` and ``target``.
@@ -69,7 +68,7 @@ class StepSeriesOut(Document):
             all tuples.
         probes: number of probing tuples.
         hit_ratio: share of the probing tuples with a match (gamma of dpPick).
-        matches_per_hit: mean number of matches of each of these (mu of dpPick).
+        matches_per_hit: mean number of matches of each of these tuples (mu of dpPick).
         cpu_microseconds: CPU time of the workers per probing tuple, in microseconds.
         forecast: forecasts of the ratio and the matches; null: not requested.
     """
@@ -86,7 +85,7 @@ class StepSeriesOut(Document):
 
 
 class StoreSeriesOut(Document):
-    """Size of a store at the end of each period; null: it did not exist.
+    """Size of a store at the end of each period; null: the store did not exist.
 
     Attributes:
         tuples: number of stored rows.
@@ -98,7 +97,7 @@ class StoreSeriesOut(Document):
 
 
 class SeriesOut(Document):
-    """Measurements of the newest periods; every list has one entry per period.
+    """Measurements of the newest periods; every list has one element per period.
 
     Attributes:
         periods: the periods, oldest first.
@@ -116,21 +115,21 @@ class SeriesOut(Document):
 
 
 class HistoryPointOut(Document):
-    """Figures of the minutes that end at ``at``: of one minute, or of as many as were requested.
+    """Figures of the minutes that end at ``at``: of one minute, or of as many as requested.
 
     Attributes:
-        at: end of the minutes.
+        at: time at which the minutes end.
         batch_seconds: mean duration of a batch in seconds; null: no batch was committed.
         rate: rows per second of the requested stream, or results per second of the requested query;
-            without a request, rows per second of all streams. Null: no runtime was running.
+            if neither is requested, rows per second of all streams. Null: no runtime was running.
         freshness_p50: median of the seconds from the arrival of the oldest row of a batch to the
             batch's commit, over all batches and read streams, rounded up by at most 19 %; null: no
             row arrived, or the sources do not report arrivals.
         freshness_p99: the 99th percentile of the same seconds.
         minutes: number of recorded minutes.
         interrupted_minutes: number of recorded minutes with an interruption.
-        interruption: the last interruption that was noticed at the end of a minute: no runtime
-            runs, a stream of the query can't be read, or the sink does not accept results; null:
+        interruption: the last interruption that was noticed at the end of a minute: no runtime is
+            running, a stream of the query can't be read, or the sink does not accept results; null:
             none.
     """
 
@@ -146,7 +145,7 @@ class HistoryPointOut(Document):
 
 class HistoryOut(Document):
     """Points of the last day, oldest first. A minute has no point if no service led during it, or
-    the runtime was started.
+    if the runtime was started in it.
 
     Attributes:
         seconds: seconds between two points.

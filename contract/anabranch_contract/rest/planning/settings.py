@@ -1,4 +1,4 @@
-"""Planning settings: the one definition of each, for REST, command line, client and registry.
+"""Planning settings: one definition of each setting, for REST, command line, client and registry.
 
 A new setting is a field of :class:`PlanningSettings`. The bodies of ``/v1/settings``, the options
 of ``anabranch settings set`` and the record in Redis follow from it.
@@ -44,11 +44,11 @@ class PlanningSettings(Closed):
         substreams: maximum number of substreams per stream, each with its own probe orders; 1: off.
         revision_gain: minimum saving of a revision of the plan within an epoch, as a fraction of
             the running plan's cost.
-        approval: ``manual``: a plan that changes the running one waits for approval.
+        approval: ``manual``: a plan that changes the running one waits for an operator's approval.
         overload: reaction to input beyond the machine's capacity: wait, or ration probes.
         allocation: objective of rations under overload.
-        latency_goal: seconds from a row's arrival to its results, which rations aim to keep.
-        capacity: fixed share of the rationed probes' CPU time to spend, under any load.
+        latency_goal: seconds from a row's arrival to its results; rations are chosen to meet it.
+        capacity: fixed share of the rationed probes' CPU time that may be used, under any load.
         look_ahead: ``auto``: if cheaper, drop tuples early that can't match in a later probe.
         hot_keys: ``auto``: if cheaper, spread rows of frequent key values over several hosts.
     """
@@ -79,7 +79,7 @@ _Settings = TypeVar("_Settings", bound=type[PlanningSettings])
 
 
 def _opened(body: _Settings) -> _Settings:
-    """Make the enumerations of ``body`` accept unknown values, of a newer service, as text."""
+    """Let enumerations of settings accept unknown values of a newer service, as text."""
     opened = cast("Any", Open)
     choices = {
         name: (opened[field.annotation], field)
@@ -91,7 +91,7 @@ def _opened(body: _Settings) -> _Settings:
 
 @changes_of(PlanningSettings, null=_NULL)
 class SettingsIn(Closed):
-    """Planning settings; fields left out keep their value."""
+    """Planning settings to change; settings left out keep their value."""
 
 
 @changes_of(
@@ -107,7 +107,7 @@ class SettingsIn(Closed):
     null=_NULL,
 )
 class AssumedSettings(Closed):
-    """Planning settings that a dry run may assume; fields left out keep their value."""
+    """Planning settings for a dry run; settings left out have their current value."""
 
 
 @_opened

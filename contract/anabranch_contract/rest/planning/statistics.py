@@ -14,8 +14,8 @@ class DelayOut(Document):
     """A bin of the histogram of delays behind the stream's greatest event time.
 
     Attributes:
-        below_us: upper end of the bin in microseconds, exclusive; its lower end is that of the bin
-            before. 1: no delay.
+        below_us: upper end of the bin in microseconds, exclusive; its lower end is the upper end of
+            the previous bin. 1: no delay.
         tuples: number of tuples in the bin.
     """
 
@@ -68,11 +68,11 @@ class EdgeStatisticsOut(EdgeStatistics):
 
 
 class FrequentValueOut(Document):
-    """A value of a key attribute, and its shares.
+    """A frequent value of a key attribute, with its shares of the tuples.
 
     Attributes:
         value: the value as text.
-        arriving: share of the arriving tuples (0 to 1); recent batches count more.
+        arriving: share of the arriving tuples (0 to 1); recent batches have more weight.
         stored: share of all tuples so far (0 to 1).
     """
 
@@ -137,15 +137,15 @@ class TopValueOut(Document):
 
 
 class ColumnSampleOut(Document):
-    """Statistics of a column of a sample. Dates are days, timestamps microseconds, decimals texts,
-    binary values hexadecimal texts.
+    """Statistics of a column in a sample of a stream. Dates are days, timestamps microseconds,
+    decimals texts, binary values hexadecimal texts.
 
     Attributes:
         type: type of the column.
         nulls: share of NULL (0 to 1).
         distinct: number of distinct values in the sample.
         top: most frequent values.
-        quantiles: minimum, quartiles and maximum; empty: no value.
+        quantiles: minimum, quartiles and maximum; empty: there are no values.
     """
 
     type: str
@@ -156,7 +156,7 @@ class ColumnSampleOut(Document):
 
 
 class SampleOut(Document):
-    """A uniform sample of the tuples read of a stream.
+    """A uniform sample of the tuples that have been read of a stream.
 
     Attributes:
         stream: name of the stream.

@@ -80,7 +80,7 @@ def _age(given: list[str]) -> QueryError:
 
 
 def _filled(name: str, remedy: str, *defaults: str) -> Callable[[list[str]], QueryError]:
-    """The error whose ``remedy`` has the arguments of the call, or ``defaults``, in its braces."""
+    """The error for an SQL function; its ``remedy`` has the call's arguments, or ``defaults``."""
 
     def made(given: list[str]) -> QueryError:
         values = [*given, *defaults[len(given) :]]

@@ -41,7 +41,7 @@ _TRUE = Literal(True, BOOLEAN)
 
 
 def _of(name: str, arg: Expr, *kinds: TypeKind) -> DataType:
-    """The type of argument ``arg``, one of ``kinds`` (such as arrays); for NULL, array of NULL.
+    """The type of a function's argument, one of ``kinds`` (such as arrays); NULL: array of NULL.
 
     Raises:
         QueryError: ``type-mismatch``.
@@ -62,7 +62,7 @@ def _of(name: str, arg: Expr, *kinds: TypeKind) -> DataType:
 
 
 def require_comparable(what: str, expr: Expr) -> None:
-    """Reject a nested value or variant where values are compared (``what``).
+    """Reject a nested value or variant in a clause or function, ``what``, that compares values.
 
     Raises:
         QueryError: ``type-mismatch``.
@@ -83,7 +83,7 @@ def require_comparable(what: str, expr: Expr) -> None:
 
 
 def field_of(value: Expr, name: str) -> Expr:
-    """``value.name``: the field of a struct, or of each struct in an array.
+    """Typed ``value.name``: the field of a struct, or an array of it for an array of structs.
 
     Raises:
         QueryError: ``type-mismatch``, or ``unknown-column``: the struct has no such field.
@@ -114,7 +114,7 @@ def field_of(value: Expr, name: str) -> Expr:
 
 
 def item_of(value: Expr, place: Expr) -> Expr:
-    """``value[place]``: an array's element, from 0; a map's value of a key; a struct's field.
+    """Typed ``value[place]``: an array's element, from 0; a map's value of a key; a struct's field.
 
     Raises:
         QueryError: ``type-mismatch``.
@@ -129,7 +129,7 @@ def item_of(value: Expr, place: Expr) -> Expr:
 
 
 def _array_call(op: str, array: Expr, *args: Expr) -> Expr:
-    """A call that returns an element of ``array``; NULL if ``array`` is the literal NULL."""
+    """Typed call whose result is an element of ``array``; NULL if ``array`` is the literal NULL."""
     if is_null(array) or any(map(is_null, args)):
         return Literal(None, array.type.element if array.type.kind is TypeKind.ARRAY else NULL)
     return Call(op, (array, *args), array.type.element)
@@ -154,10 +154,10 @@ def _map_value(value: Expr, key: Expr) -> Expr:
 
 
 def element_at(args: Sequence[Expr], *, lenient: bool = False) -> Expr:
-    """``element_at(array, place)``, from 1, or backwards from -1; ``element_at(map, key)``.
+    """Typed ``element_at(array, place)``, from 1 (from the end: -1), or ``element_at(map, key)``.
 
     Args:
-        lenient: NULL instead of an error where an array has no such element.
+        lenient: whether the result is NULL instead of an error if the array has no such element.
     """
     value, place = args
     _of("element_at()", value, TypeKind.ARRAY, TypeKind.MAP)
@@ -187,7 +187,7 @@ def _array(args: Sequence[Expr]) -> Expr:
 
 
 def _struct(args: Sequence[Expr]) -> Expr:
-    """``named_struct(name, value, ...)``."""
+    """Typed call of ``named_struct(name, value, ...)``."""
     if len(args) % 2:
         raise QueryError(
             "bad-arguments",
@@ -205,7 +205,7 @@ def _name(arg: Expr) -> str:
 
 
 def struct(names: Sequence[str], values: Sequence[Expr]) -> Expr:
-    """The struct of ``values`` with these field names.
+    """Typed struct of ``values`` with these field names.
 
     Raises:
         QueryError: ``duplicate-name``.
@@ -242,7 +242,7 @@ def _map_of(args: Sequence[Expr]) -> Expr:
 
 
 def keyed(keys: DataType, values: DataType) -> DataType:
-    """The type of a map with keys of type ``keys`` and values of type ``values``.
+    """The SQL type of a map with keys of type ``keys`` and values of type ``values``.
 
     Raises:
         QueryError: ``type-mismatch``: the keys have no equality.
@@ -271,7 +271,7 @@ def _map_of_entries(args: Sequence[Expr]) -> Expr:
 
 
 def _joined_maps(args: Sequence[Expr]) -> Expr:
-    """``map_concat(map, ...)``: a map with the entries of all arguments."""
+    """Typed ``map_concat(map, ...)``: a map with the entries of all arguments."""
     for arg in args:
         _of("map_concat()", arg, TypeKind.MAP)
     if any(map(is_null, args)):
@@ -300,7 +300,7 @@ def _contains_key(args: Sequence[Expr]) -> Expr:
 
 
 def _searched(op: str, result: Callable[[DataType], DataType]) -> Made:
-    """A function of an array and a value to look for, such as ``array_contains``."""
+    """Rewriting of a function of an array and a value to look for, such as ``array_contains``."""
 
     def made(args: Sequence[Expr]) -> Expr:
         array, value = args
@@ -314,7 +314,7 @@ def _searched(op: str, result: Callable[[DataType], DataType]) -> Made:
 
 
 def _agreeing(op: str, array: Expr, value: Expr) -> tuple[Expr, Expr]:
-    """An array and a value, with the elements and the value cast to a common type."""
+    """Typed arguments: an array and a value, cast so that elements and value have one type."""
     met = common_type(array.type.element, value.type)
     if met is None and isinstance(value, Literal):
         met = array.type.element
@@ -329,7 +329,7 @@ def _agreeing(op: str, array: Expr, value: Expr) -> tuple[Expr, Expr]:
 
 
 def _added(op: str) -> Made:
-    """``array_append(array, value)`` and ``array_prepend``, rewritten as concatenations."""
+    """Rewriting of ``array_append(array, value)`` or ``array_prepend`` as a concatenation."""
 
     def made(args: Sequence[Expr]) -> Expr:
         _of(f"{op}()", args[0], TypeKind.ARRAY)
@@ -340,7 +340,7 @@ def _added(op: str) -> Made:
 
 
 def _joined(args: Sequence[Expr]) -> Expr:
-    """The concatenation of arrays."""
+    """Typed concatenation of arrays."""
     for arg in args:
         _of("concat() of an array", arg, TypeKind.ARRAY)
     met = meet_all(args)
@@ -348,7 +348,7 @@ def _joined(args: Sequence[Expr]) -> Expr:
 
 
 def _same(op: str) -> Made:
-    """A function of one array, or of several of one type, that returns an array of this type."""
+    """SQL function of one array, or several of one type, that returns an array of this type."""
 
     def made(args: Sequence[Expr]) -> Expr:
         for arg in args:
@@ -399,7 +399,7 @@ def _sorted_nulls_last(args: Sequence[Expr]) -> Expr:
 
 
 def _text_of(args: Sequence[Expr]) -> Expr:
-    """``array_join(array, separator[, text for NULL])``."""
+    """Typed call of ``array_join(array, separator[, text for NULL])``."""
     kind = _of("array_join()", args[0], TypeKind.ARRAY)
     if is_null(args[0]):
         return Literal(None, STRING)
@@ -446,7 +446,7 @@ def _repeated(args: Sequence[Expr]) -> Expr:
 
 
 def _from_json(args: Sequence[Expr]) -> Expr:
-    """``from_json(text, schema)``, with columns (``a INT, b STRING``) or a type as schema."""
+    """Typed ``from_json(text, schema)``; a schema is columns (``a INT, b STRING``) or a type."""
     text = converted("from_json", args[0], Argument.TEXT)
     schema = converted("from_json", args[1], Argument.PATTERN)
     given = str(schema.value) if isinstance(schema, Literal) else ""
@@ -485,7 +485,7 @@ def _to_json(args: Sequence[Expr]) -> Expr:
 
 
 def _with_texts(kind: DataType) -> DataType:
-    """``kind`` with strings in place of intervals, at any depth."""
+    """The type ``kind`` with strings in place of intervals, at any depth, for to_json."""
     if kind.kind in INTERVALS:
         return STRING
     if not kind.fields:
@@ -494,14 +494,14 @@ def _with_texts(kind: DataType) -> DataType:
 
 
 def joined_or(texts: Made) -> Made:
-    """``concat`` as a concatenation of arrays if an argument is an array, else by ``texts``."""
+    """Typing of ``concat``: concatenates arrays if an argument is an array, else as ``texts``."""
     return lambda args: (
         _joined(args) if any(arg.type.kind is TypeKind.ARRAY for arg in args) else texts(args)
     )
 
 
 def reversed_or(texts: Made) -> Made:
-    """``reverse`` of an array if the argument is one, else by ``texts``."""
+    """Typing of ``reverse``: of an array if the argument is an array, else by ``texts``."""
     return lambda args: (
         _same("array_reverse")(args) if args[0].type.kind is TypeKind.ARRAY else texts(args)
     )
@@ -511,7 +511,7 @@ def _identity(kind: DataType) -> DataType:
     return kind
 
 
-#: Function -> rewriting.
+#: SQL function of arrays, structs or maps -> rewriting of its calls.
 COLLECTIONS: dict[str, Rewriting] = {
     "array": Rewriting(0, None, _array),
     "array_append": Rewriting(2, 2, _added("array_append")),

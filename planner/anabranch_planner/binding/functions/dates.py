@@ -23,7 +23,7 @@ from anabranch_planner.binding.literals import coerce
 from anabranch_planner.sql import functions
 
 _MICROS, _QUOTIENT = DataType(TypeKind.DECIMAL, 8, 6), DataType(TypeKind.DECIMAL, 17, 9)
-#: Spelling of a unit -> unit.
+#: Spelling of a unit of time -> the unit's full name.
 _UNITS = {
     **dict.fromkeys(("microsecond", "microseconds", "us"), "microsecond"),
     **dict.fromkeys(("millisecond", "milliseconds", "ms"), "millisecond"),
@@ -45,7 +45,7 @@ _TRUNCATED = frozenset({"week", "month", "quarter", "year"})
 
 
 def _binned(args: Sequence[Expr]) -> Expr:
-    """``date_bin(width, ts[, origin])``: the beginning of the interval in which ``ts`` lies."""
+    """Typed ``date_bin(width, ts[, origin])``: the beginning of the interval with ``ts``."""
     width, *moments = args
     size = width.value if isinstance(width, Literal) else None
     if width.type.kind is not TypeKind.INTERVAL or not isinstance(size, int) or size <= 0:
@@ -64,7 +64,7 @@ def _binned(args: Sequence[Expr]) -> Expr:
 
 
 def unit(name: str, arg: Expr, known: frozenset[str] | None = None) -> Literal:
-    """The unit of time that a literal names, as a literal of the unit's full name.
+    """The unit of time that an SQL function's argument names, as a literal of its full name.
 
     Raises:
         QueryError: ``bad-literal``.
@@ -198,7 +198,7 @@ def _since_1970(args: Sequence[Expr]) -> Expr:
 
 
 def seconds_of(moment: Expr) -> Expr:
-    """``EXTRACT(SECOND FROM moment)``: seconds with their fraction, as a decimal."""
+    """Typed ``EXTRACT(SECOND FROM moment)``: seconds with their fraction, as a decimal."""
     micros = Call("unix_micros", (converted("EXTRACT", moment, Argument.TIMESTAMP),), BIGINT)
     minute = Literal(60_000_000, BIGINT)
     rest = Call("pmod", (micros, minute), BIGINT)
@@ -235,7 +235,7 @@ def _try_to_timestamp(args: Sequence[Expr]) -> Expr:
 
 
 def _make_timestamp(kind: DataType) -> Callable[[Sequence[Expr]], Expr]:
-    """``make_timestamp(year, month, day, hour, minute, second[, zone])``."""
+    """Rewriting of ``make_timestamp(year, month, day, hour, minute, second[, zone])``."""
 
     def made(args: Sequence[Expr]) -> Expr:
         parts = [converted("make_timestamp", arg, Argument.INT) for arg in args[:5]]
@@ -259,7 +259,7 @@ def _seconds(arg: Expr) -> Expr:
 
 
 def _convert_timezone(args: Sequence[Expr]) -> Expr:
-    """``convert_timezone([from, ]to, moment)``, from UTC by default."""
+    """Typed ``convert_timezone([from, ]to, moment)``; ``from`` is UTC by default."""
     moment = converted("convert_timezone", args[-1], Argument.TIMESTAMP)
     if len(args) == 3:
         moment = _moved("to_utc_timestamp")([moment, args[0]])
@@ -267,8 +267,8 @@ def _convert_timezone(args: Sequence[Expr]) -> Expr:
 
 
 def _timezone(args: Sequence[Expr]) -> Expr:
-    """``timezone(zone, x)``, also written ``x AT TIME ZONE zone``: the local time of a timestamp
-    with time zone, or the timestamp of a local time."""
+    """Typed ``timezone(zone, x)``, also written ``x AT TIME ZONE zone``: the local time of a
+    timestamp with time zone, or the timestamp of a local time."""
     zone, value = converted("timezone", args[0], Argument.PATTERN), args[1]
     if value.type.kind is TypeKind.TIMESTAMP_NTZ and not is_null(zone):
         moment, checked = _zone([value, zone])
@@ -284,7 +284,7 @@ def _timezone(args: Sequence[Expr]) -> Expr:
     return Literal(None, TIMESTAMP) if value.type == _LOCAL else found
 
 
-#: Function -> rewriting.
+#: SQL function of dates and timestamps -> rewriting of its calls.
 DATES: dict[str, Rewriting] = {
     **{
         op: rewriting(_of_date(op))

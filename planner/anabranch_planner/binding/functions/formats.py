@@ -1,5 +1,5 @@
-"""``format_string`` (``printf``), rewritten as a concatenation of its literal and formatted pieces;
-and ``to_char``, a number or a time in a given format."""
+"""The SQL function ``format_string`` (``printf``), rewritten as a concatenation of its literal and
+formatted pieces; and ``to_char``, which formats a number or a time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SPECIFIER = re.compile(
     r"%(?:(?P<place>[0-9]+)\$)?(?P<flags>[-+ ,0#(]*)(?P<width>[1-9][0-9]*)?"
     r"(?:\.(?P<digits>[0-9]+))?(?P<kind>[a-zA-Z%])"
 )
-#: Conversion of ``format_string`` -> the flags that it may have.
+#: Conversion character of ``format_string`` -> the flags that it may have.
 _FLAGS = {"s": "-", "d": "-+ ,0", "x": "-0", "f": "-+ ,0"}
 #: Maximum width in characters, and maximum precision in digits.
 _MOST = 1000
@@ -39,7 +39,7 @@ _SMALL = 7
 _REMEDY = "write %s, %d, %x, %f, %% and %n, with width and digits such as %5d or %.2f"
 
 
-#: Pairs of equivalent letters in patterns of times: PostgreSQL's and Spark's.
+#: Pairs of equivalent pattern letters for dates and times: PostgreSQL's and Spark's.
 _PATTERNS = (
     ("YYYY", "yyyy"), ("YY", "yy"), ("DD", "dd"), ("HH24", "HH"), ("HH12", "hh"), ("MI", "mm"),
     ("SS", "ss"), ("Mon", "MMM"), ("Month", "MMMM"), ("Day", "EEEE"), ("Dy", "EEE"), ("AM", "a"),
@@ -63,11 +63,10 @@ class _Specifier:
 
 
 def formatted(args: Sequence[Expr]) -> Expr:
-    """``format_string(format, values...)`` with a literal format.
+    """Typed ``format_string(format, values...)``, whose format must be a literal.
 
     Raises:
-        QueryError: ``bad-literal``: the format; ``type-mismatch``: a value that its specifier does
-            not take.
+        QueryError: ``bad-literal``: the format; ``type-mismatch``: a value of a wrong type.
     """
     pattern = converted("format_string", args[0], Argument.PATTERN)
     if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
@@ -121,7 +120,7 @@ def _split_format(pattern: Expr, text: str) -> list[str | _Specifier]:
 
 
 def _value(piece: _Specifier, arg: Expr) -> Expr:
-    """The text of an argument of ``format_string``; NULL becomes the text ``null``."""
+    """Typed text of an argument of ``format_string``; NULL becomes the text ``null``."""
     kind = arg.type.kind
     missing = "null" if piece.digits is None else "null"[: piece.digits]
     missing = missing.ljust(piece.width) if "-" in piece.flags else missing.rjust(piece.width)
@@ -157,7 +156,7 @@ def _cast(arg: Expr) -> str:
 
 
 def shown(args: Sequence[Expr]) -> Expr:
-    """``to_char(x, format)``, also ``to_varchar``, with a literal format.
+    """Typed ``to_char(x, format)``, also spelled ``to_varchar``, whose format must be a literal.
 
     Raises:
         QueryError: ``bad-literal``: the format; ``type-mismatch``: ``x`` is no number, date,

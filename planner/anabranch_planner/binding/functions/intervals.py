@@ -28,24 +28,24 @@ _QUOTIENT = DataType(TypeKind.DECIMAL, 27, 9)
 
 
 def count_of(interval: Expr) -> Expr:
-    """The microseconds (or months) in an interval, as a bigint."""
+    """Typed number of microseconds (or months) in an interval, as a bigint."""
     if interval.type.kind is TypeKind.MONTHS:
         return coerce(months_in(interval), BIGINT)
     return Call("unix_micros", (interval,), BIGINT)
 
 
 def seconds_in(micros: Expr) -> Expr:
-    """Microseconds as fractional seconds, a double."""
+    """Typed conversion of microseconds to seconds with a fraction, as a double."""
     return Call("div", (coerce(micros, DOUBLE), Literal(1e6, DOUBLE)), DOUBLE)
 
 
 def months_in(interval: Expr) -> Expr:
-    """The number of months in an interval of years and months, as an int."""
+    """Typed number of months in an interval of years and months, as an int."""
     return coerce(coerce(interval, _MONTH), INT)
 
 
 def part_of_interval(name: str, interval: Expr) -> Expr:
-    """``EXTRACT(name FROM interval)``: the field (days, hours etc.) as in the interval's text.
+    """Typed ``EXTRACT(name FROM interval)``: the field (days, hours etc.) of the interval's text.
 
     Raises:
         QueryError: ``unsupported-sql``: the interval has no such unit.
@@ -76,7 +76,7 @@ def part_of_interval(name: str, interval: Expr) -> Expr:
 
 
 def _make_dt_interval(args: Sequence[Expr]) -> Expr:
-    """``make_dt_interval([days[, hours[, minutes[, seconds]]]])``."""
+    """Typed call of ``make_dt_interval([days[, hours[, minutes[, seconds]]]])``."""
     numbers = [converted("make_dt_interval", arg, Argument.INT) for arg in args[:3]]
     found: Expr = Literal(0, BIGINT)
     if len(args) > 3:
@@ -97,7 +97,7 @@ def _seconds(arg: Expr) -> Expr:
 
 
 def _make_ym_interval(args: Sequence[Expr]) -> Expr:
-    """``make_ym_interval([years[, months]])``."""
+    """Typed call of ``make_ym_interval([years[, months]])``."""
     years, months = (
         coerce(converted("make_ym_interval", arg, Argument.INT), BIGINT)
         for arg in (*args, *[Literal(0, INT)] * (2 - len(args)))
@@ -108,8 +108,8 @@ def _make_ym_interval(args: Sequence[Expr]) -> Expr:
 
 
 def _make_interval(args: Sequence[Expr]) -> Expr:
-    """``make_interval(years, months, weeks, days, hours, minutes, seconds)``, in which either years
-    and months are 0, or all others."""
+    """Typed ``make_interval(years, months, weeks, days, hours, minutes, seconds)``: years and
+    months must be literal zeros, or all other arguments."""
     zeros = [isinstance(arg, Literal) and arg.value == 0 for arg in args]
     if all(zeros[2:]) and not all(zeros):
         return _make_ym_interval(args[:2])
@@ -126,8 +126,8 @@ def _make_interval(args: Sequence[Expr]) -> Expr:
     seven = Call("mul", (weeks, Literal(7, BIGINT)), BIGINT)
     whole = coerce(Call("add", (seven, days), BIGINT), INT)
     found = _make_dt_interval([whole, *args[4:]])
-    # Without hours, minutes and seconds: an interval of days, so that a date plus it is a date, as
-    # in Spark.
+    # Without hours, minutes and seconds it is an interval of days, so that a date plus the interval
+    # is a date, as in Spark.
     return coerce(found, _DAY) if all(zeros[4:]) else found
 
 
@@ -136,5 +136,5 @@ _MADE: dict[str, tuple[int, Callable[[Sequence[Expr]], Expr]]] = {
     "make_ym_interval": (2, _make_ym_interval),
     "make_interval": (7, _make_interval),
 }
-#: Function -> rewriting.
+#: SQL function that makes an interval -> rewriting of its calls.
 MADE = {name: Rewriting(0, most, made) for name, (most, made) in _MADE.items()}

@@ -1,4 +1,4 @@
-"""Higher-order functions: ``transform(xs, x -> x + 1)``, over the elements of arrays and maps.
+"""Higher-order SQL functions: ``transform(xs, x -> x + 1)``, over elements of arrays and maps.
 
 A lambda's parameter is a call of the operation ``parameter``, not a column: all columns in a
 lambda's body are columns of the row that has the array. Parameters are numbered, starting with the
@@ -51,7 +51,7 @@ def call(node: Node, scope: Scope, typed: Typed) -> Expr:
 
 
 def parameter(node: Node, _: Scope) -> Expr:
-    """The lambda parameter to which a name in the lambda's body refers.
+    """The typed lambda parameter to which a name in the lambda's body refers.
 
     Raises:
         QueryError: ``unsupported-sql``: the name is not a parameter.
@@ -63,10 +63,10 @@ def parameter(node: Node, _: Scope) -> Expr:
 
 
 class _Made:
-    """A call of a higher-order function while it is typed.
+    """A call of a higher-order function during its typing, with the parameters of its lambdas.
 
     Attributes:
-        first: number of its lambdas' first parameter.
+        first: number of the first parameter of its lambdas.
     """
 
     def __init__(self, name: str, node: Node, scope: Scope, typed: Typed) -> None:
@@ -91,7 +91,7 @@ class _Made:
         return value
 
     def body(self, node: Node, *types: DataType, least: int = 1) -> Expr:
-        """Typed body of a lambda with parameters of ``types``; it declares at least ``least``."""
+        """Typed body of a lambda with parameters of ``types``; it declares ``least`` or more."""
         shape = f"{('x', '(x, y)', '(k, x, y)')[least - 1]} -> ..."
         if not isinstance(node, exp.Lambda):
             with at(node):
@@ -117,7 +117,7 @@ class _Made:
         return self.typed(node.this, self.scope)
 
     def condition(self, node: Node, *types: DataType, least: int = 1) -> Expr:
-        """Typed body of a lambda that returns a boolean."""
+        """Typed body of a lambda that must return a boolean; arguments as for :meth:`body`."""
         found = self.body(node, *types, least=least)
         if found.type != BOOLEAN and not is_null(found):
             with at(node):
@@ -129,12 +129,12 @@ class _Made:
         return coerce(found, BOOLEAN)
 
     def made(self, kind: DataType, values: Sequence[Expr], *bodies: Expr) -> Call:
-        """The typed call: number of its first lambda parameter, values, lambda bodies."""
+        """The typed call; arguments: number of its first lambda parameter, values, bodies."""
         return Call(self.name, (Literal(self.first, INT), *values, *bodies), kind)
 
 
 def _mark(body: Node, meanings: dict[str, Call]) -> None:
-    """Link names in a lambda's body to its parameters, unless an inner lambda redeclares them."""
+    """Link names in an SQL lambda's body to its parameters, unless inner lambdas redeclare them."""
     if isinstance(body, exp.Identifier):
         if body.name.lower() in meanings:
             body.meta[_MEANING] = meanings[body.name.lower()]
@@ -144,7 +144,7 @@ def _mark(body: Node, meanings: dict[str, Call]) -> None:
         _mark(body.this, {name: one for name, one in meanings.items() if name not in own})
         return
     if isinstance(body, exp.Column):
-        # The parser takes a parameter's name in another case as a column.
+        # The parser reads a parameter's name in another case as a column.
         first, *fields = body.parts
         meaning = meanings.get(first.name.lower())
         if meaning is not None:
@@ -220,8 +220,8 @@ def _zip_with(made: _Made, given: list[Node]) -> Expr:
 
 
 def _aggregate(made: _Made, given: list[Node]) -> Expr:
-    """``aggregate(array, start, merge[, finish])``. The accumulator has the type of ``merge`` if
-    that is wider than the type of ``start``; Spark refuses this."""
+    """Typed ``aggregate(array, start, merge[, finish])``. The accumulator has the type of ``merge``
+    if that is wider than the type of ``start``; Spark refuses such a call."""
     array, start = made.value(given[0], TypeKind.ARRAY), made.typed(given[1], made.scope)
     merge = made.body(given[2], start.type, array.type.element, least=2)
     if merge.type != start.type:

@@ -35,7 +35,7 @@ _OF_ONE = (
 
 
 def _integral(op: str) -> Callable[[Sequence[Expr]], Expr]:
-    """``floor`` or ``ceil``: a decimal without fraction digits for a decimal, else a bigint."""
+    """Rewriting of ``floor`` or ``ceil``: a decimal gives one without fraction, else a bigint."""
 
     def made(args: Sequence[Expr]) -> Expr:
         value, kind = args[0], args[0].type
@@ -81,7 +81,7 @@ def _pmod(args: Sequence[Expr]) -> Expr:
 
 
 def quotient(left: Expr, right: Expr) -> Expr:
-    """``left DIV right``: the integer quotient, as a bigint.
+    """Typed ``left DIV right``: the integer quotient, as a bigint.
 
     Raises:
         QueryError: ``type-mismatch``.
@@ -103,7 +103,7 @@ def _exact(side: Expr) -> Expr:
 
 
 def bits(op: str, args: Sequence[Expr]) -> Expr:
-    """``&``, ``|``, ``^`` or ``~`` of integers.
+    """Typed ``&``, ``|``, ``^`` or ``~`` of integers.
 
     Raises:
         QueryError: ``type-mismatch``.
@@ -125,7 +125,7 @@ def _shift(op: str) -> Callable[[Sequence[Expr]], Expr]:
 
 
 def rounded_type(kind: DataType, digits: int) -> DataType:
-    """The type of a decimal that is rounded to ``digits`` places."""
+    """The type of an SQL decimal of type ``kind`` after rounding to ``digits`` places."""
     scale = min(kind.scale, digits)
     precision = min(kind.precision - kind.scale + 1 + scale, MAX_PRECISION)
     return DataType(TypeKind.DECIMAL, precision, scale)
@@ -143,7 +143,7 @@ def _bround(args: Sequence[Expr]) -> Expr:
     return Call("bround", (converted("bround", value, Argument.DOUBLE), digits), DOUBLE)
 
 
-#: Function -> rewriting.
+#: SQL function of numbers -> rewriting of its calls.
 NUMBERS: dict[str, Rewriting] = {
     **{op: rewriting(Signature(op, (Argument.DOUBLE,), DOUBLE)) for op in _OF_ONE},
     **{

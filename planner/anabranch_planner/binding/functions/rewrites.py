@@ -40,9 +40,9 @@ from anabranch_planner.sql import functions
 from anabranch_planner.sql.unresolved import unsupported
 
 _ONE, _TWO = Literal(1, INT), Literal(2, INT)
-#: Maximum number of arguments of greatest and least: each is compared with each other one.
+#: Maximum number of arguments of greatest and least; each argument is compared with each other one.
 _MOST = 8
-#: Maximum number of digits after the point in round().
+#: Maximum number of digits after the point in SQL's round().
 _DIGITS = 18
 
 
@@ -61,8 +61,7 @@ def escaped(pattern: str, escape: str) -> str:
     """A LIKE pattern with escape character ``escape``, rewritten with backslashes.
 
     Raises:
-        QueryError: ``bad-literal``: the escape precedes a character other than ``%``, ``_`` and
-            itself.
+        QueryError: ``bad-literal``: the escape precedes other characters than ``%``, ``_``, itself.
 
     >>> escaped("10#%_", "#")
     '10\\\\%_'
@@ -103,7 +102,7 @@ def lowered(pattern: str) -> str:
 
 
 def call(name: str, args: Sequence[Expr]) -> Expr:
-    """The expression for a call of a function in :data:`REWRITINGS`.
+    """Rewrite a call of an SQL function in :data:`REWRITINGS` as another expression.
 
     Raises:
         QueryError: a wrong number or type of arguments.
@@ -205,7 +204,7 @@ def _concat_ws(args: Sequence[Expr]) -> Expr:
 
 
 def _round(args: Sequence[Expr]) -> Expr:
-    """Rewriting of round as casts to decimals, which round half away from zero as well."""
+    """Rewriting of round(x, digits) as casts to decimals, which round half away from zero, too."""
     value, digits = args[0], args[1] if len(args) > 1 else Literal(0, INT)
     if (
         not isinstance(digits, Literal)
@@ -248,12 +247,12 @@ _MATCH = Signature("cidr_match", (Argument.TEXT, Argument.PATTERN), BOOLEAN, che
 
 
 def _in_networks(args: Sequence[Expr]) -> Expr:
-    """``cidr_match(address, network, ...)``: whether one of the networks contains the address."""
+    """Typed ``cidr_match(address, network, ...)``: whether a network contains the address."""
     found = [_MATCH([args[0], network]) for network in args[1:]]
     return reduce(lambda left, right: Call("or", (left, right), BOOLEAN), found)
 
 
-#: Spark function -> rewriting; functions whose arguments have a common type are in ``typecheck``.
+#: Spark function -> rewriting. Functions whose arguments need a common type are in ``typecheck``.
 REWRITINGS: dict[str, Rewriting] = {
     "isnull": Rewriting(1, 1, _tested("is_null")),
     "isnotnull": Rewriting(1, 1, _tested("is_not_null")),
@@ -275,14 +274,14 @@ REWRITINGS: dict[str, Rewriting] = {
     **VARIANTS,
     **MADE,
 }
-#: Field of EXTRACT and date_part -> function of dates and timestamps.
+#: Field name of EXTRACT and date_part -> function of dates and timestamps.
 PARTS = {
     "year": "year", "years": "year", "month": "month", "months": "month", "day": "day",
     "days": "day", "hour": "hour", "hours": "hour", "minute": "minute", "minutes": "minute",
     "quarter": "quarter", "week": "weekofyear", "weeks": "weekofyear", "dow": "dayofweek",
     "dayofweek": "dayofweek", "doy": "dayofyear", "dayofyear": "dayofyear",
 }  # fmt: skip
-#: Fields whose value is one more than the function's result.
+#: Fields of EXTRACT whose value is one more than the function's result.
 _ISO_DAY = frozenset({"dayofweek_iso", "isodow", "dow_iso"})
 
 

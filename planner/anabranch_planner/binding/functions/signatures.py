@@ -43,7 +43,7 @@ class Argument(Enum):
     TIMESTAMP = (TIMESTAMP, _MOMENTS, "a timestamp")
     BINARY = (DataType(TypeKind.BINARY), frozenset({TypeKind.STRING}), "bytes or a text")
     BOOLEAN = (BOOLEAN, frozenset[TypeKind](), "true or false")
-    #: A text that must be a literal.
+    #: The kind of a text argument that must be a literal.
     PATTERN = (STRING, frozenset[TypeKind](), "a literal text")
 
     @property
@@ -113,8 +113,8 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """Rewriting of a function's calls as an equivalent expression; with the minimum and maximum
-    number of arguments (None: no maximum)."""
+    """Rewriting of an SQL function's calls as an equivalent expression, with the minimum and
+    maximum number of arguments (None: no maximum)."""
 
     least: int
     most: int | None
@@ -128,11 +128,11 @@ def rewriting(signature: Signature) -> Rewriting:
 
 
 def text_of(arg: Expr) -> str:
-    """The text of a literal argument of kind ``PATTERN``."""
+    """The text of an SQL function's literal argument whose kind is ``PATTERN``."""
     assert isinstance(arg, Literal)
     return str(arg.value)
 
 
 def bad_literal(name: str, literal: object, reason: str, remedy: str) -> QueryError:
-    """The error for a literal argument that a function does not allow."""
+    """The error for a literal argument that an SQL function does not allow."""
     return QueryError("bad-literal", f"{name}() with {literal}: {reason}", remedy=remedy)

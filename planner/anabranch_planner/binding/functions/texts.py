@@ -75,8 +75,8 @@ def _extracted(args: list[Expr]) -> list[Expr]:
 def _replaced(args: list[Expr]) -> list[Expr]:
     found = _read("regexp_replace", args[1])
     if found.takes_nothing and text_of(args[2]) and text_of(args[1]) not in ("^", "$"):
-        # Regex engines differ on empty matches next to other matches; without a replacement text
-        # the results are equal.
+        # Regex engines differ on empty matches next to other matches; only if the replacement text
+        # is empty do these not change the result.
         raise _of_nothing("regexp_replace", args[1])
     try:
         rewritten_replacement(text_of(args[2]), found.groups)
@@ -155,7 +155,7 @@ _SIGNATURES: dict[str, Signature] = {
 
 
 def _locate(args: Sequence[Expr]) -> Expr:
-    """``locate(part, text[, start])``, which is 0 where the start is NULL."""
+    """Typed ``locate(part, text[, start])``, which is 0 if ``start`` is NULL."""
     found = _LOCATED(args)
     if len(args) == 2 or (isinstance(args[2], Literal) and args[2].value is not None):
         return found
@@ -177,7 +177,7 @@ def _format_number(args: Sequence[Expr]) -> Expr:
 
 def _hash(op: str, kind: DataType) -> Callable[[Sequence[Expr]], Expr]:
     def made(args: Sequence[Expr]) -> Expr:
-        # A NULL does not change the hash of the values before it, or the seed if it comes first.
+        # Leave NULLs out: a NULL does not change the hash of the values before it, or the seed.
         present = [arg for arg in args if arg.type.kind is not TypeKind.NULL]
         for arg in present:
             require_comparable(f"{op}() of", arg)
@@ -218,7 +218,7 @@ def _concat(args: Sequence[Expr]) -> Expr:
     return functions.call("concat", [converted("concat", arg, Argument.TEXT) for arg in args])
 
 
-#: Function -> rewriting.
+#: SQL function of texts -> rewriting of its calls.
 TEXTS: dict[str, Rewriting] = {
     **{name: rewriting(one) for name, one in _SIGNATURES.items()},
     "reverse": Rewriting(1, 1, reversed_or(_SIGNATURES["reverse"])),
@@ -238,7 +238,7 @@ TEXTS: dict[str, Rewriting] = {
 
 
 def trimmed(side: str, text: Expr, characters: Expr | None) -> Expr:
-    """``TRIM(side characters FROM text)``; ``side``: BOTH, LEADING or TRAILING."""
+    """Typed ``TRIM(side characters FROM text)``; ``side``: BOTH, LEADING or TRAILING."""
     op = {"BOTH": "btrim", "LEADING": "ltrim", "TRAILING": "rtrim"}[side]
     return Signature(op, (_T, _T), STRING, least=1, rest=(_SPACE,))(
         [text] if characters is None else [text, characters]

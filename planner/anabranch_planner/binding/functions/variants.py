@@ -1,4 +1,4 @@
-"""Functions of the type ``variant``: JSON values whose types differ from row to row."""
+"""SQL functions of the type ``variant``: JSON values whose types differ from row to row."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _TRUE = Literal(True, BOOLEAN)
 
 
 def part_of(value: Expr, path: str, kind: DataType, *, lenient: bool = False) -> Expr:
-    """The value at ``path`` (JSON path) of a variant, cast to ``kind``.
+    """Typed value at ``path`` (JSON path) of a variant, cast to ``kind``.
 
     Args:
-        lenient: NULL instead of an error if the value can't be cast.
+        lenient: whether the result is NULL instead of an error if the value can't be cast.
 
     Raises:
         QueryError: ``type-mismatch``: no value of a variant is of this type.
@@ -78,7 +78,7 @@ def _variant_get(name: str, *, lenient: bool) -> Callable[[Sequence[Expr]], Expr
 
 
 def of_variant(name: str, value: Expr) -> Expr:
-    """The argument ``value`` of the function ``name``, which must be a variant.
+    """Require that ``value``, the argument of the function ``name``, is a variant, and return it.
 
     Raises:
         QueryError: ``type-mismatch``.
@@ -107,11 +107,11 @@ def _schema(args: Sequence[Expr]) -> Expr:
 
 
 def text(value: Expr) -> Expr:
-    """The JSON text of a variant."""
+    """Typed JSON text of a variant."""
     return Call("to_json", (value,), STRING)
 
 
-#: Function -> rewriting.
+#: SQL function of variants -> rewriting of its calls.
 VARIANTS: dict[str, Rewriting] = {
     "is_variant_null": Rewriting(1, 1, _is_null),
     "parse_json": Rewriting(1, 1, _parse_json),

@@ -1,1 +1,1 @@
-"""Statistics for pricing plans: measurements, samples, forecasts, hysteresis."""
+"""Statistics of data for pricing plans: measurements, samples, forecasts, hysteresis."""

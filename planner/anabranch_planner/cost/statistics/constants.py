@@ -10,8 +10,8 @@ segments per partition that one tuple searches. A broadcast searches all partiti
 match once. ``crossing`` is the number of bytes sent to other hosts
 (:mod:`anabranch_planner.cost.exchange`). dpPick has ``alpha_q * f(kappa)`` for the probe and
 ``alpha_m`` for the match (Eq. 8). ``call`` and ``write`` are the fixed costs per batch; ``derive``
-is that of an intermediate result only. Each stored row is rewritten ``rewrites`` times by merges,
-and each write causes ``merges`` of them (:mod:`anabranch_contract.protocol.merging`).
+is a further fixed cost of an intermediate result. Each stored row is rewritten ``rewrites`` times
+by merges, and each write causes ``merges`` of them (:mod:`anabranch_contract.protocol.merging`).
 
 The objective has to be linear in steps and copies. So it omits writing results, whose cost is equal
 for every plan, and charges each intermediate result for its level although several may share one.
@@ -30,9 +30,9 @@ from anabranch_contract.queries.mirs import MirId
 
 #: Default number of segments per partition that a tuple searches, before it is measured.
 DEFAULT_LOOKS = 1.0
-#: The operations, as attributes of :class:`CostConstants` name them.
+#: The operations with a CPU cost, named like the attributes of :class:`CostConstants`.
 OPERATIONS = ("call", "probe", "look", "match", "write", "row", "merge", "rewrite", "derive")
-#: Upper limit of every constant, in seconds.
+#: Upper limit of every cost constant, in seconds.
 LARGEST = 1e3
 
 
@@ -91,11 +91,11 @@ class CostConstants:
 
     @property
     def tuples_per_byte(self) -> float:
-        """Tuples that could be probed in the time that sending one byte to another host takes."""
+        """Tuples that could be probed in the CPU time of sending one byte to another host."""
         return self.byte / (self.probe + self.look)
 
     def step(self, sent: float, made: float, store: MirId, chi: int) -> float:
-        """CPU seconds of a step per unit of time; ``chi``: number of partitions per tuple."""
+        """CPU seconds of a step per unit of time; ``chi``: partitions probed."""
         looks = self.looks.get(store, DEFAULT_LOOKS) * chi
         return self.call * self.calls + sent * (self.probe + self.look * looks) + made * self.match
 
@@ -106,7 +106,7 @@ class CostConstants:
         return write * self.calls + self.stored(added, rewrites)
 
     def stored(self, rows: float, rewrites: float = 0.0) -> float:
-        """CPU seconds to store ``rows``, each rewritten ``rewrites`` times, without fixed costs."""
+        """CPU seconds to store ``rows`` with ``rewrites`` each, without fixed costs per batch."""
         return rows * (self.row + self.rewrite * rewrites)
 
 

@@ -14,7 +14,7 @@ measurement covers: waiting, results in smaller pieces, the driver's records of 
 :data:`DERIVE` if inserts take the time that the earlier constants predict, and else in proportion
 to their time.
 
-There are few constants, so the best non-negative solution is found by trying all sets of zeros.
+There are few constants, so the best non-negative solution is found by trying every set of zeros.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def fit(
     merges: Sequence[Writes],
     known: CostConstants,
 ) -> CostConstants:
-    """Constants with the least error on these measurements; unmeasured ones as in ``known``.
+    """Constants with the least error on these measurements; unmeasured operations keep theirs.
 
     Args:
         steps: one entry per step and period; entries without calls or CPU time are ignored.
@@ -83,7 +83,7 @@ def fit(
 
 
 class _Part(NamedTuple):
-    """Measurements of one kind of operation: counts per constant, and CPU seconds."""
+    """Measurements of one kind of operation: counts by cost constant, and CPU seconds."""
 
     counts: Array
     seconds: Array

@@ -1,4 +1,4 @@
-"""Partners of the tuples of the next period: rows held now, and rows still to arrive.
+"""Partners of the tuples of the next period: rows stored now, and rows still to arrive.
 
 **Setting.** The next period is [0, 1]. In it ``a_j`` tuples of relation ``j`` arrive, evenly. Of
 the rows held when it begins, ``n_j(x)`` are at most ``x`` old. In event time the period has the
@@ -55,7 +55,7 @@ class Supply:
     recent: tuple[tuple[float, float], ...] = ()
 
     def younger(self, age: float) -> float:
-        """Number of held rows that are at most ``age`` microseconds old."""
+        """Number of a relation's stored rows that are at most ``age`` microseconds old."""
         if self.span is None or age >= self.span:
             return self.held
         before, less = 0.0, 0.0
@@ -115,7 +115,7 @@ def met(
     return tuple(found)
 
 
-#: Arguments of one ``W_j`` in the module: fraction of held rows, ``reach``, ``gap``, ``past``.
+#: Arguments of one ``W_j`` (see the module): fraction of held rows, ``reach``, ``gap``, ``past``.
 _Piece = tuple[float, float, float, float]
 
 
@@ -141,7 +141,7 @@ def _mean(pieces: Sequence[_Piece]) -> float:
 
 
 def _within(piece: _Piece, at: float) -> float:
-    """Fraction of a relation's held rows that a tuple arriving at time ``at`` can meet."""
+    """Fraction of a relation's stored rows that a tuple arriving at time ``at`` can meet."""
     held, reach, gap, past = piece
     if past == math.inf or (reach == math.inf and gap == 0.0):
         return held + (1.0 - held) * at

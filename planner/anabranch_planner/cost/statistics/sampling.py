@@ -70,7 +70,7 @@ def describe(sample: StreamSample) -> dict[str, ColumnSummary]:
 
 
 def _quantiles(values: Sequence[Any]) -> list[Any]:
-    """Five-number summary of a sampled column: least value, quartiles, greatest."""
+    """Five-number summary of a sampled column: least value, quartiles and greatest value."""
     ordered = sorted(v for v in values if not (isinstance(v, float) and math.isnan(v)))
     if not ordered:
         return []
@@ -103,7 +103,7 @@ def distinct_in(sample: StreamSample, names: Sequence[str], size: float) -> floa
 
 
 class CannotEstimateError(Exception):
-    """A filter uses an operation that the evaluator for samples does not support."""
+    """A filter uses an operation that the evaluator of sampled tuples does not support."""
 
 
 def share(sample: StreamSample, conjuncts: Iterable[Expr]) -> float | None:
@@ -147,7 +147,7 @@ def _columns(expr: Expr) -> Iterable[Column]:
 
 
 def evaluate(expr: Expr, read: Callable[[Column], Value]) -> Value:
-    """The value of ``expr`` in three-valued logic, where ``read`` returns a column's value.
+    """The value of ``expr`` in three-valued logic; ``read`` returns a sampled column's value.
 
     Raises:
         CannotEstimateError: the evaluator does not support an operation of ``expr``.
@@ -181,14 +181,14 @@ def evaluate(expr: Expr, read: Callable[[Column], Value]) -> Value:
 
 
 def _and(args: list[Value]) -> Value:
-    """AND in three-valued logic, where None is NULL."""
+    """AND of sampled values in three-valued logic, where None is NULL."""
     if any(a is False for a in args):
         return False
     return None if any(a is None for a in args) else True
 
 
 def _or(args: list[Value]) -> Value:
-    """OR in three-valued logic."""
+    """OR of sampled values in three-valued logic, where None is NULL."""
     if any(a is True for a in args):
         return True
     return None if any(a is None for a in args) else False
@@ -203,7 +203,7 @@ def _in(args: list[Value]) -> Value:
 
 
 def _compare(left: Any, right: Any) -> int:
-    """-1, 0 or 1 for sampled values; NaN equals NaN and is greater than all others."""
+    """Order of two sampled values: -1, 0 or 1; NaN equals NaN and is greater than all others."""
     one, other = ((isinstance(v, float) and math.isnan(v), v) for v in (left, right))
     if one[0] or other[0]:
         return int(one[0]) - int(other[0])
@@ -311,7 +311,7 @@ def estimate(
 
 
 def _expected(values: float, size: float, share: float) -> float:
-    """Expected number of distinct values in a fraction ``share`` of ``size`` tuples."""
+    """Expected distinct values in a fraction ``share`` of ``size`` tuples with ``values``."""
     return float(max(values * (1.0 - (1.0 - min(share, 1.0)) ** (size / values)), 1.0))
 
 
@@ -320,7 +320,7 @@ def _shared(
     shares: Mapping[RelationId, float],
     streams: Mapping[RelationId, RelationId],
 ) -> PeriodForecast | None:
-    """``coming`` extended to filtered relations without a forecast, as shares of their streams."""
+    """The forecast ``coming`` with filtered relations that it lacks, as shares of their streams."""
     if coming is None:
         return None
     known = {

@@ -24,13 +24,13 @@ class PeriodForecast:
 
     Attributes:
         length: length of the period, in units of the history over which the statistics count.
-        arrivals: relation -> number of tuples in the period, after its local filter. Default: the
-            rate of the history, ``length`` times its cardinality.
+        arrivals: relation -> number of tuples in the period, after its local filter. Without an
+            entry: ``length`` times its cardinality, the rate of the history.
         recent: relation -> (age in units of the history, tuples at most that old), ascending; older
             tuples are spread evenly over the rest of the history.
         periods: number of measured periods on which the forecasts are based.
-        held: relation -> number of its stored rows, where known: a store may be younger than the
-            history. Default: all tuples of the history.
+        held: relation -> number of its stored rows, where known, since a store may be younger than
+            the history. Without an entry: all tuples of the history.
 
     Raises:
         StatisticsError: the length is not finite, or not above 0.
@@ -64,7 +64,7 @@ class Statistics:
             not in ``distincts``.
         values: (relation, attribute) -> its frequent values.
         spans: relation or stream -> microseconds of event time over which its tuples are spread.
-        history: the span of every relation missing in ``spans``.
+        history: microseconds of event time of every relation missing in ``spans``.
         samples: measured steps between sub-joins.
         ahead: forecast of the next period; None: rates of the history, and empty stores.
         constants: CPU time per operation.
@@ -94,24 +94,24 @@ class Statistics:
     estimated: Mapping[RelationId, float] = field(default_factory=dict)
 
     def cardinality(self, relation: RelationId) -> float | None:
-        """Number of tuples of ``relation`` per unit of time; None if unknown."""
+        """Statistic: tuples of ``relation`` per unit of time; None if unknown."""
         return self.cardinalities.get(relation)
 
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
-        """Number of distinct values of the (sorted) attribute combination; None if unknown."""
+        """Statistic: distinct values of the (sorted) attribute combination; None if unknown."""
         known = self.distincts.get((relation, ",".join(attributes)))
         return self.every_distinct.get(relation) if known is None else known
 
     def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        """Frequent values of one attribute among ``relation``'s tuples."""
+        """Frequent values of one attribute among ``relation``'s tuples; None if not measured."""
         return self.values.get((relation, attribute))
 
     def selectivity(self, predicate: Equality) -> float | None:
-        """Number of matches of one predicate / size of the cross product; None if unknown."""
+        """Statistic: matches of one predicate / size of the cross product; None if unknown."""
         return self.selectivities.get(predicate)
 
     def span(self, relation: RelationId) -> float | None:
-        """Microseconds over which the relation's tuples are spread; default: its stream's span."""
+        """Statistic: microseconds that a relation's tuples span; default: its stream's span."""
         known = self.spans.get(relation)
         return self.spans.get(relation.rpartition("[")[0], self.history) if known is None else known
 

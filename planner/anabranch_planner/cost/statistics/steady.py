@@ -4,12 +4,12 @@ Two measurements are never equal, and replanning after each would be wasted effo
 therefore keeps its value until the newest measurement differs by more than a relative tolerance; it
 then takes the new value. So it always lies within the tolerance of the newest measurement, however
 many epochs have passed. Counts also have a statistical error of about their square root: a count
-that exceeds the tolerance by at most twice this error has not moved. Otherwise a second tuple in a
-stream that brought one would replan all queries that read the stream.
+that exceeds the tolerance by at most twice this error has not moved. Otherwise a stream's second
+tuple, which doubles its count of one, would cause a new plan for all queries that read the stream.
 
-The length of the next period is a guess (that of the last epoch). If it is at most twice, and at
-least half, the length in the previous plan, the new plan keeps the previous length, and
-scales the period's arrivals to it.
+The length of the next period is a guess (the length of the last epoch). If it is at most twice, and
+at least half, the length in the previous plan, the new plan keeps the previous length, and scales
+the period's arrivals to it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statist
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
-#: Fields of :class:`CostConstants` that are not costs, or have their own rules of comparison.
+#: Fields of :class:`CostConstants` that are no costs, or are compared by rules of their own.
 _APART = ("looks", "measurements", "error", "batches")
 #: Number of standard deviations up to which two counts are taken as equal.
 DEVIATIONS = 2.0
@@ -39,7 +39,7 @@ LONGER = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Statistics for the next plan, and the relations whose statistics differ from the last plan's.
+    """Statistics for the next plan, and the relations in which they differ from the last plan's.
 
     Attributes:
         before: statistics of the previous plan; None: the first plan.
@@ -63,7 +63,7 @@ class Settled:
 
 
 def settle(newest: Statistics, before: Statistics | None, tolerance: float) -> Settled:
-    """``newest``, where figures within ``tolerance`` of the previous plan keep its values.
+    """``newest``, in which figures within ``tolerance`` of the last plan's keep their value.
 
     Args:
         newest: the newest measurements.
@@ -116,7 +116,7 @@ def settle(newest: Statistics, before: Statistics | None, tolerance: float) -> S
 def _hold(
     now: Mapping[_K, _V], was: Mapping[_K, _V], near: Callable[[_V | None, _V | None], bool]
 ) -> tuple[dict[_K, _V], set[_K]]:
-    """``now``, with the values of ``was`` that are close; and the keys of the other values."""
+    """Statistics ``now``, with values of ``was`` that are close; and keys of the other values."""
     held, moved = dict(now), set()
     for key in now.keys() | was.keys():
         if near(now.get(key), was.get(key)):
@@ -128,7 +128,7 @@ def _hold(
 
 @dataclass(frozen=True, slots=True)
 class _Near:
-    """Tests whether two figures are close; an unknown one (None) only to another unknown one.
+    """Tests whether two figures are close; an unknown figure (None) is close to None only.
 
     Attributes:
         tolerance: greatest difference, relative to the earlier figure.
@@ -137,17 +137,17 @@ class _Near:
     tolerance: float
 
     def figures(self, now: float | None, was: float | None, error: float = 0.0) -> bool:
-        """Whether the figures differ by at most the tolerance plus ``error``."""
+        """Whether two figures differ by at most the tolerance plus ``error``."""
         if now is None or was is None:
             return now is was
         return now == was or abs(now - was) <= self.tolerance * abs(was) + error
 
     def counts(self, now: float | None, was: float | None) -> bool:
-        """:meth:`figures` for counts of tuples or values, with their statistical error."""
+        """As :meth:`figures`, for counts of tuples or values, which have a statistical error."""
         return self.figures(now, was, DEVIATIONS * math.sqrt(max(now or 0.0, was or 0.0, 0.0)))
 
     def all(self, now: Mapping[_K, float] | None, was: Mapping[_K, float] | None) -> bool:
-        """Whether two mappings have the same keys and close figures."""
+        """Whether two mappings have the same keys and close figures under each key."""
         if now is None or was is None:
             return now is was
         return now.keys() == was.keys() and all(self.figures(now[k], was[k]) for k in was)
@@ -177,7 +177,7 @@ class _Near:
         return all(self.counts(*pair) for pair in pairs)
 
     def ages(self, now: Sequence[tuple[float, float]], was: Sequence[tuple[float, float]]) -> bool:
-        """Whether two age profiles have about equal numbers of tuples at about equal ages."""
+        """Whether two age profiles in statistics have about equal tuples at about equal ages."""
         return len(now) == len(was) and all(
             self.figures(age, other_age) and self.counts(tuples, others)
             for (age, tuples), (other_age, others) in zip(now, was, strict=True)
@@ -209,7 +209,7 @@ def _constants(
 def _widths(
     now: ExchangeModel | None, was: ExchangeModel | None, near: _Near
 ) -> tuple[ExchangeModel | None, set[RelationId]]:
-    """Hosts and column widths for the next plan, and the relations whose widths have moved."""
+    """Hosts and column widths as statistics of the next plan; relations whose widths changed."""
     if now is None or was is None:
         return now, set()
     widths, moved = _hold(now.widths, was.widths, near.all)

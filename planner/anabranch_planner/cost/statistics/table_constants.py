@@ -13,13 +13,13 @@ from anabranch_contract.queries.views import PAIRS, AggregateFunction, ViewAggre
 
 _F = AggregateFunction
 
-#: CPU seconds per batch with joined rows: of a table of groups, of one aggregate in it, of a view's
-#: rows over groups, of a view without grouping; and (last) of a view's file of changes and its rows
-#: for the REST API.
+#: CPU seconds per batch with joined rows: of a table of groups, of one aggregate in the table, of a
+#: view's rows over groups, of a view without grouping; and (last) of a view's file of changes and
+#: its rows for the REST API.
 GROUPS_CALL, AGGREGATE_CALL, VIEW_CALL, RANKING_CALL = 1.3e-4, 4e-5, 6e-5, 2.5e-4
 FILE_CALL = 9e-4
-#: CPU seconds per joined row: of groups, of sessions, and of a view without grouping, which keeps
-#: every row or drops rows beyond its limit at once.
+#: CPU seconds per joined row: of groups, of sessions, of a view without grouping that keeps every
+#: row, and of one that drops rows beyond its limit at once.
 GROUPS_ROW, SESSION_ROW, KEPT_ROW, RANKED_ROW = 3.5e-8, 5e-6, 2e-6, 1.2e-7
 #: CPU seconds per joined row and window function.
 WINDOWED_ROW = 1.3e-6
@@ -41,7 +41,7 @@ ROW_BYTES, COLUMN_BYTES, SESSION_BYTES = 60.0, 12.0, 150.0
 
 @dataclass(frozen=True, slots=True)
 class AggregateCosts:
-    """Costs of one aggregate.
+    """CPU seconds and bytes that one aggregate of a maintained table costs.
 
     Attributes:
         row: seconds per joined row. ``touched``: seconds per group that a batch changes.
@@ -76,7 +76,7 @@ _EXTREMES = (_F.MIN, _F.MAX, _F.MIN_BY, _F.MAX_BY)
 
 
 def aggregate_costs(call: ViewAggregate, *, deletes: bool) -> AggregateCosts:
-    """Costs of an aggregate; ``deletes``: whether joined rows may be deleted.
+    """Costs of an aggregate in a maintained table; ``deletes``: whether joined rows may be deleted.
 
     >>> from anabranch_contract.queries.types import parse_type
     >>> call = ViewAggregate("g", AggregateFunction.MAX, "a", False, parse_type("int"))

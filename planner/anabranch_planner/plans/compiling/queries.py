@@ -1,4 +1,4 @@
-"""Descriptions of queries for workers, and the distinct counts that workers measure."""
+"""Descriptions of queries in a ruleset, and the distinct counts that workers measure for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def query_specs(
     freshness: Mapping[str, Mapping[str, int]],
     past: Collection[str],
 ) -> Sequence[QuerySpec]:
-    """Descriptions of a part's queries for workers; arguments as of ``compile_ruleset``."""
+    """Descriptions of a part's queries in a ruleset; arguments as of ``compile_ruleset``."""
     terms = [
         (
             sinks.get(registered(q.id) if q.united else q.id, _NO_SINK),
@@ -64,7 +64,7 @@ def _spec(query: JoinQuery, sink: SinkSpec, limits: Mapping[str, int], *, past: 
 
 
 def check_same(queries: Iterable[JoinQuery], running: Ruleset) -> None:
-    """Check that ``running`` has exactly ``queries``, ignoring sinks, freshness and past results.
+    """Check that ``running`` has exactly ``queries``; sinks, freshness and past results may differ.
 
     Raises:
         RulesetError: a query differs, or is missing on one side.
@@ -81,7 +81,7 @@ def check_same(queries: Iterable[JoinQuery], running: Ruleset) -> None:
 
 
 def sketches(queries: Iterable[JoinQuery]) -> set[Sketch]:
-    """Attribute combinations whose distinct values workers count: keys of pairwise joins."""
+    """Attribute combinations in a ruleset whose distinct values workers count (join keys)."""
     wanted: set[Sketch] = set()
     for query in queries:
         relation_of = {m.label: m.relation for m in query.members}

@@ -1,9 +1,9 @@
 """The rules of probe trees, and the backfill rules of intermediate results.
 
-Checks on a shared edge. An edge is used by all goals downstream of it, so no check may drop a
-tuple that one of them needs. It checks the *loosest* of their time bounds and the *intersection* of
-their residuals; each query checks the remaining conditions at its output. Hence every result of
-every query passes every edge on its path, and nothing else leaves its output.
+**Checks on a shared edge.** All goals downstream of an edge use it, so its checks must not drop a
+tuple that one of these goals needs. The edge checks the *loosest* of their time bounds and the
+*intersection* of their residuals, and each query checks its remaining conditions at its output.
+Hence all results of a query pass every edge on their path, and only they leave its output.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ def tree_rules(tables: PartTables, stores: Stores) -> list[TreeRule]:
 
 
 def outputs_beside(rules: Sequence[TreeRule], part: PlanPart) -> list[OutputRule] | None:
-    """Output rules of the queries by which ``part`` has grown, if its other ``rules`` stay. They
-    leave at the edges of the queries that the new ones are like, since what these edges check holds
-    for the new queries, too. None if an edge would have to check less."""
+    """Output rules for the queries by which ``part`` has grown, if its other ``rules`` stay. Their
+    results leave at the edges of the earlier queries with the same joins, because these edges check
+    only conditions of the new queries, too. None if an edge checks more than a new query does."""
     probes = {rule.out: rule for rule in rules if isinstance(rule, ProbeRule)}
     likes = {one.like.id for one in part.grown}
     ends: dict[QueryId, list[Edge]] = defaultdict(list)
@@ -111,7 +111,7 @@ def outputs_beside(rules: Sequence[TreeRule], part: PlanPart) -> list[OutputRule
 
 
 def path_to(probes: Mapping[Edge, ProbeRule], edge: Edge) -> list[ProbeRule]:
-    """The probes on the path of an arriving tuple to ``edge``, the last one first."""
+    """The probe rules on the path of an arriving tuple to ``edge``, the last one first."""
     found = []
     while edge in probes:
         found.append(probes[edge])
@@ -120,7 +120,7 @@ def path_to(probes: Mapping[Edge, ProbeRule], edge: Edge) -> list[ProbeRule]:
 
 
 def used_indexes(rules: Iterable[TreeRule]) -> dict[StoreId, set[IndexSpec]]:
-    """Store -> the indexes that probes of it use."""
+    """Store -> the indexes that probe ``rules`` use in it."""
     found: dict[StoreId, set[IndexSpec]] = defaultdict(set)
     for rule in rules:
         if isinstance(rule, ProbeRule):
@@ -162,6 +162,7 @@ class _Emitter:
             yield from self.rules(child, {**checked, **fresh}, applied | frozenset(rule.residuals))
 
     def _probe(self, node: TreeNode, child: TreeNode, applied: frozenset[Expr]) -> ProbeRule:
+        """The probe rule for the step from ``node`` to ``child`` of the probe tree."""
         step = child.step
         assert step is not None  # only a root has no step
         goal = child.goals[0]
@@ -203,7 +204,7 @@ class _Emitter:
         members: tuple[Label, ...],
         bounds: PairBounds,
     ) -> tuple[FillStep, ...]:
-        """Probes of base stores that find the matches missing in an intermediate result's store."""
+        """Probes of base stores for matches that an intermediate result's store lacks."""
         left, order, done = list(members), [], head
         while left:
             label = next(x for x in left if join_keys(goal.classes, done, frozenset({x})))
@@ -230,7 +231,7 @@ def _key(
 
 
 def _loosest(one: PairBounds, other: PairBounds) -> PairBounds:
-    """Elementwise maximum of time bounds; a pair missing on either side is unbounded."""
+    """Elementwise maximum of time bounds; a pair unbounded on either side is unbounded."""
     return {p: max(one[p], other[p]) for p in one.keys() & other.keys()}
 
 

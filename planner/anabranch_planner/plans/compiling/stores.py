@@ -1,4 +1,4 @@
-"""The stores of a plan: their names, partitions, columns and bounds."""
+"""The stores of a ruleset, compiled from a plan: their names, partitions, columns and bounds."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ from anabranch_planner.cost.parts import PlanPart
 from anabranch_planner.cost.steps import SubJoins
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds
 
-#: Owner, store and partition attribute of a copy.
+#: Identity of a store copy: owner, store and partition attribute.
 Place = tuple[str, MirId, AttrRef | None]
-#: (whether the attribute has its name in a base store, attribute) -> type in which it is compared.
+#: (whether the attribute is named as in a base store, attribute) -> type of its comparisons.
 KeyTypes = Mapping[tuple[bool, AttrRef], str]
 #: (owner, sub-join) -> the copies of its store, by partition attribute.
 Stores = Mapping[tuple[str, MirId], Sequence[StoreSpec]]
 
 
 def place_of(copy: StoreCopy) -> Place:
-    """Identity of a store copy: owner, content and partition attribute."""
+    """Identity of a store copy: owner, store and partition attribute."""
     return copy.owner, copy.mir, copy.partition
 
 
 def key_types(parts: Iterable[PlanPart]) -> KeyTypes:
-    """Join attribute -> type in which it is compared, over all queries of ``parts``."""
+    """Join attribute -> the type in which the queries of ``parts`` compare it."""
     found: dict[tuple[bool, AttrRef], str] = {}
     for part in parts:
         for key, kind in part.once("kinds", (), partial(_key_types_of, part)).items():
@@ -74,7 +74,7 @@ def _key_types_of(part: PlanPart) -> KeyTypes:
 def base_stores(
     parts: Iterable[PlanPart], kinds: KeyTypes, parallelism: int
 ) -> dict[Place, StoreSpec]:
-    """Copies of the stores of single relations, which all parts of a plan share."""
+    """Copies of the stores of base relations, which all parts of a plan share."""
     copies: dict[Place, Mir] = {}
     for part in parts:
         mirs = {m.id: m for m in part.plan.mirs if m.is_base}
@@ -89,7 +89,7 @@ def base_stores(
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Inputs of a part's rules from outside the part.
+    """Inputs of the compilation of a plan's part from outside the part.
 
     Attributes:
         streams: the streams that the part reads.
@@ -132,9 +132,9 @@ class PartTables:
 
 
 def stores_of_part(tables: PartTables, given: Given) -> Stores:
-    """The stores of a part: base stores from ``given``, and stores of intermediate results."""
+    """The stores of a part: base stores from ``given``, and its stores of intermediate results."""
     found: dict[tuple[str, MirId], list[StoreSpec]] = defaultdict(list)
-    #: Per stored sub-join: queries that use it, stores it is made from, columns larger ones need.
+    #: Per stored sub-join: its queries; the stores it is maintained from; columns for larger ones.
     users: dict[tuple[str, MirId], set[QueryId]] = defaultdict(set)
     sources: dict[tuple[str, MirId], set[MirId]] = defaultdict(set)
     passed: dict[tuple[str, MirId], set[Kept]] = defaultdict(set)
@@ -144,7 +144,7 @@ def stores_of_part(tables: PartTables, given: Given) -> Stores:
                 sources[order.owner, MirId(order.goal)].add(step.target)
             else:
                 users[order.owner, step.target].add(QueryId(order.goal))
-    # Larger sub-joins first (stable sort), as the stores of smaller ones also serve their queries.
+    # Compile larger sub-joins first, since stores of smaller ones also serve their queries.
     for copy in sorted(_ranked(tables.plan), key=lambda c: -len(tables.mirs[c.mir].members)):
         key, mir, store = (copy.owner, copy.mir), tables.mirs[copy.mir], given.bases.get(copy)
         if store is None:
@@ -166,8 +166,8 @@ def stores_of_part(tables: PartTables, given: Given) -> Stores:
 def _columns(
     copy: StoreCopy, mir: Mir, queries: Iterable[JoinQuery], tables: PartTables, given: Given
 ) -> set[Kept]:
-    """The columns that ``queries`` project, filter on or join by; the columns of the partition
-    attribute; and the keys by which streams keep the latest tuple."""
+    """Columns of a store: the ones that ``queries`` project, filter on or join by; the columns of
+    the partition attribute; and the keys by which streams keep the latest tuple."""
     stream_of = {r: tables.relations[r].stream for r in mir.relations}
     kept = behind([copy.partition] if copy.partition else [], mir, stream_of, given.derived)
     for query in queries:
@@ -179,7 +179,7 @@ def _columns(
 
 
 def running_stores(plan: Plan, running: Ruleset) -> Stores:
-    """The stores of ``plan``, looked up in ``running``.
+    """The stores of ``plan``, looked up in the ruleset ``running``.
 
     Raises:
         RulesetError: ``running`` lacks one of them.
@@ -201,7 +201,7 @@ def running_stores(plan: Plan, running: Ruleset) -> Stores:
 
 
 def preferred(stores: Stores, owner: str, step: Step) -> StoreSpec:
-    """The copy that a step probes: the one with its partition attribute."""
+    """The store copy that a step probes: the one partitioned by the step's attribute."""
     copies = stores[owner, step.target]
     return next((s for s in copies if (s.partition or (None,))[0] == step.partition), copies[0])
 
@@ -216,7 +216,7 @@ def best_base(
 
 
 def time_bounds(pairs: PairBounds) -> tuple[TimeBound, ...]:
-    """Time bounds of pairs of aliases in the form that rules have."""
+    """Time bounds of pairs of aliases, in the form of a ruleset's rules."""
     return tuple(TimeBound(i, j, d) for (i, j), d in sorted(pairs.items()))
 
 
@@ -229,11 +229,11 @@ def stores_of_streams(
     """Stores of retained streams, and of streams where only the latest tuple of a key counts; for
     the latter also rules that look up other tuples of the same key.
 
-    A relation's filter may drop the later tuple of a key but not the earlier one, so the rules
-    search all tuples of the stream.
+    The rules search all tuples of the stream, because a relation's filter may drop the later tuple
+    of a key but not the earlier one.
 
     Args:
-        relations: relations by id; extended by the relations of these stores.
+        relations: relations by id; the relations of the returned stores are added.
     """
     read, copies = {r.stream for r in relations.values()}, defaultdict(list)
     added, rules = [], []
@@ -260,7 +260,7 @@ def stores_of_streams(
 
 
 def short_hash(value: object) -> str:
-    """Six hexadecimal digits that distinguish stores with the same name."""
+    """Six hexadecimal digits of a hash, to distinguish the ids of stores with the same name."""
     return hashlib.sha256(repr(value).encode()).hexdigest()[:6]
 
 

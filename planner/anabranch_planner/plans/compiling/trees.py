@@ -1,9 +1,9 @@
 """Probe trees: the orders of a plan with shared prefixes merged, and the levels of their edges.
 
-Levels. A store must hold all of a batch's inserts before it is probed (``semantics.md``, "Exactly
-once within a batch"). Base stores are filled first, so an edge that probes a base store has its
-parent's level. An edge that probes an MIR has at least the level after the MIR's last maintenance
-edge. An MIR is maintained through strictly smaller ones, so the recursion ends.
+**Levels.** A store must have all of a batch's inserts before it is probed (``semantics.md``,
+"Exactly once within a batch"). Base stores are filled first, so an edge that probes a base store
+has its parent's level. An edge that probes an MIR has at least the level after the MIR's last
+maintenance edge. An MIR is maintained through strictly smaller ones, so the recursion ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anabranch_contract.queries.mirs import Mir, MirId, canonical
 from anabranch_planner.cost.timing import PairBounds, pair_bounds
 from anabranch_planner.plans.compiling.stores import PartTables, Stores, short_hash
 
-#: A probe step: the probed store, the aliases that it adds, and the resulting sub-join.
+#: Identity of a tree node: the probed store, the aliases it adds, and the resulting sub-join.
 _NodeKey = tuple[MirId, tuple[Label, ...], MirId]
 
 
@@ -38,7 +38,7 @@ class OrderGoal:
 
     @staticmethod
     def of(order: ProbeOrder, tables: PartTables, stores: Stores) -> OrderGoal:
-        """The query or intermediate result of ``order``, with its join conditions."""
+        """The goal of ``order``: a query or intermediate result, with its join conditions."""
         if order.maintains:
             return OrderGoal.of_mir(tables.mirs[MirId(order.goal)], order.owner, stores)
         query = tables.queries[QueryId(order.goal)]
@@ -72,14 +72,14 @@ class TreeNode:
 
     @property
     def shape(self) -> object:
-        """The shape of the tree below the node, without names of edges; equal for equal trees."""
+        """The shape of the tree below this node, without names of edges; equal for equal trees."""
         ends = [(goal.name, goal.maintains) for goal in self.ends]
         partition = None if self.step is None else self.step.partition
         return ends, partition, [(key, c.shape) for key, c in sorted(self.children.items())]
 
 
 class ProbeTree(NamedTuple):
-    """All probe orders that begin with one alias and substream; ``owner``: a query, "": shared."""
+    """Probe orders that begin with one alias and substream; ``owner``: a query, or "" if shared."""
 
     owner: str
     start: Label
@@ -111,14 +111,14 @@ def probe_trees(tables: PartTables, stores: Stores) -> list[ProbeTree]:
 
 
 def _merge(trees: Sequence[ProbeTree], counts: Mapping[Label, int]) -> None:
-    """Merge equal branches of the trees of one alias's substreams, so that their tuples are sent
-    together. The first probe of a merged branch lists its substreams."""
+    """Merge equal branches of the probe trees of one alias's substreams, so that their tuples are
+    sent together. The first probe of a merged branch lists the substreams."""
     alike: dict[tuple[str, Label, _NodeKey, str], list[tuple[int, TreeNode, _NodeKey]]] = (
         defaultdict(list)
     )
     for owner, start, substream, root in trees:
         if start in counts:
-            # Results without a probe are equal for all substreams, so only the first emits them.
+            # A result without a probe is equal for all substreams: only the first one emits it.
             root.ends = root.ends if substream == 0 else []
             for key, child in root.children.items():
                 shape = owner, start, key, repr(child.shape)
@@ -135,13 +135,14 @@ def _merge(trees: Sequence[ProbeTree], counts: Mapping[Label, int]) -> None:
 def _insert(
     tables: PartTables, node: TreeNode, order: ProbeOrder, goal: OrderGoal, taken: set[Edge]
 ) -> None:
+    """Add the steps of a probe order to the probe tree with the root ``node``."""
     node.goals.append(goal)
     path = f"{order.owner}:{order.start}" if order.owner else str(order.start)
     if order.substream:
         path += f"%{order.substream}"
     for step in order.steps:
         labels = node.labels | frozenset(step.members)
-        # Identify the node by its canonical sub-join, at which orders of one goal meet again.
+        # Identify a node by its canonical sub-join: orders of one goal may meet again in it.
         if goal.maintains:
             joined = canonical(goal.classes, goal.relation_of, labels).id
         else:
@@ -162,7 +163,7 @@ def _insert(
 
 
 def edge_levels(trees: Sequence[ProbeTree], mirs: Mapping[MirId, Mir]) -> dict[Edge, int]:
-    """Edge -> its level; in a batch, probes run level by level (see the module)."""
+    """Edge of a probe tree -> its level; in a batch, probes run level by level."""
     levels: dict[Edge, int] = {}
     #: (owner, intermediate result) -> the first level at which its store is complete.
     ready: dict[tuple[str, MirId], int] = {}

@@ -1,1 +1,1 @@
-"""Bounds for the integer program: cuts, lower bounds, and removal of unprofitable elements."""
+"""Bounds of the planning problem's integer program: cuts, lower bounds, unprofitable elements."""

@@ -35,7 +35,7 @@ _SINK = -1
 
 
 def broken(problem: PlanProblem, made: Variables, values: list[float]) -> list[Row]:
-    """The cuts (see the module) that the fractional solution ``values`` violates."""
+    """The cuts of the integer program that its fractional solution ``values`` violates."""
     target, subs = problem.graph.target, problem.graph.subs
     upkeep = {
         (m, problem.goals[g].origin): problem.goals[g] for m, gs in problem.mirs.items() for g in gs
@@ -61,7 +61,7 @@ def broken(problem: PlanProblem, made: Variables, values: list[float]) -> list[R
 
 
 def _row(flows: list[int], edges: list[int]) -> Row:
-    """The row ``sum of flows <= sum of edges``; a variable on both sides cancels out."""
+    """The cut's row ``sum of flows <= sum of edges``; a variable on both sides cancels out."""
     both = set(flows).intersection(edges)
     more, less = ([i for i in side if i not in both] for side in (flows, edges))
     return 0.0, (*more, *less), (*([1.0] * len(more)), *([-1.0] * len(less)))
@@ -74,7 +74,7 @@ def _cut(
     some: dict[Sub, Goal],
     parts: dict[Sub, float],
 ) -> tuple[list[Sub], list[int]] | None:
-    """The MIRs and the edges on the two sides of a violated cut; None if none is violated."""
+    """The intermediate results (left) and edges (right) of a violated cut; None if none is."""
     graph = problem.graph
     root = next(iter(some.values())).root
     edges = dict.fromkeys(e for goal in some.values() for e in goal.edges)
@@ -90,7 +90,7 @@ def _cut(
 
 
 def _flow(arcs: Iterable[tuple[int, int, float]], root: int) -> tuple[float, set[int]]:
-    """A maximum flow's value, and the nodes on the root's side of a minimum cut.
+    """Value of a maximum flow, and the nodes on the root's side of a minimum cut.
 
     Augments along shortest paths (Edmonds & Karp). Networks are small: a node per sub-join.
     """

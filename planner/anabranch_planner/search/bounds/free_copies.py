@@ -29,13 +29,13 @@ WORTHWHILE = 1e-3
 
 
 def applies(problem: PlanProblem) -> bool:
-    """Whether the method applies: copies are charged, and neither they nor memory are limited."""
+    """Whether the method applies: copies are charged, and neither copies nor memory limited."""
     limited = problem.given or problem.most_copies is not None or problem.memory is not None
     return problem.charged and not limited
 
 
 def relaxation(problem: PlanProblem) -> PlanProblem:
-    """``problem`` without broadcasts, and with one copy of every store (the relaxation)."""
+    """The relaxation of ``problem``: no step is a broadcast, and every store has one copy."""
     return replace(
         problem,
         model=problem.model.unpartitioned(),
@@ -46,7 +46,7 @@ def relaxation(problem: PlanProblem) -> PlanProblem:
 
 
 def beside(problem: PlanProblem, copies: Mapping[Sub, Kept]) -> PlanProblem:
-    """``problem`` with fixed ``copies``; a store without an entry is as in the relaxation."""
+    """``problem`` with fixed ``copies``; other stores are treated as in the relaxation."""
     graph, found = problem.graph, relaxation(problem)
     cost = list(graph.cost)
     for e, store in enumerate(graph.target):

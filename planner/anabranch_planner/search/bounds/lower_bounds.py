@@ -29,8 +29,8 @@ def cheapest_copy(problem: PlanProblem, store: Sub) -> float:
 
 
 def by_shares(problem: PlanProblem, deadline: Deadline, seed: int) -> float:
-    """Lower bound: the sum of the queries' own optima if each element's cost is split among the
-    queries that can use it.
+    """Lower bound of a plan's cost: the sum of the queries' own optima, if each element's cost is
+    split among the queries that can use the element.
 
     Let ``n(e)`` be the number of queries that can use the edge ``e`` (directly, or to maintain
     a store); the same for stores. A joint plan pays ``c(e)`` once for a step that at most ``n(e)``
@@ -70,7 +70,7 @@ def by_shares(problem: PlanProblem, deadline: Deadline, seed: int) -> float:
 
 
 def relaxed(problem: PlanProblem, deadline: Deadline, seed: int) -> float:
-    """Optimum of the integer program's linear relaxation; its constant part if time runs out."""
+    """Optimum of the linear relaxation of ``problem``; if time runs out, its constant part."""
     made = formulate(problem)
     relaxation = Relaxation(made.program, seed)
     if made.program.variables and relaxation.solve({}, deadline.left()):

@@ -28,12 +28,12 @@ from itertools import chain
 from anabranch_planner.search.problem import EdgeId, Goal, Origin, PlanProblem, Sub
 from anabranch_planner.solvers.program import INFINITY
 
-#: A goal, and the positive savings of its edges that probe a certain intermediate result.
+#: A goal, and the positive savings of its edges that probe one intermediate result.
 _User = tuple[Goal, dict[EdgeId, float]]
 
 
 def drop_unprofitable(problem: PlanProblem) -> PlanProblem:
-    """``problem`` without intermediate results that no optimal plan needs to keep."""
+    """``problem`` without intermediate results that no optimal plan needs to store."""
     target = problem.graph.target
     gains = {e: gain for e, gain in _gains(problem).items() if gain > 0.0}
     users: dict[Sub, list[_User]] = defaultdict(list)
@@ -79,7 +79,7 @@ def restrict(problem: PlanProblem, kept: set[Sub]) -> PlanProblem:
 
 
 def _worth(users: list[_User], alive: dict[Sub, None]) -> float:
-    """Upper bound of an intermediate result's saving, before the cost of its inserts."""
+    """Upper bound of an intermediate result's saving, from which its inserts are not subtracted."""
     distinct: dict[Origin, dict[EdgeId, float]] = defaultdict(dict)
     per_goal: dict[Origin, float] = defaultdict(float)
     for goal, edges in users:
@@ -90,7 +90,7 @@ def _worth(users: list[_User], alive: dict[Sub, None]) -> float:
 
 
 def _gains(problem: PlanProblem) -> dict[EdgeId, float]:
-    """Edge that probes an intermediate result -> its saving compared with probes of base stores."""
+    """Edge that probes an intermediate result -> saving compared with a detour over base stores."""
     graph = problem.graph
     spread = graph.spread if problem.charged else [0.0] * len(graph.spread)
     #: State -> probes of base stores that lead to it: (state before, price as a broadcast).
@@ -109,8 +109,8 @@ def _gains(problem: PlanProblem) -> dict[EdgeId, float]:
 
 
 def _detour(entering: dict[int, list[tuple[int, float]]], state: int, origin: int) -> float:
-    """Price of the cheapest path from state ``origin`` to ``state`` by probes of base stores
-    (``entering``: by the state that they reach)."""
+    """Price of the cheapest path from state ``origin`` to ``state`` by probes of base stores, which
+    ``entering`` lists by the state that they reach."""
     best = {state: 0.0}
     while best and origin not in best:
         before: dict[int, float] = {}

@@ -11,7 +11,7 @@ from anabranch_planner.search.building.scopes import QueryScope
 from anabranch_planner.search.building.states import GrowingGraph, StoresKept
 from anabranch_planner.search.problem import Goal, PlanProblem, Sub
 
-#: Maximum number of a query's connected alias sets for which its graph is built in full.
+#: Maximum number of connected alias sets of a query whose graph is built in full.
 MAX_SETS = 600
 
 
@@ -27,8 +27,7 @@ def build_problem(
     Args:
         mir: whether intermediate results may be kept.
         there: the running stores and copies, if a plan may probe no others. Copies of base stores
-            then remain in any case, so inserts into them cost nothing. None: a plan may open any
-            store.
+            then remain in any case, so inserts into them cost nothing. None: any store.
     """
     builder = Builder(model, mir=mir, there=there)
     builder.add(queries)
@@ -38,9 +37,9 @@ def build_problem(
 class Builder(GrowingGraph):
     """Graph of the planning problem under construction; queries can be added and dropped.
 
-    Additions do not change existing edges. An edge depends only on its state and store. A store's
-    candidate partition attributes are only added to, and the tuples of existing edges do not have
-    an added attribute: the edge's own query contributes every attribute that its tuples can have
+    Additions do not change existing edges. An edge depends only on its state and store. Candidate
+    partition attributes of a store may be added, but the tuples of existing edges do not have an
+    added attribute: the edge's own query contributes every attribute that its tuples can have
     (:func:`candidates.joining_attributes`).
     """
 
@@ -67,7 +66,7 @@ class Builder(GrowingGraph):
         return self._changes == 1
 
     def add(self, queries: Sequence[JoinQuery]) -> None:
-        """Add ``queries`` (sorted by id)."""
+        """Add ``queries`` (sorted by id) to the planning problem."""
         self._changes += 1
         ordered = sorted(queries, key=lambda q: q.id)
         scopes = [QueryScope(self, q, mir=self._mir, max_sets=MAX_SETS) for q in ordered]
@@ -82,7 +81,7 @@ class Builder(GrowingGraph):
             scope.add_upkeep(self._upkeep)
 
     def drop(self, query: QueryId) -> None:
-        """Remove ``query``; its states and edges stay in the graph, unused."""
+        """Remove ``query`` from the problem; its states and edges stay in the graph, unused."""
         self._changes += 1
         scope = self._scopes.pop(query)
         del self._query_goals[query]
@@ -99,12 +98,12 @@ class Builder(GrowingGraph):
         )
 
     def subs_of(self, query: QueryId) -> set[Sub]:
-        """The sub-joins and stores of ``query``."""
+        """Indices of the sub-joins and stores of ``query`` in the graph."""
         scope = self._scopes[query]
         return {*scope.subs.values(), *scope.targets.values()}
 
     def bases_of(self, queries: Iterable[QueryId]) -> set[Sub]:
-        """The base stores that each plan of ``queries`` has."""
+        """The base stores that every plan of ``queries`` has."""
         found = (self._scopes[query].targets.values() for query in queries)
         return {store for stores in found for store in stores} & self.graph.bases
 
@@ -117,7 +116,7 @@ class Builder(GrowingGraph):
         return self._upkeep[mir]
 
     def problem(self) -> PlanProblem:
-        """The problem of all queries added and not dropped."""
+        """The planning problem of all queries that have been added and not dropped."""
         goals = [g for query in sorted(self._scopes) for g in self._query_goals[query]]
         stores = dict.fromkeys(s for scope in self._scopes.values() for s in scope.targets.values())
         bases = tuple(s for s in stores if s in self.graph.bases)
@@ -141,5 +140,5 @@ class Builder(GrowingGraph):
 
     @property
     def reduced(self) -> tuple[QueryId, ...]:
-        """Queries that get only one probe order per alias, as they exceed the cap on alias sets."""
+        """Queries with only one probe order per alias, since they exceed the cap on alias sets."""
         return tuple(q for q in sorted(self._scopes) if self._scopes[q].reduced)

@@ -1,7 +1,7 @@
 """States, edges and goals of one query in the planning problem; alias sets are bit masks.
 
 Caps are explicit. A query with more than ``max_sets`` connected alias sets gets a single order per
-start (cheapest next relation first) instead of the full graph. Such queries are listed in
+start (always to the cheapest next relation) instead of the full graph. Such queries are listed in
 :attr:`PlanProblem.reduced` and reported in the plan.
 """
 
@@ -22,7 +22,7 @@ class QueryScope:
         relation = {m.label: m.relation for m in query.members}
         self.relations = [relation[x] for x in self.labels]
         bit = {label: i for i, label in enumerate(self.labels)}
-        #: Key classes, each as (mask of aliases, type, members as (bit, attribute)).
+        #: Key classes of the query, each as (mask of aliases, type, members as (bit, attribute)).
         self.classes: list[tuple[int, str, list[tuple[int, AttrRef]]]] = []
         self.near = [0] * len(self.labels)
         for key_class in query.classes:
@@ -42,7 +42,7 @@ class QueryScope:
         self.subs: dict[int, Sub] = {}
         #: Stores that may be probed: mask of aliases -> the store's sub-join.
         self.targets: dict[int, Sub] = {}
-        #: Join attributes of the query, each with the store that they may partition.
+        #: Join attributes of the query, each with the store that it may partition.
         self.attributes: set[tuple[Sub, AttrRef]] = set()
         if self.whole & (self.whole - 1):
             for mask in self.sets:
@@ -56,7 +56,7 @@ class QueryScope:
         ]
 
     def _connected(self, limit: int) -> list[int] | None:
-        """Masks of connected alias sets, smaller first; None if there are more than ``limit``.
+        """Masks of connected alias sets, smaller ones first; None if there are more than ``limit``.
 
         A connected set of size k + 1 always contains a connected set of size k.
         """
@@ -101,6 +101,7 @@ class QueryScope:
         return known
 
     def _add_target(self, mask: int, *, single: bool) -> None:
+        """Add a store that may be probed: of one alias (``single``) or of a sub-join."""
         states = self.states
         if single:
             # All aliases of a relation (self-joins) share the relation's store.
@@ -122,7 +123,7 @@ class QueryScope:
             for shape, _, members in self.classes:
                 both = shape & mask
                 if both and shape & ~mask:
-                    # As in :func:`candidates.joining_attributes`.
+                    # The same choice of attributes as in :func:`candidates.joining_attributes`.
                     inside = [m for one, m in members if one & mask]
                     for m in inside[:1] if both & (both - 1) else inside:
                         attribute = self._in_store(m, mask)
@@ -135,6 +136,7 @@ class QueryScope:
         return AttrRef(Label(self.relations[mask.bit_length() - 1]), attribute.attribute)
 
     def _known(self, head: int, target: int) -> int:
+        """Mask of the target store's partition attributes that tuples over ``head`` have."""
         bits = self.states.partitions[self.targets[target]]
         found = 0
         for shape, _, members in self.classes:
@@ -145,7 +147,7 @@ class QueryScope:
         return found
 
     def add_edges(self) -> None:
-        """Add an edge for every possible probe of the query, smaller partial results first."""
+        """Add an edge to the graph for every possible probe, smaller partial results first."""
         if self.reduced:
             return self._add_one_order()
         edge, partitioned = self.states.edge, self.states.partitioned
@@ -169,7 +171,7 @@ class QueryScope:
         return None
 
     def _add_one_order(self) -> None:
-        """Add one probe order per alias (beyond the cap), always by the cheapest next relation."""
+        """Add one probe order per alias (beyond the cap), always to the cheapest next relation."""
         states = self.states
         model, graph = states.model, states.graph
         for i, found in enumerate(self.edges):
@@ -234,7 +236,7 @@ class QueryScope:
         return may and there.holds(self.query.classes, mir, origin)
 
     def add_upkeep(self, kept: dict[Sub, list[Goal]]) -> None:
-        """Add to ``kept`` the goals of maintaining the query's sub-joins, if they are missing."""
+        """Add to ``kept`` the missing goals of maintaining the query's sub-joins."""
         for mask, sub in self.targets.items():
             if mask & (mask - 1) and sub not in kept:
                 name = self.states.graph.mir(sub).id

@@ -1,4 +1,4 @@
-"""Indices and prices of the planning graph's sub-joins, states and edges."""
+"""The planning graph under construction: indices and prices of sub-joins, states and edges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch_planner.search.problem import EdgeId, Graph, Origin, Sub, SubJoin
 
 
 class StoresKept(Protocol):
-    """Running stores that a plan may probe, if it must not open others (see ``replan.there``)."""
+    """Running stores that a plan may probe if it must not open others (see ``replan.there``)."""
 
     def partitions(self, mir: Mir) -> tuple[AttrRef | None, ...]:
         """Partition attributes of the running copies of ``mir``'s store; empty: no copies."""
@@ -22,10 +22,10 @@ class StoresKept(Protocol):
         """Whether ``query`` may probe the store of the intermediate result ``mir``."""
 
     def feeds(self, larger: Mir, mir: Mir) -> bool:
-        """Whether orders that maintain ``larger`` may probe the store of ``mir``."""
+        """Whether orders that maintain ``larger`` may probe the running store of ``mir``."""
 
     def holds(self, classes: Sequence[KeyClass], mir: Mir, origin: Origin) -> bool:
-        """Whether the store of ``mir`` has all rows that ``origin`` can match by ``classes``."""
+        """Whether the running store of ``mir`` has all rows that ``origin`` may match."""
 
 
 class GrowingGraph:
@@ -34,7 +34,7 @@ class GrowingGraph:
     def __init__(self, model: CostModel, there: StoresKept | None) -> None:
         self.model = model
         self.there = there
-        #: Whether stores have partition attributes; running stores do even with one partition.
+        #: Whether stores have partition attributes, as running stores do even with one partition.
         self.partitioned = model.partitioned or there is not None
         self.graph = Graph()
         #: Store -> candidate partition attribute -> its bit in the masks of edges.
@@ -54,7 +54,7 @@ class GrowingGraph:
         return found
 
     def state(self, origin: Origin, sub: Sub) -> int:
-        """The index of the state ``origin``, ``sub``, which is added if it is new."""
+        """The index of the state (``origin``, ``sub``), which is added if it is new."""
         key = (origin, sub)
         found = self._states.get(key)
         if found is None:
@@ -93,7 +93,7 @@ class GrowingGraph:
         origin = graph.start[edge], graph.substream[edge]
         sent = self._sent(graph.tail[edge], origin, before)
         if model.constants is None and model.on_one_host:
-            # Shortcut: the cost is the number of tuples sent, for which sub-joins need no names.
+            # Shortcut without the sub-joins' names: the cost is the number of tuples sent.
             return sent, sent * (model.chi(broadcast=True) - 1)
         made, store = self._sent(graph.head[edge], origin, after), graph.mir(graph.target[edge]).id
         over, joined = graph.mir(before), graph.mir(after)
@@ -112,7 +112,7 @@ class GrowingGraph:
         return found
 
     def insert_price(self, store: Sub) -> float:
-        """Cost of keeping one copy of a store; 0 for base stores that are kept anyway."""
+        """Cost of keeping one copy of a store; 0 for base stores that exist in any case."""
         if store not in self._inserts:
             mir = self.graph.mir(store)
             free = self.there is not None and mir.is_base
@@ -120,11 +120,11 @@ class GrowingGraph:
         return self._inserts[store]
 
     def is_kept(self, store: Sub) -> bool:
-        """Whether ``store`` is the store of an intermediate result."""
+        """Whether ``store`` contains an intermediate result (not a base relation)."""
         return store not in self.graph.bases
 
     def reprice(self, model: CostModel) -> None:
-        """Price the same graph under another model with the same stores and time bounds.
+        """Price this graph under another cost model with the same stores and time bounds.
 
         Problems built before keep their prices. Queries in :attr:`reduced` keep their single probe
         order, even if another one is cheaper now.
@@ -136,7 +136,7 @@ class GrowingGraph:
 
     def reprice_some(self, subs: Collection[Sub]) -> tuple[dict[EdgeId, float], dict[Sub, float]]:
         """Recompute in place the prices of edges and stores that involve ``subs``, by the current
-        :attr:`model`. So the prices in problems built before change, too.
+        :attr:`model`. So the prices of earlier problems over this graph change, too.
 
         Returns:
             Edges (priced as broadcasts) and stores that became cheaper, with the decrease.

@@ -1,1 +1,1 @@
-"""The integer program as printed in the CLASH paper, and its lists of candidates."""
+"""The integer program as printed in the CLASH paper, and its lists of candidate orders."""

@@ -1,8 +1,8 @@
 """Explicit lists of candidates as in the CLASH paper (section V), which our graph encodes.
 
-Algorithm 1 lists every probe order; the lists grow like permutations. The paper's integer program
-is written over these lists (:mod:`~.formulation`). The worked examples and the brute-force search
-of the tests use them as well.
+Algorithm 1 lists every probe order, so the lists grow like permutations. The paper's integer
+program is written over these lists (:mod:`~.formulation`). The worked examples and the brute-force
+search of the tests use them as well.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anabranch_planner.cost.candidates import Labels, connected_sets, joining_at
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A step of a candidate order: the probed store, covered aliases, and perhaps a partition."""
+    """A step of a candidate order: the probed store, its aliases, perhaps a partition attribute."""
 
     target: MirId
     members: tuple[Label, ...]
@@ -80,7 +80,7 @@ def count_orders(
     *,
     mir: bool = True,
 ) -> int:
-    """The number of orders with partition attributes that :func:`decorate` lists for ``query``.
+    """The number of decorated orders (with partition attributes) that :func:`decorate` lists.
 
     Orders with the same head have the same continuations. So only heads are enumerated, and there
     are as many heads as connected alias sets.
@@ -102,7 +102,7 @@ def count_orders(
 
 
 def partition_candidates(queries: Iterable[JoinQuery]) -> dict[MirId, tuple[AttrRef, ...]]:
-    """Store -> the attributes that join it with an alias outside it, in any of the queries.
+    """Store -> the attributes that join it, in any of the queries, with an alias outside of it.
 
     Attributes that a key class makes equal within a store are one candidate, named by the smallest
     of them. An attribute of a base relation is written in the namespace of its store, where the

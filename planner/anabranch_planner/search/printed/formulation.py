@@ -8,9 +8,9 @@ with corrections of the errors that make it incorrect:
 * A variable ``y_ρ`` per step ρ, a prefix of a decorated order. Prefixes of different goals with the
   same start, stores, partitions and sub-joins are one variable.
 * ``Σ x_σ = 1`` over the orders of one query and start.
-* An order that probes an MIR needs one maintenance order per alias ``j`` of the MIR:
-  ``−x_σ + Σ x'_j ≥ 0``. (The printed coefficient ``k_j`` would force every decorated variant.)
-  Any partitioning of the MIR's own store will do.
+* An order that probes an MIR needs one maintenance order per alias ``j`` of the MIR: ``−x_σ + Σ
+  x'_j ≥ 0``. (The printed coefficient ``k_j`` would force every decorated variant.) The maintenance
+  order may have any partitioning of the MIR's own store.
 * An order pays for its steps in one aggregated row: ``−PCost(σ)·x_σ + Σ StepCost(ρ)·y_ρ ≥ 0``.
 * Minimise ``Σ StepCost(ρ)·y_ρ``. Under the objective ``tuples`` add ``Σ |M|·p_{M,a}``, with
   ``y_ρ ≤ p_{M,a}`` for the copy that the step probes. (Every base relation is probed by some
@@ -18,17 +18,17 @@ with corrections of the errors that make it incorrect:
   copies are free.
 
 *Cost rows.* The printed rows do not force steps without cost, and their coefficients range over as
-many orders of magnitude as cardinalities. Integer weights correct both: with
-``w_ρ = max(1, round(10^4 · StepCost(ρ) / PCost(σ)))`` the row is ``−(Σ w_ρ)·x_σ + Σ w_ρ·y_ρ ≥ 0``.
-For any positive weights, with x = 1 it holds only if every y of the order is 1, and with x = 0 it
-always holds. So all positive weights have the same integral points. These weights are proportional
-to the costs except for rounding, so the relaxation is as weak as the printed one, as intended for
-the comparison: a fraction of x pays only a fraction of the dearest step.
+many orders of magnitude as cardinalities. Integer weights correct both: with ``w_ρ = max(1,
+round(10^4 · StepCost(ρ) / PCost(σ)))`` the row is ``−(Σ w_ρ)·x_σ + Σ w_ρ·y_ρ ≥ 0``. For any
+positive weights, with x = 1 it holds only if every y of the order is 1, and with x = 0 it always
+holds. So all positive weights have the same integral points. These weights are proportional to the
+costs except for rounding, so the relaxation is as weak as the printed one (a fraction of x pays
+only a fraction of the most expensive step), as the comparison requires.
 
 *Exactness.* Take the integral points with x = 1 for one order per needed goal, y and p = 1 for the
 steps and copies of these orders, and 0 otherwise. They are exactly the plans, with the plans'
-costs. Any further 1 costs more or nothing. Decorated orders multiply, so their number is capped
-(:data:`MAX_ORDERS`).
+costs. Further variables at 1 never lower the cost. Decorated orders multiply, so their number is
+capped (:data:`MAX_ORDERS`).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def solve_paper(
     threads: int = 1,
     max_orders: int = MAX_ORDERS,
 ) -> PaperResult:
-    """Solve the paper's program for ``queries``.
+    """Solve the integer program of the CLASH paper for ``queries``.
 
     Args:
         problem: the problem of ``queries`` with all its edges, as :func:`build_problem` makes it.
@@ -185,13 +185,13 @@ def orders_of(problem: PlanProblem, routing: Routing) -> dict[GoalKey, Candidate
 
 @dataclass(slots=True)
 class ListedProgram:
-    """The program over listed orders, with the variables of its choices.
+    """The paper's integer program over listed orders, with the meaning of its variables.
 
     Attributes:
         orders: goal -> decorated order -> its variable x.
-        steps: (y of the preceding step or the start, probe, resulting sub-join) -> its y.
-        copies: copy -> its p.
-        parts: x -> the y of each step of the order.
+        steps: (y of the preceding step or the start, probe, resulting sub-join) -> the step's y.
+        copies: store copy -> its variable p.
+        parts: variable x of an order -> the y of each step of the order.
         copy_of: y -> the p of the probed copy, where copies are charged.
     """
 
@@ -203,7 +203,7 @@ class ListedProgram:
     copy_of: dict[int, int] = field(default_factory=dict)
 
     def point(self, orders: Mapping[GoalKey, CandidateOrder]) -> tuple[float, ...] | None:
-        """The variables' values that represent ``orders``; None if one order is not in it."""
+        """The variables' values that represent ``orders``; None if one of these is not listed."""
         values = [0.0] * self.program.variables
         for goal, order in orders.items():
             if not order:
@@ -255,7 +255,7 @@ def formulate_paper(
         max_orders: maximum number of decorated orders.
 
     Raises:
-        PlannerError: there are more orders.
+        PlannerError: there are more than ``max_orders`` orders.
     """
     several = sorted((q for q in queries if len(q.labels) > 1), key=lambda q: q.id)
     _require_few_sets(several)
@@ -339,7 +339,7 @@ class _Writer:
             self.listed.program.row(0.0, INFINITY, [x, *ys], [-sum(weights), *weights])
 
     def _step(self, before: object, probe: Probe, info: _StepInfo) -> tuple[int, float]:
-        """The variable y of a step, and the step's cost."""
+        """The variable y of an order's step in the paper's program, and the step's cost."""
         asks_all = probe.partition is not None and probe.partition not in info.known
         cost = self.model.step(info.before, info.after, info.store.id, None, broadcast=asks_all)
         key = (before, probe, info.after.id)

@@ -1,4 +1,4 @@
-"""Translation of functions of texts and numbers, and of arguments that only some dialects have."""
+"""Translation of other dialects' functions of texts and numbers, and of their special arguments."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from anabranch_planner.sql.unresolved import Node, as_written
 
 _TEXT = frozenset({TypeKind.STRING})
 _EXACT = INTEGRAL | {TypeKind.DECIMAL}
-#: Node type -> the arguments that are translated. Those after the first line of a node depend on
-#: the dialect, not on the statement.
+#: Type of SQL node -> the arguments that are translated. Arguments in the second line of a set
+#: depend on the dialect, not on the statement.
 READ: dict[type[Node], frozenset[str]] = {
     exp.Is: frozenset({"this", "expression", "negate"}),
     exp.Star: frozenset({"except_", "replace"}),
@@ -35,7 +35,7 @@ READ: dict[type[Node], frozenset[str]] = {
     exp.ArrayAgg: frozenset({"this", "nulls_excluded"}),
     exp.CountIf: frozenset({"this", "zero_on_all_null"}),
 }  # fmt: skip
-#: Functions that remedies in Spark's words may name.
+#: Functions that remedies in Spark's dialect may name.
 _NAMES = (
     "abs add_months array_contains array_distinct array_join array_max array_min array_size "
     "array_sort ascii ceil chr coalesce concat_ws date_add date_format date_sub date_trunc "
@@ -55,9 +55,9 @@ _SKIPPING = frozenset({"duckdb", "postgres", "redshift"})
 _ROUNDING = frozenset({"bigquery", "duckdb", "postgres", "redshift", "snowflake", "trino"})
 #: Dialects whose searches compare characters one by one.
 _SEARCHING = frozenset({"bigquery", "duckdb", "postgres", "redshift", "snowflake", "trino"})
-#: Dialects whose ``split_part`` gives an empty text beyond the last part, as Spark's does.
+#: Dialects whose ``split_part`` returns an empty text beyond the last part, as Spark's does.
 _SPLITTING = frozenset({"duckdb", "postgres", "redshift", "snowflake"})
-#: Parts of PostgreSQL's patterns that Spark has, too: a class, an end, a digit, or other parts.
+#: Elements of PostgreSQL's patterns with the same meaning in Spark: a class, an end, a digit etc.
 _PATTERN = re.compile(
     r"(?P<kept>\[\^?[A-Za-z0-9 _:,/@#%;=!<>.+*$()|-]+\])|(?P<end>\$)|(?P<digit>\\d)|(?P<other>"
     r"[A-Za-z0-9 _:,/@#%&;=!~<>'\"|^).-]|\((?![?*])|\\[.+*?()\[\]|^$/-]"
@@ -98,6 +98,7 @@ class FunctionRules(DialectRules):
     # --- numbers -------------------------------------------------------------------------------
 
     def _extreme(self, node: Node) -> Node:
+        """Translate ``greatest`` or ``least``, which differ between dialects in NULLs."""
         name = type(node).__name__.lower()
         values = [node.this, *node.expressions]
         if self._dialect not in _SKIPPING:
@@ -123,6 +124,7 @@ class FunctionRules(DialectRules):
         return call_of("round", node.this, *([digits] if digits is not None else []))
 
     def _whole(self, node: Node) -> Node:
+        """Translate ``floor`` or ``ceil``, which differ between dialects for doubles."""
         name = type(node).__name__.lower()
         if self._dialect not in _ROUNDING or not self._are(node.this, _EXACT):
             raise self._refused(
@@ -134,6 +136,7 @@ class FunctionRules(DialectRules):
     # --- texts ---------------------------------------------------------------------------------
 
     def _part(self, node: Node) -> Node:
+        """Translate ``split_part(text, separator, number)``."""
         text, mark, number = node.this, node.args["delimiter"], node.args["part_index"]
         named = _shown("split_part", [text, mark, number])
         if self._dialect not in _SPLITTING:
@@ -160,13 +163,14 @@ class FunctionRules(DialectRules):
         return call_of("replace", node.this, node.expression, node.args["replacement"])
 
     def _search(self, name: str, node: Node, sought: Node) -> None:
+        """Reject a search in a text that compares characters differently in this dialect."""
         if self._dialect not in _SEARCHING or not self._meanings.length_of_characters:
             raise self._refused(name, SPARKS)
         if not _is_text(sought) or not self._are(node.this, _TEXT):
             raise self._refused(f"{name} of other expressions than a text and a literal", SPARKS)
 
     def _pattern(self, node: Node) -> Node:
-        """PostgreSQL's ``x ~ 'pattern'``, whose ``.`` matches every character."""
+        """Translate PostgreSQL's ``x ~ 'pattern'``, in which ``.`` matches every character."""
         pattern, insensitive = node.expression, isinstance(node, exp.RegexpILike)
         remedy = f"{SPARKS}: {as_written(node.this)} RLIKE {as_written(pattern)}"
         if self._dialect != "postgres" or not _is_text(pattern):
@@ -195,7 +199,7 @@ class FunctionRules(DialectRules):
 
 
 def in_sparks_calls(node: Node) -> str | None:
-    """The remedy for a call that Spark has under the same or another name; None for other nodes."""
+    """The remedy for a call that Spark writes in the same or another way; None for other nodes."""
     if not isinstance(node, exp.Func) or isinstance(node, exp.Anonymous | exp.AggFunc):
         return None
     shown = node.sql("spark", unsupported_level=ErrorLevel.IGNORE)
@@ -204,12 +208,12 @@ def in_sparks_calls(node: Node) -> str | None:
 
 
 def _is_text(node: Node | None, *, empty: bool = False) -> bool:
-    """Whether ``node`` is a literal text, and not the ``empty`` one unless that is allowed."""
+    """Whether ``node``, an argument in a dialect, is a literal text; ``empty``: it may be empty."""
     return isinstance(node, exp.Literal) and node.is_string and (empty or bool(node.this))
 
 
 def _is_number(node: Node, *, least: int) -> bool:
-    """Whether ``node`` is a literal integer from ``least`` on."""
+    """Whether ``node``, an argument in a dialect, is a literal integer from ``least`` on."""
     is_number = isinstance(node, exp.Literal) and not node.is_string and node.name.isdecimal()
     return is_number and int(node.name) >= least
 

@@ -1,4 +1,4 @@
-"""Parts that the translation rules of functions, times and aggregates have in common."""
+"""Common parts of the dialects' translation rules for functions, times and aggregates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from anabranch_contract.queries.types import TypeKind
 from anabranch_planner.sql.kinds import Types
 from anabranch_planner.sql.unresolved import Node, unsupported
 
-#: Remedy for a construct that is not translated.
+#: Remedy for a construct of another dialect that is not translated.
 SPARKS = "write the statement in Spark's dialect"
 
 
@@ -29,7 +29,7 @@ class DialectRules:
         return not_translated(what, self._dialect, remedy)
 
     def _are(self, node: Node, wanted: frozenset[TypeKind]) -> bool:
-        """Whether all possible types of the node are in ``wanted``."""
+        """Whether all possible types of a dialect's expression ``node`` are in ``wanted``."""
         kinds = self._types.of(node)
         return bool(kinds) and kinds <= wanted
 

@@ -1,4 +1,4 @@
-"""Translation of functions of dates and times, whose units differ between dialects."""
+"""Translation of dialects' functions of dates and times, whose units differ between dialects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anabranch_planner.sql.unresolved import Node, as_written, unsupported
 
 _MOMENTS = frozenset({TypeKind.TIMESTAMP})
 _DATES = frozenset({TypeKind.DATE})
-#: Node type -> the arguments that are translated.
+#: Node type of a function of times -> the arguments that are translated.
 READ: dict[type[Node], frozenset[str]] = {
     # The value of ``input_type_preserved`` depends on the dialect, not on the statement.
     exp.TimestampTrunc: frozenset({"this", "unit", "input_type_preserved"}),
@@ -33,7 +33,7 @@ _NUMBERED = {"DOW": "dayofweek({}) - 1", "ISODOW": "weekday({}) + 1", "DOY": "da
              "WEEK": "weekofyear({})"}  # fmt: skip
 _NUMBERING = frozenset({"duckdb", "postgres", "redshift"})
 _UNITS = frozenset({"YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"})
-#: Dialect -> units to which it truncates timestamps as Spark does; weeks begin on Monday.
+#: Dialect -> units to which it truncates timestamps as Spark does, with weeks from Monday.
 _TRUNCATED = {
     **dict.fromkeys(("duckdb", "postgres", "presto", "redshift", "trino"), _UNITS | {"WEEK"}),
     **dict.fromkeys(("bigquery", "snowflake"), _UNITS),
@@ -41,7 +41,7 @@ _TRUNCATED = {
 #: Dialects whose ``datediff`` counts the beginnings of units between two times.
 _BOUNDARIES = frozenset({"duckdb", "redshift", "snowflake", "tsql"})
 _MOVED = frozenset({"redshift", "snowflake", "tsql"})
-#: Dialects whose ``current_timestamp`` is a moment; in others it may be a local time.
+#: Dialects whose ``current_timestamp`` is a point in time; in others it may be a local time.
 _CURRENT = frozenset({"bigquery", "duckdb", "postgres", "snowflake", "trino"})
 _DAYS = {"DAY": 1, "WEEK": 7}
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
@@ -87,7 +87,7 @@ class TimeRules(DialectRules):
         raise self._refused(f"EXTRACT of {unit}", SPARKS)
 
     def _epoch(self, value: Node) -> Node:
-        """Seconds of a timestamp, or between two, with six digits after the point."""
+        """Translate EPOCH: seconds of a timestamp, or between two, with six fraction digits."""
         while isinstance(value, exp.Paren):
             value = value.this
         sides = [value.this, value.expression] if isinstance(value, exp.Sub) else [value]
@@ -106,7 +106,7 @@ class TimeRules(DialectRules):
         return exp.Paren(this=exp.Mul(this=exact, expression=exp.Literal.number("0.000001")))
 
     def _of_age(self, unit: str, age: Node) -> Node:
-        """Whole years and months of PostgreSQL's ``age``, which are those between two times."""
+        """Translate YEAR or MONTH of PostgreSQL's ``age(a, b)``: whole ones between two times."""
         later, earlier = age.expressions[0], age.expressions[-1]
         if len(age.expressions) != 2 or unit not in ("YEAR", "MONTH"):
             raise age_refusal(age, self._dialect)
@@ -135,6 +135,7 @@ class TimeRules(DialectRules):
         return call_of("date_trunc", exp.Literal.string(unit), node.this)
 
     def _apart(self, node: Node) -> Node:
+        """Translate the dialect's ``datediff``, which counts the beginnings of units."""
         unit = str(node.args["unit"].name if node.args.get("unit") else "DAY").upper()
         later, earlier = node.this, node.expression
         if self._dialect not in _BOUNDARIES or unit not in _UNITS:
@@ -152,6 +153,7 @@ class TimeRules(DialectRules):
         return call_of("timestampdiff", exp.Var(this=unit), *begun)
 
     def _moved(self, node: Node) -> Node:
+        """Translate the dialect's ``dateadd``."""
         unit = str(node.args["unit"].name if node.args.get("unit") else "DAY").upper()
         value, count = node.this, node.expression
         number = count.this if isinstance(count, exp.Neg) else count
@@ -174,7 +176,7 @@ class TimeRules(DialectRules):
         return exp.Cast(this=node.this.copy(), to=exp.DataType(this=DType.DATE))
 
     def _slice(self, node: Node) -> Node:
-        """Snowflake's ``time_slice(ts, 15, 'MINUTE')``, which counts from 1970-01-01."""
+        """Translate Snowflake's ``time_slice(ts, 15, 'MINUTE')``, which counts from 1970-01-01."""
         unit, size = str(node.args["unit"].name).upper(), node.expression
         if unit not in ("SECOND", "MINUTE", "HOUR", "DAY") or not size.is_int:
             raise self._refused(
@@ -202,8 +204,8 @@ _WHOLE = frozenset({TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT})
 
 
 def _months(later: Node, earlier: Node) -> exp.Paren:
-    """Whole months between two timestamps: of their months, less one if the later one is less far
-    in its month."""
+    """Whole months between two timestamps: the difference of their months, less one if the later
+    timestamp is less far in its month than the earlier one in its own."""
     begun = [call_of("date_trunc", exp.Literal.string("MONTH"), one) for one in (earlier, later)]
     whole = call_of("timestampdiff", exp.Var(this="MONTH"), *begun)
     passed = [
@@ -221,7 +223,7 @@ def _is_age(node: Node) -> bool:
 
 
 def age_refusal(age: Node, dialect: str) -> Exception:
-    """The error for PostgreSQL's ``age``: its value has no type in Spark."""
+    """The error for a whole interval of PostgreSQL's ``age``, which has no type in Spark."""
     given = [as_written(one) for one in age.expressions[:2]] or ["ts"]
     later, earlier = given if len(given) > 1 else ("current_date", *given)
     return unsupported(
@@ -236,8 +238,8 @@ _LENGTHS = ("year", "month", "week", "day", "hour", "minute", "second")
 
 
 def in_other_calls(node: Node) -> str | None:
-    """The remedy for ``make_interval`` of PostgreSQL and ``to_varchar`` of Snowflake, in words that
-    are read; None for other nodes."""
+    """The remedy for PostgreSQL's ``make_interval`` and Snowflake's ``to_varchar``, with calls that
+    can be read; None for other nodes."""
     if isinstance(node, exp.MakeInterval):
         given = [(unit, node.args.get(unit)) for unit in _LENGTHS]
         lengths = [

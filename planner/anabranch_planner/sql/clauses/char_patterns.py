@@ -6,12 +6,12 @@ from sqlglot import exp
 
 from anabranch_planner.sql.unresolved import Node, as_written
 
-#: Element of a ``to_char`` pattern, in upper or lower case -> Spark's equivalent element.
+#: Element of PostgreSQL's ``to_char`` pattern, in either case -> Spark's equivalent element.
 _ELEMENTS = {
     "YYYY": "yyyy", "YY": "yy", "MM": "MM", "DDD": "DDD", "DD": "dd", "HH24": "HH", "HH12": "hh",
     "HH": "hh", "MI": "mm", "SS": "ss", "MS": "SSS", "US": "SSSSSS", "Q": "Q",
 }  # fmt: skip
-#: Elements in which upper and lower case differ in meaning.
+#: Elements of ``to_char`` patterns in which upper and lower case differ in meaning.
 _CASED = {"AM": "a", "PM": "a", "Mon": "MMM", "Dy": "EEE"}
 _SPELLED = {
     **_ELEMENTS, **{name.lower(): field for name, field in _ELEMENTS.items()}, **_CASED,
@@ -22,7 +22,7 @@ _JSON = (exp.JSONExtract, exp.JSONExtractScalar)
 
 
 def as_sparks(pattern: str) -> str:
-    """The ``date_format`` pattern with the same texts as ``pattern`` in PostgreSQL's ``to_char``.
+    """The ``date_format`` pattern that is equivalent to ``pattern`` of PostgreSQL's ``to_char``.
 
     Raises:
         ValueError: an element has no equivalent in Spark; the message names it.
@@ -57,7 +57,7 @@ def as_sparks(pattern: str) -> str:
 
 
 def in_sparks_words(node: Node) -> str | None:
-    """The remedy for a JSON operator: the equivalent call in Spark; None for other nodes."""
+    """The remedy for PostgreSQL's JSON operators: Spark's equivalent call; else None."""
     path = ""
     while isinstance(node, _JSON):
         keys = node.expression

@@ -18,7 +18,7 @@ from anabranch_planner.sql.clauses.spellings import call
 from anabranch_planner.sql.unresolved import Node, as_written, at, unsupported
 
 _ONE, _VIEW = "anabranch_one", "anabranch_rows"
-#: Function in FROM -> name of its column without an alias.
+#: Table function in FROM -> name of its column without an alias.
 _SERIES = {"generate_series": "generate_series", "range": "id"}
 _WITHIN = (exp.Subquery, exp.CTE)
 
@@ -51,7 +51,7 @@ def read_constants(statement: Node) -> None:
 
 
 def _series(table: exp.Table, statement: Node) -> None:
-    """Replace ``generate_series(...)`` and ``range(...)`` in FROM."""
+    """Replace the table functions ``generate_series(...)`` and ``range(...)`` in FROM."""
     made, alias = _sequence(table.this), table.args.get("alias")
     name = str(table.this.this).lower()
     given = "" if alias is None else alias.name
@@ -112,7 +112,7 @@ def _put(table: Node, rows: Node, names: Sequence[str], alias: str, statement: N
 
 
 def _one(statement: Node, what: str) -> exp.Subquery:
-    """A query that always has exactly one row; ``what``: the construct in error messages."""
+    """A query that always has exactly one row; ``what``: the SQL construct, for errors."""
     known = {cte.alias.lower() for cte in statement.find_all(exp.CTE)}
     streams = (
         table
@@ -131,7 +131,7 @@ def _one(statement: Node, what: str) -> exp.Subquery:
 
 
 def _sequence(node: exp.Anonymous) -> Node:
-    """The array with the values of ``generate_series(a, b[, step])`` or ``range(a, b[, step])``."""
+    """SQL array of the values of ``generate_series(a, b[, step])`` or ``range(a, b[, step])``."""
     first, last, step = [*node.expressions, None, None, None][:3]
     if first is None or len(node.expressions) > 3:
         raise unsupported(as_written(node), "write generate_series(1, 9)")

@@ -1,4 +1,4 @@
-"""``CREATE VIEW name AS SELECT ...``, ``INSERT INTO name SELECT ...`` as name and SELECT."""
+"""Reading of ``CREATE VIEW name AS SELECT ...`` and ``INSERT INTO name ...`` as name and SELECT."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anabranch_planner.sql.unresolved import unsupported
 if TYPE_CHECKING:
     from sqlglot import Token
 
-#: Words between CREATE and the name that are accepted.
+#: Words that are accepted between CREATE and the name.
 _FORMS = frozenset({
     ("VIEW",), ("MATERIALIZED", "VIEW"), ("TABLE",),
     ("OR", "REPLACE", "VIEW"), ("OR", "REPLACE", "MATERIALIZED", "VIEW"),
@@ -27,7 +27,7 @@ _FORMS = frozenset({
 _ABSENT = ("IF", "NOT", "EXISTS")
 _OBJECTS = ("VIEW", "TABLE")
 _INSERT = ("INSERT", "INTO")
-#: Permitted names of queries.
+#: Pattern of the permitted names of queries.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
@@ -39,7 +39,7 @@ class Created:
         name: the view's or table's name, without catalog and database.
         select: the statement with spaces in place of everything before the SELECT, so that
             positions in errors refer to the statement.
-        inserts: whether it is INSERT INTO, where the query may have another name than the table.
+        inserts: whether it is INSERT INTO, where the query's name may differ from the table's.
     """
 
     name: str
@@ -102,13 +102,13 @@ def read_created(sql: str, dialect: str = SPARK) -> Created | None:
 
 
 def _inserted(tokens: Sequence[Token], last: int) -> int | None:
-    """Index of the first token of the query in INSERT INTO; None if there is none."""
+    """Index of the first token of the SELECT in INSERT INTO; None if there is none."""
     words = (token.text.upper() for token in tokens[last + 1 :])
     return next((n for n, word in enumerate(words, last + 1) if word in ("SELECT", "WITH")), None)
 
 
 def _body(tokens: Sequence[Token], last: int) -> int | None:
-    """Index of the first token of the query after AS in CREATE; None if there is none."""
+    """Index of the first token of the SELECT after AS in CREATE; None if there is none."""
     for index in range(last + 1, len(tokens) - 1):
         if tokens[index].token_type is TokenType.SELECT:
             return None

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from sqlglot import Token
 
 
-#: Nodes of FROM, WITH and LATERAL that name a table.
+#: Syntax nodes in FROM, WITH and LATERAL that name a table.
 _NAMED = (exp.Table, exp.Subquery, exp.CTE, exp.Lateral, exp.TableAlias)
-#: Function -> words that may separate its arguments instead of commas.
+#: SQL function -> words that may separate its arguments instead of commas.
 _SPOKEN = {
     **dict.fromkeys(("SUBSTRING", "SUBSTR", "OVERLAY"), frozenset({"FROM", "FOR", "PLACING"})),
     "FLOOR": frozenset({"TO"}),
 }
-#: Key in a cast's metadata: it was written as a call, so its column has the operand's name.
+#: Key in a cast's metadata: it was a call, so its column is named like the operand.
 CAST_CALL = "cast call"
 #: Types whose names are also functions that cast to the type.
 _CASTS = frozenset({
@@ -52,7 +52,7 @@ def simplify(statement: Node) -> None:
     """Replace common spellings in ``statement`` by equivalent ones.
 
     Hints are dropped, because the planner decides how to join. Streams have no catalogs or
-    databases, so only the last part of a qualified name counts.
+    databases, so only the last part of a qualified name is kept.
 
     Raises:
         QueryError: ``unsupported-sql``: two tables whose names differ only before the last part.
@@ -89,14 +89,14 @@ def simplify(statement: Node) -> None:
 
 
 def _quote_unit(call: exp.Anonymous) -> None:
-    """Make the unit in ``timestampdiff(MINUTE, x, y)`` a text: the parser took it for a column."""
+    """Make the unit in ``timestampdiff(MINUTE, x, y)`` a text (parsed as a column)."""
     unit = call.expressions[0] if len(call.expressions) == 3 else None
     if isinstance(unit, exp.Column) and not unit.table:
         unit.replace(exp.Literal.string(unit.name))
 
 
 def _cast(call: exp.Anonymous) -> None:
-    """Replace ``date(x)``, ``string(x)`` and the like by casts."""
+    """Replace ``date(x)``, ``string(x)`` and similar calls by casts."""
     if len(call.expressions) == 1:
         kind = exp.DataType.build(str(call.this), dialect="spark")
         made = exp.Cast(this=call.expressions[0], to=kind)
@@ -105,7 +105,7 @@ def _cast(call: exp.Anonymous) -> None:
 
 
 def _limit(fetch: exp.Fetch) -> None:
-    """Replace ``FETCH FIRST n ROWS ONLY`` by LIMIT; others are rejected together with LIMIT."""
+    """Replace ``FETCH FIRST n ROWS ONLY`` by LIMIT; other forms are rejected with LIMIT's."""
     options = fetch.args["limit_options"]
     if not options.args.get("percent") and not options.args.get("with_ties"):
         count = fetch.args.get("count") or exp.Literal.number(1)
@@ -118,7 +118,7 @@ def _names(table: Node) -> Iterator[str]:
 
 def _reach(column: exp.Column, names: Set[str]) -> None:
     """Rewrite ``alias.column.field`` and ``column.field`` with the operator that reads a field of a
-    struct. ``names``: names of all tables, to tell an alias from a column."""
+    struct. ``names``: names of all tables, to distinguish aliases from columns."""
     parts = column.parts
     own = 2 if parts[0].name.lower() in names else 1
     if own >= len(parts):
@@ -133,7 +133,7 @@ def _reach(column: exp.Column, names: Set[str]) -> None:
 
 
 def _round_arrays(tokens: Sequence[Token]) -> None:
-    """Turn ``ARRAY[x, y]`` into ``ARRAY(x, y)``, which the parser tells from ``a[0]``."""
+    """Turn ``ARRAY[x, y]`` into ``ARRAY(x, y)``, which the parser distinguishes from ``a[0]``."""
     opened: list[bool] = []
     for before, token in itertools.pairwise(tokens):
         if token.token_type is TokenType.L_BRACKET:
@@ -148,7 +148,7 @@ def with_commas(tokens: list[Token]) -> list[Token]:
     """``tokens`` with commas instead of the words in ``substring(s FROM 2 FOR 3)`` and ``overlay(s
     PLACING 'x' FROM 2)``: the calls take the same arguments in this order."""
     _round_arrays(tokens)
-    #: Per open parenthesis: the function's name, if it is one of :data:`_SPOKEN`.
+    #: For each open parenthesis, the function's name if it is one of :data:`_SPOKEN`.
     calls: list[Token | None] = []
     for index, token in enumerate(tokens):
         if token.token_type is TokenType.L_PAREN:
@@ -157,7 +157,7 @@ def with_commas(tokens: list[Token]) -> list[Token]:
         elif token.token_type is TokenType.R_PAREN:
             calls[-1:] = []
         elif token.token_type is TokenType.TILDE and _follows_value(tokens, index):
-            # Between two values, ~ matches a regular expression.
+            # An operator ~ between two values matches a regular expression.
             token.token_type = TokenType.RLIKE
         elif (
             calls
@@ -166,7 +166,7 @@ def with_commas(tokens: list[Token]) -> list[Token]:
             and _between(tokens, index)
         ):
             token.token_type = TokenType.COMMA
-            # Spark names such a column substring, even if it is written SUBSTR.
+            # Spark names the column of such a call ``substring``, even if it is written SUBSTR.
             if calls[-1].text.upper() == "SUBSTR":
                 calls[-1].text = "substring"
     return tokens
@@ -182,13 +182,13 @@ def _between(tokens: Sequence[Token], index: int) -> bool:
     """Whether the word at ``index`` separates two arguments, and is not an argument itself."""
     edges = (TokenType.COMMA, TokenType.L_PAREN, TokenType.R_PAREN, TokenType.DOT)
     before, after = tokens[index - 1].token_type, tokens[index + 1].token_type
-    # Not separators: IS DISTINCT FROM; (s).placing; substring(placing, 2).
+    # In these, the word separates no arguments: IS DISTINCT FROM, (s).placing, f(placing, 2).
     return before not in (*edges[:2], *edges[3:], TokenType.DISTINCT) and after not in edges[::2]
 
 
 def keep_commas(tree: Node, tokens: Iterable[Token]) -> None:
-    """Turn the CROSS JOINs in ``tree`` back into commas: the parser reads commas in FROM as CROSS
-    JOINs, but conditions must connect tables after a comma. Not if CROSS is written."""
+    """Turn CROSS JOINs in ``tree`` that were written as commas back into commas. The parser reads
+    commas in FROM as CROSS JOINs, but after a comma conditions must connect the tables."""
     if any(token.text.upper() == "CROSS" for token in tokens):
         return
     for join in tree.find_all(exp.Join):
@@ -197,7 +197,7 @@ def keep_commas(tree: Node, tokens: Iterable[Token]) -> None:
 
 
 def no_stream(node: Node) -> QueryError:
-    """The error for an entry of FROM that is neither a stream nor a query."""
+    """The error for an entry of FROM that is neither a stream nor a subquery."""
     inside = node.this if isinstance(node, exp.Table) else None
     if isinstance(inside, exp.Anonymous) and str(inside.this).lower() in GENERATORS:
         text = ", ".join(map(as_written, inside.expressions))
@@ -231,7 +231,7 @@ def no_stream(node: Node) -> QueryError:
 
 def _first_rows(lateral: exp.Lateral, select: exp.Select) -> str | None:
     """Remedy for ``LATERAL (SELECT ... ORDER BY x LIMIT n)``: the equivalent join, with the
-    statement's names; None if its conditions on earlier tables are not all equalities of columns.
+    statement's names; None unless all its conditions on earlier tables are equalities of columns.
     """
     join, alias, order = lateral.parent, lateral.alias, select.args.get("order")
     if any(select.args.get(name) for name in ("group", "distinct", "offset", "qualify")):

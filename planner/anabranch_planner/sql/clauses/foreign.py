@@ -1,4 +1,4 @@
-"""Well-known constructs of other systems that the parser can't read, with their remedies."""
+"""Well-known SQL constructs of other systems that the parser can't read, with their remedies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anabranch_planner.sql.unresolved import unsupported
 if TYPE_CHECKING:
     from sqlglot import Token
 
-#: First word of a construct at which the parser fails some tokens later -> maximum number of these.
+#: First word of a construct at which the parser fails later -> maximum tokens in between.
 _LATE = {"OPTION": 4, "WINDOW": 4}
 _OUT = "leave it out"
 _WINDOW = "write GROUP BY window(ts, '10 minutes'), with the stream's event time for ts"
@@ -97,7 +97,7 @@ def _word(token: Token) -> str:
 
 
 def _joins(table: Sequence[Token], clause: Sequence[Token]) -> str:
-    """Remedy for MATCH_RECOGNIZE: joins that find a pattern of two rows, with its names."""
+    """Remedy for MATCH_RECOGNIZE: joins that find a pattern of two rows, in its names."""
     words = [_word(token) for token in clause]
     key, time = _after(clause, words, "PARTITION BY", "k"), _after(clause, words, "ORDER BY", "ts")
     name = table[0].text if table else "s"

@@ -34,10 +34,10 @@ def is_generator(node: Node | None) -> bool:
 def generators_of(
     select: exp.Select, joins: Iterable[exp.Join]
 ) -> tuple[list[exp.Join], list[RowGenerator]]:
-    """The joins of FROM with tables, and the table functions in FROM, both in order.
+    """Split the joins of a SELECT: joins with tables, and table functions in FROM, both in order.
 
     Raises:
-        QueryError: ``unsupported-sql``: another function, or a condition of its join.
+        QueryError: ``unsupported-sql``: another function, or a condition of a function's join.
     """
     tables, found = list[exp.Join](), list[RowGenerator]()
     for join in joins:
@@ -54,7 +54,7 @@ def generators_of(
 
 
 def in_items(select: exp.Select, number: int) -> tuple[list[Node | SelectItem], list[RowGenerator]]:
-    """The SELECT list with columns in place of table functions, and these functions.
+    """Replace table functions in the SELECT list by columns; return the list and these functions.
 
     Args:
         number: number of table functions in FROM.
@@ -150,10 +150,10 @@ def flattened(node: Node) -> QueryError | None:
 
 
 def check_flattened(tree: Node, dialect: str) -> None:
-    """Reject ``FLATTEN(...)`` in the FROM of ``tree``, a statement in ``dialect``.
+    """Reject ``FLATTEN(...)`` in FROM of the statement ``tree`` in ``dialect``.
 
     Raises:
-        QueryError: ``unsupported-sql``, with the function in Spark's dialect that has its rows.
+        QueryError: ``unsupported-sql``, with the equivalent function in Spark's dialect.
     """
     for call in tree.find_all(exp.Lateral, exp.TableFromRows):
         if dialect == "snowflake" and isinstance(call.this, exp.Explode):
@@ -162,7 +162,7 @@ def check_flattened(tree: Node, dialect: str) -> None:
 
 
 def _flattened(given: Sequence[Node], alias: Node | None, before: str = "write ") -> QueryError:
-    """The error for Snowflake's ``FLATTEN``, of an array or of a part of a VARIANT."""
+    """The remedy's error for Snowflake's ``FLATTEN`` in FROM, of an array or a VARIANT's part."""
     named = (
         one for one in given if isinstance(one, exp.Kwarg) and one.this.name.lower() == "input"
     )

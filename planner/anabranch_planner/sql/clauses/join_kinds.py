@@ -1,4 +1,4 @@
-"""Kinds of joins in a parsed statement."""
+"""Kinds of SQL joins in a parsed statement."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from anabranch_planner.sql.unresolved import AsOf
 
 
 def is_right(join: exp.Join) -> bool:
-    """Whether ``join`` is a RIGHT JOIN, which is read as a mirrored LEFT JOIN."""
+    """Whether ``join`` is a RIGHT JOIN, which is read as a LEFT JOIN with exchanged sides."""
     side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
     return side == "RIGHT" and kind in ("", "OUTER") and not method
 
 
 def kind_of(join: exp.Join) -> JoinKind | None:
-    """The kind of a supported join; None for any other join."""
+    """The kind of a supported SQL join; None for any other join."""
     side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
     if "ASOF" in (kind, method):
         return {"": JoinKind.INNER, "LEFT": JoinKind.LEFT}.get(side)

@@ -1,10 +1,10 @@
 """Aggregates over partitions, ``sum(x) OVER (PARTITION BY k)``, as joins with groups; rankings of
 groups as rankings of a query of WITH.
 
-A SELECT with such items becomes a join of queries of WITH: one with the rows, without these items,
-and one per list of partition keys, with the aggregates grouped by the keys. The rows with a NULL
-key are a partition too, so the join compares keys with ``<=>``; it also compares a hash of the keys
-with ``=``, because every join needs an equality.
+``; it also compares => A SELECT with such items becomes a join of queries of WITH: one with the
+rows, without these items, and one per list of partition keys, with the aggregates grouped by the
+keys. The rows with a NULL key are a partition, too, so the join compares keys with ``<=>``. It also
+compares=>``; it also compares a hash of the keys with ``=``, because every join needs an equality.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from anabranch_planner.sql.aggregates import (
 from anabranch_planner.sql.unresolved import Node, at, describe
 
 _ROWS, _GROUPS = "anabranch_rows", "anabranch_groups"
-#: Clauses that apply to the result of the join.
+#: Clauses that apply to the result of the join, and so move to the outer SELECT.
 LAST = ("distinct", "order", "limit", "offset")
 #: Types of nodes that belong to a call with OVER.
 _OVER = (exp.Window, exp.IgnoreNulls, exp.RespectNulls, exp.Filter)
@@ -49,7 +49,7 @@ def write_out(statement: Node) -> None:
 
 
 def _totals(nodes: list[Node]) -> list[Node]:
-    """The aggregates over partitions in ``nodes``, outside of subqueries."""
+    """The SQL aggregates over partitions in ``nodes``, outside of subqueries."""
     return [window for node in nodes for window in windows_in(node) if is_total(window)]
 
 
@@ -63,7 +63,7 @@ def is_ordered(window: Node) -> bool:
 
 
 def can_be_table(select: exp.Select) -> bool:
-    """Whether ``select`` has no QUALIFY or ``*``, and stands in FROM, in WITH or alone."""
+    """Whether ``select`` has no QUALIFY or ``*``, and is in FROM, in WITH or a statement."""
     stars = any(_is_star(node) for node in select.expressions)
     distinct = select.args.get("distinct")
     on = distinct is not None and distinct.args.get("on")
@@ -71,7 +71,7 @@ def can_be_table(select: exp.Select) -> bool:
 
 
 def stands_as_table(select: exp.Select) -> bool:
-    """Whether the SELECT ``select`` stands in FROM, in WITH or alone."""
+    """Whether ``select`` is in FROM, in WITH or the whole statement."""
     inner: Node = select
     while inner.parent is not None:
         if isinstance(inner.parent, exp.Select):
@@ -92,9 +92,9 @@ class _Rewriting:
     """Rewriting of one SELECT with aggregates over partitions.
 
     Attributes:
-        columns: expression over a row -> its column in the query of rows.
+        columns: expression over a row -> its column in the WITH query that has the rows.
         grouped: whether the SELECT has GROUP BY, so that rankings rank its groups.
-        groups: partition keys -> aggregate -> its column in the query grouped by these keys.
+        groups: partition keys -> aggregate -> its column in the WITH query grouped by them.
     """
 
     select: exp.Select
@@ -103,7 +103,7 @@ class _Rewriting:
     groups: dict[tuple[Node, ...], dict[Node, str]] = field(default_factory=dict)
 
     def apply(self) -> None:
-        """Rewrite the SELECT in place."""
+        """Replace the SELECT in place by the join of queries of WITH."""
         named = [(_name(item), unaliased(item)) for item in self.select.expressions]
         rows = self.select.copy()
         for name, node in named:
@@ -142,10 +142,10 @@ class _Rewriting:
             entry.set("this", self._outside(key))
 
     def _outside(self, node: Node) -> Node:
-        """``node`` over the columns of the query of rows and the queries of groups."""
+        """``node``, rewritten over the columns of the query of rows and the queries of groups."""
         if isinstance(node, exp.Window) and is_total(node):
             return self._total(node)
-        # Nodes that are not expressions themselves: rewrite their children.
+        # Syntax nodes that are not expressions themselves: rewrite their children.
         is_part = isinstance(node, exp.If) and isinstance(node.parent, exp.Case)
         is_part |= isinstance(node.parent, _OVER) and node.arg_key == "this"
         if not (self._is_late(node) or is_part or isinstance(node, exp.Order | exp.Ordered)):
@@ -228,7 +228,7 @@ def unaliased(item: Node) -> Node:
 
 
 def take_last(rows: exp.Select, outer: exp.Select) -> None:
-    """Move WITH and the clauses :data:`LAST` from ``rows`` to ``outer``."""
+    """Move WITH and the clauses in :data:`LAST` from the SELECT ``rows`` to ``outer``."""
     for name in (*LAST, "with_"):
         outer.set(name, rows.args.get(name))
         rows.set(name, None)

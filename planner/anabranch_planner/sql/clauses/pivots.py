@@ -15,7 +15,7 @@ from anabranch_planner.sql.unresolved import Node, at, describe, unsupported
 _ALIAS = "anabranch_pivoted"
 _COUNTS = frozenset({"approx_count_distinct", "count", "count_if"})
 _NUMBERS = frozenset({"avg", "mean", "median", "percentile", "stddev", "sum", "variance"})
-#: Aggregates that are permitted in PIVOT; all except counts are NULL without rows.
+#: Aggregates that are permitted in PIVOT; over no rows all except counts are NULL.
 _KNOWN = _COUNTS | _NUMBERS | {
     "any_value", "bool_and", "bool_or", "every", "first", "last", "max", "max_by", "min", "min_by",
     "percentile_approx",
@@ -38,7 +38,7 @@ def pivoted(table: Node, pivot: exp.Pivot) -> exp.Subquery:
     calls = [_aggregate(one) for one in pivot.expressions]
     names = {str(inner.this).lower() for _, inner in calls}
     if names & _COUNTS and not names <= _COUNTS | _NUMBERS:
-        # The other aggregates' types decide whether Spark returns 0 or NULL for a count of no rows.
+        # The other aggregates' types decide if Spark returns 0 or NULL for a count of no rows.
         raise unsupported(
             f"PIVOT with {' beside '.join(describe(inner) for _, inner in calls)}",
             "write each in a PIVOT of its own, and join the two",
@@ -73,7 +73,7 @@ def pivoted(table: Node, pivot: exp.Pivot) -> exp.Subquery:
 
 
 def _aggregate(item: Node) -> tuple[str, Node]:
-    """Output name and call of an aggregate in PIVOT."""
+    """Output column name and call of an aggregate in the clause PIVOT."""
     inner = item.unalias()
     name = item.alias or describe(inner).lower().replace("(*)", "(1)")
     if not isinstance(inner, exp.Anonymous) or str(inner.this).lower() not in _KNOWN:
@@ -86,7 +86,7 @@ def _aggregate(item: Node) -> tuple[str, Node]:
 
 
 def _keys(table: Node, column: exp.Column, calls: list[Node]) -> list[str]:
-    """The columns of ``table`` that PIVOT does not read: the grouping keys."""
+    """The columns of ``table`` that PIVOT does not read, by which the rows are grouped."""
     select = table.this if isinstance(table, exp.Subquery) else None
     items = select.expressions if isinstance(select, exp.Select) else []
     names = [item.alias_or_name for item in items]
@@ -103,7 +103,7 @@ def _keys(table: Node, column: exp.Column, calls: list[Node]) -> list[str]:
 
 
 def _cell(inner: Node, holds: Node) -> Node:
-    """The aggregate ``inner`` over the rows for which ``holds`` is true; NULL without such rows."""
+    """The aggregate ``inner`` over rows for which ``holds`` is true; NULL without such rows."""
     kept = exp.Filter(this=inner.copy(), expression=exp.Where(this=holds.copy()))
     if str(inner.this).lower() not in _COUNTS:
         return kept

@@ -1,8 +1,8 @@
 """Rewriting of QUALIFY as WHERE over a query of WITH that has the condition's window functions as
 columns.
 
-A condition that only limits one ranking of rows is not rewritten: a maintained table keeps its
-rows.
+A condition that only limits one ranking of rows is not rewritten, because a maintained table
+computes such rankings itself.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def filter_windows(statement: Node) -> None:
 
 
 def _limits_rows(select: exp.Select, condition: Node) -> bool:
-    """Whether ``condition`` only limits one ranking of rows, and no later clause reads the rows."""
+    """Whether ``condition`` only limits one ranking of rows, and no later clause reads it."""
     if any(select.args.get(name) for name in LAST):
         return False
     if select.args.get("group") is not None or any(map(holds_aggregate, select.expressions)):
@@ -63,7 +63,7 @@ def _limits_rows(select: exp.Select, condition: Node) -> bool:
 
 
 def limit_of(condition: Node, ranked: Callable[[Node], Node | None]) -> tuple[Node, int] | None:
-    """The ranking limited by ``condition``, and the greatest rank; None for other conditions."""
+    """The ranking that ``condition`` limits, and the greatest rank; None for other conditions."""
     node = bare(condition)
     if isinstance(node, exp.Between):
         window, low, high = ranked(bare(node.this)), whole_number(node.args["low"]), None
@@ -84,7 +84,7 @@ def limit_of(condition: Node, ranked: Callable[[Node], Node | None]) -> tuple[No
 
 
 def whole_number(node: Node) -> int | None:
-    """The value of a literal without fraction or sign; None for other expressions."""
+    """The value of a literal in QUALIFY without fraction or sign; None for other expressions."""
     inside = bare(node)
     text = str(inside.this) if isinstance(inside, exp.Literal) and not inside.is_string else ""
     return int(text) if text.isdecimal() and len(text) < 10 else None
@@ -103,7 +103,7 @@ class _Filtering:
     hidden: dict[Node, str] = field(default_factory=dict)
 
     def apply(self) -> None:
-        """Rewrite the SELECT in place."""
+        """Replace the SELECT in place by a SELECT with WHERE over a query of WITH."""
         select = self.select
         shown = {
             unaliased(item): item.alias_or_name for item in select.expressions if item.alias_or_name
@@ -130,7 +130,7 @@ class _Filtering:
         become(select, outer, [(_QUALIFIED, rows)])
 
     def _outside(self, node: Node, shown: dict[Node, str], names: set[str]) -> Node:
-        """``node`` with the expressions that the query of WITH computes replaced by its columns."""
+        """``node`` with the columns of the query of WITH in place of expressions it computes."""
         inside = function_over(node) or (
             holds_aggregate(node) and not any(map(holds_aggregate, node.iter_expressions()))
         )

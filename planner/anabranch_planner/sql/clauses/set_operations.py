@@ -4,8 +4,8 @@ UNION ALL.
 ``A UNION ALL B`` is an :class:`Unresolved` with two branches. Every other set operation, nested or
 not, is a GROUP BY of all columns over the rows of all operands, because it compares whole rows: the
 result of ``A UNION (B INTERSECT C)`` consists of the groups that have a row of A, or a row of B and
-a row of C. For INTERSECT ALL and EXCEPT ALL a group's numbers of rows per operand determine how
-often it is emitted.
+a row of C. For INTERSECT ALL and EXCEPT ALL the numbers of a group's rows in each operand determine
+how often the group's row is emitted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def set_operation(
         whole: whether the set operation is a whole statement, not a subquery.
 
     Raises:
-        QueryError: ``unsupported-sql``: an operand that is not in parentheses has such a clause.
+        QueryError: ``unsupported-sql``: an operand with such a clause has no parentheses.
     """
     nested = None if whole else (name_of(node), node)
     if _keeps_all(node):
@@ -56,7 +56,7 @@ def set_operation(
     if clauses is None:
         return replace(found, nested=nested)
     if clauses.limit is not None and groups.copies:
-        # LIMIT counts rows, but a group may stand for several rows.
+        # LIMIT counts result rows, but one group may produce several.
         inner = replace(found, nested=(name_of(node), node))
         return _over(FromEntry(inner, "", node=node), clauses, nested)
     own = replace(clauses, group=(), group_all=True, having=groups.having, copies=groups.copies)
@@ -64,15 +64,15 @@ def set_operation(
 
 
 def as_table(rows: Unresolved, node: Node | None, called: str = "UNION ALL") -> Unresolved:
-    """A query that maintains the ``rows`` of a union or an expansion: it groups them by all
-    columns, and emits each group as many times as the group has rows."""
+    """A query that maintains the rows of a union or an expansion as a table: it groups ``rows`` by
+    all columns, and emits each group's row as often as the group has rows."""
     count = exp.Anonymous(this="count", expressions=[exp.Star()])
     every = PostJoin(group=(), group_all=True, copies=count)
     return _over(FromEntry(rows, "", node=node), every, (called, node))
 
 
 def as_values(node: exp.Query, query: Unresolved) -> Unresolved:
-    """``query``, the set operation ``node`` in an expression, with its columns renamed to value1,
+    """``query``, a set operation as subquery of an expression, with its columns renamed to value1,
     value2 etc.; any other ``query`` unchanged.
 
     Raises:
@@ -107,7 +107,7 @@ def name_of(node: exp.SetOperation) -> str:
 
 
 def _keeps_all(node: Node) -> bool:
-    """Whether ``node`` is UNION ALL."""
+    """Whether ``node`` is UNION ALL, which removes no duplicates."""
     return isinstance(node, exp.Union) and not node.args.get("distinct")
 
 
@@ -122,7 +122,7 @@ def _source(branches: tuple[FromEntry, ...]) -> FromEntry:
 
 
 def _sides(node: exp.SetOperation) -> list[Node]:
-    """Operands of UNION ALL from left to right; a UNION ALL on the left adds its operands."""
+    """Operands of UNION ALL from left to right, nested UNION ALLs on the left included."""
     found: list[Node] = [node.expression]
     left: Node = node.this
     while _is_bare(left) and _keeps_all(left):
@@ -145,12 +145,12 @@ def _branches(side: Node, read: _Read) -> tuple[FromEntry, ...]:
 
 
 def _is_bare(node: Node) -> bool:
-    """Whether ``node`` is a set operation without clauses of its own."""
+    """Whether ``node`` is a set operation without ORDER BY, LIMIT and other clauses of its own."""
     return isinstance(node, exp.SetOperation) and not any(node.args.get(name) for name in _CLAUSES)
 
 
 def _inside(node: Node) -> Node:
-    """``node`` without parentheses if a set operation is inside them; else ``node``."""
+    """The set operation in the parentheses ``node``; ``node`` itself if there is none."""
     inside = node
     while isinstance(inside, exp.Subquery) and not any(
         value for name, value in inside.args.items() if name != "this"
@@ -165,7 +165,7 @@ class _SetGroups:
 
     Attributes:
         having: condition that the groups in the result satisfy.
-        copies: number of a group's rows in the result; None: one.
+        copies: number of times that a group's row is in the result; None: once.
     """
 
     read: _Read
@@ -176,7 +176,7 @@ class _SetGroups:
     _operands: list[int] = field(default_factory=list)
 
     def of(self, node: exp.SetOperation) -> Unresolved:
-        """The query with the rows of ``node``; also sets ``having`` and ``copies``."""
+        """The grouped query with the rows of ``node``; sets ``having`` and ``copies``."""
         if node.args.get("distinct"):
             self.having = self._is_in(node)
         elif isinstance(node, exp.Except):
@@ -189,7 +189,7 @@ class _SetGroups:
             less = exp.LT(this=left.copy(), expression=right.copy())
             self.copies = _case(less, left.copy(), right.copy())
         if max(self._operands) == 1:
-            # With a single operand, every group is in the result.
+            # If there is only one operand, every group is in the result.
             self.having, branches = None, tuple(self._branches)
         else:
             branches = tuple(map(self._marked, self._branches, self._operands))
@@ -197,7 +197,7 @@ class _SetGroups:
         return _over(_source(branches), every, None)
 
     def _is_in(self, node: Node) -> Node:
-        """Condition which holds if a group's row is in the result of ``node``."""
+        """Condition on groups: the group's row is in the result of ``node``."""
         known = _inside(node)
         if isinstance(known, exp.Union):
             return self._of_union(known, self._is_in, exp.Or, every=False)
@@ -213,7 +213,7 @@ class _SetGroups:
 
     def _difference(self, node: Node) -> tuple[Node, Node]:
         """Numbers of a group's rows in the left and right operand of EXCEPT ALL; in a chain, the
-        right operands are added up."""
+        numbers of all right operands are added up."""
         rights, left = list[Node](), node
         while isinstance(known := _inside(left), exp.Except) and not known.args.get("distinct"):
             rights.append(known.expression)
@@ -223,7 +223,7 @@ class _SetGroups:
         return minuend, exp.Paren(this=right)
 
     def _copies(self, node: Node) -> Node:
-        """Expression for the number of a group's rows in the result of ``node``."""
+        """Expression for the number of times that a group's row is in the result of ``node``."""
         known = _inside(node)
         if _keeps_all(known):
             return self._of_union(known, self._copies, exp.Add, every=True)
@@ -241,8 +241,8 @@ class _SetGroups:
         *,
         every: bool,
     ) -> Node:
-        """Compute a term per operand of a UNION and its nested UNIONs (``of``: for set operations),
-        and combine the terms by ``sum_of``.
+        """Combine one term per operand of a UNION and its nested UNIONs by ``sum_of``. For an
+        operand that is a set operation, ``of`` computes the term.
 
         ``every``: whether duplicate rows count, so that only nested UNION ALLs are included.
         """
@@ -254,8 +254,8 @@ class _SetGroups:
             elif isinstance(known, exp.SetOperation):
                 terms.append(of(known))
             elif number:
-                # Operands that are no set operation get one number: their rows are counted
-                # together.
+                # Operands that are no set operations share one number, so that their rows are
+                # counted together.
                 self._add(found, number)
             else:
                 terms.append(self._count(found, number := self._next()))

@@ -15,13 +15,13 @@ from anabranch_planner.sql.unresolved import Node, as_written, at, describe, uns
 #: Key in a JSON path's metadata: the path as text.
 PATH = "path"
 _PERCENTILES = frozenset({"approx_percentile", "percentile", "percentile_approx"})
-#: Types that Spark lacks, and that the parser reads as other types -> type for the remedy.
+#: Types that Spark lacks and that the parser reads as other types -> type to recommend.
 _UNREAD = {"BIT": "BOOLEAN", "UUID": "STRING"}
 #: Digits after the point in the seconds of a timestamp.
 _MICROS = 6
-#: Arguments of ``make_interval``, in order.
+#: Parameters of ``make_interval``, in order.
 _PARTS = ("years", "months", "weeks", "days", "hours", "mins", "secs")
-#: Comparison with all rows (or some row) -> aggregates of the rows that decide it.
+#: Comparison with all rows or some row of a subquery -> aggregates that decide it.
 _DECIDING: dict[tuple[type[Node], type[Node]], tuple[str, ...]] = {
     (exp.GT, exp.All): ("max",), (exp.GTE, exp.All): ("max",),
     (exp.LT, exp.All): ("min",), (exp.LTE, exp.All): ("min",),
@@ -36,7 +36,7 @@ _UNITS = frozenset({
 
 
 def respell(statement: Node) -> None:
-    """Replace the calls in ``statement`` that this module knows, innermost first.
+    """Replace calls of other systems in ``statement`` that this module knows, innermost first.
 
     Raises:
         QueryError: ``unsupported-sql``, ``unnamed-output``.
@@ -53,7 +53,7 @@ def respell(statement: Node) -> None:
 
 
 def call(name: str, *arguments: Node) -> exp.Anonymous:
-    """The call of a function."""
+    """An SQL syntax node that calls the function ``name``."""
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 
@@ -61,7 +61,7 @@ def call(name: str, *arguments: Node) -> exp.Anonymous:
 
 
 def _compared(node: Node) -> Node | None:
-    """``x = ANY(xs)`` and other comparisons with elements of an array or rows of a subquery."""
+    """Rewrite ``x = ANY(xs)`` and other comparisons with array elements or a subquery's rows."""
     side = node.expression
     if isinstance(side, exp.Anonymous) and str(side.this).upper() == "ALL":
         side = exp.All(this=exp.Paren(this=side.expressions[0]))
@@ -81,10 +81,10 @@ def _compared(node: Node) -> Node | None:
 
 
 def _with_rows(node: Node, side: Node) -> Node:
-    """``x > ALL (SELECT y ...)`` as a condition on the number, maximum and minimum of the rows.
+    """Rewrite ``x > ALL (SELECT y ...)`` as a test of number, maximum and minimum of the rows.
 
-    It is true if there are no rows; else if ``x`` exceeds the maximum; NULL instead of true if some
-    rows are NULL. Similarly for ANY.
+    It is true without rows, or if ``x`` exceeds the maximum; then NULL if a row is NULL. The
+    condition for ANY is similar.
     """
     query = side.this
     inner = query.this if isinstance(query, exp.Subquery) else query
@@ -104,7 +104,7 @@ def _with_rows(node: Node, side: Node) -> Node:
     select.set("expressions", [call("named_struct", *pairs)])
 
     def of(name: str) -> Node:
-        # Equal subqueries become a single join later.
+        # Equal subqueries become a single join later, so it may be copied.
         whole = exp.Subquery(this=select.copy())
         whole.meta.update(query.meta)
         return exp.Dot(this=whole, expression=exp.to_identifier(name))
@@ -152,7 +152,7 @@ def _rows_of(query: Node) -> tuple[exp.Select, Node]:
 
 
 def _extracted(node: Node) -> Node | None:
-    """``text ->> 'a'`` and ``text -> 'a' ->> 'b'`` as ``get_json_object(text, '$.a.b')``."""
+    """Rewrite ``text ->> 'a'``, ``text -> 'a' ->> 'b'`` as ``get_json_object(text, '$.a.b')``."""
     if isinstance(node.parent, exp.JSONExtractScalar | exp.JSONExtract):
         return None
     steps, value = list[str](), node
@@ -178,7 +178,7 @@ def _extracted(node: Node) -> Node | None:
 
 
 def _step(path: Node) -> str | None:
-    """A step in a path of ``get_json_object``, from a name, index or path; None: not possible."""
+    """A step in a path of ``get_json_object`` from a name, index or path; None: impossible."""
     text = path.meta.get(PATH)
     if text is None:
         return None
@@ -191,7 +191,7 @@ def _step(path: Node) -> str | None:
 
 
 def _lambda(node: exp.Lambda) -> Node | None:
-    """``f(text -> 'a' ->> 'b')``, whose first arrow the parser takes for that of a lambda."""
+    """Repair ``f(text -> 'a' ->> 'b')``, whose first arrow the parser reads as that of a lambda."""
     root = node.this
     while isinstance(root, exp.JSONExtractScalar | exp.JSONExtract):
         root = root.this
@@ -209,7 +209,7 @@ def _lambda(node: exp.Lambda) -> Node | None:
 
 
 def _json_columns(node: Node) -> Node | None:
-    """``json_tuple(text, 'a', 'b')`` after LATERAL VIEW as ``inline`` of an array of one struct."""
+    """Rewrite ``json_tuple(text, 'a', 'b')`` after LATERAL VIEW as ``inline`` of one struct."""
     names = [name.name for name in (node.args.get("alias") or exp.TableAlias()).columns]
     found = _members(node.this, names)
     if found is None:
@@ -240,7 +240,7 @@ def _named_step(name: str) -> str:
 
 
 def _items(node: exp.Select) -> Node | None:
-    """``SELECT json_tuple(text, 'a', 'b') AS (a, b)`` as two items."""
+    """Rewrite ``SELECT json_tuple(text, 'a', 'b') AS (a, b)`` with two items."""
     items, changed = list[Node](), False
     for item in node.expressions:
         several = isinstance(item, exp.Aliases)
@@ -258,7 +258,7 @@ def _items(node: exp.Select) -> Node | None:
 
 
 def _over(node: exp.Window) -> Node | None:
-    """``sum(x) FILTER (WHERE c) OVER (...)`` as ``sum(CASE WHEN c THEN x END) OVER (...)``."""
+    """Rewrite ``sum(x) FILTER (WHERE c) OVER ...`` as ``sum(CASE WHEN c THEN x END) OVER ...``."""
     if not isinstance(node.this, exp.Filter) or function_over(node) not in TOTALS:
         return None
     inner = call_over(node).copy()
@@ -295,7 +295,7 @@ def _called(node: exp.Anonymous) -> Node | None:
 
 
 def _make_interval(node: exp.Anonymous) -> Node | None:
-    """``make_interval(hours => 1)`` with all arguments in order, without names."""
+    """Rewrite ``make_interval(hours => 1)`` with all arguments in order, without names."""
     if not any(isinstance(one, exp.Kwarg) for one in node.expressions):
         return None
     given = dict[str, Node]()
@@ -310,8 +310,8 @@ def _make_interval(node: exp.Anonymous) -> Node | None:
 
 
 def _moments(first: Node, last: Node, step: Node | None = None) -> Node | None:
-    """``sequence(first, last, step)`` of dates or times, computed from a sequence of numbers; None
-    if it is one of numbers."""
+    """Rewrite ``sequence(first, last, step)`` of dates or times by means of a sequence of numbers;
+    None for a sequence of numbers."""
     if step is None and all(isinstance(one, exp.Cast) and _is_time(one) for one in (first, last)):
         step = exp.Interval(this=exp.Literal.string("1"), unit=exp.Var(this="DAY"))
     if not isinstance(step, exp.Interval):
@@ -330,7 +330,7 @@ def _moments(first: Node, last: Node, step: Node | None = None) -> Node | None:
             "timestampdiff", exp.Literal.string("MONTH"), *(one.copy() for one in (first, last))
         )
         count = exp.Add(this=months, expression=exp.Literal.number(1))
-    # If the last value is before the first, the step -1 causes Spark's error.
+    # If the last value is before the first, a step of -1 causes the same error as in Spark.
     there = exp.LTE(this=first.copy(), expression=last.copy())
     count = exp.Case(ifs=[exp.If(this=there, true=count)], default=exp.Literal.number(-1))
     numbers = call("sequence", exp.Literal.number(0), count, exp.Literal.number(1))
@@ -346,12 +346,12 @@ def _is_time(node: exp.Cast) -> bool:
 
 
 def _zoned(node: exp.AtTimeZone) -> Node:
-    """``ts AT TIME ZONE 'x'`` as ``timezone('x', ts)``."""
+    """Rewrite ``ts AT TIME ZONE 'x'`` as ``timezone('x', ts)``."""
     return call("timezone", node.args["zone"].copy(), node.this.copy())
 
 
 def _overlaps(node: exp.Overlaps) -> Node:
-    """``(a, b) OVERLAPS (c, d)`` as in the SQL standard: ends in any order, perhaps NULL."""
+    """Rewrite ``(a, b) OVERLAPS (c, d)`` by the SQL standard: ends in any order, maybe NULL."""
     sides = [side.expressions for side in (node.this, node.expression)]
     if [len(side) for side in sides] != [2, 2]:
         raise unsupported("OVERLAPS", "write (a, b) OVERLAPS (c, d)")
@@ -361,7 +361,7 @@ def _overlaps(node: exp.Overlaps) -> Node:
         return exp.LT(this=a.copy(), expression=b.copy())
 
     def case(a: Node, b: Node, end: Node) -> exp.If:
-        # The later span begins within the other one; the second test only matters for NULL.
+        # The later span begins within the earlier one; the second test only matters for NULL.
         either = exp.Or(this=before(b, end), expression=before(e if end is f else f, end))
         return exp.If(this=before(a, b), true=either)
 
@@ -372,8 +372,8 @@ def _overlaps(node: exp.Overlaps) -> Node:
 
 
 def _span(first: Node, last: Node) -> tuple[Node, Node]:
-    """Beginning and end of a span of time: the earlier end, or the only known one; and the later
-    end, NULL unless both are known. ``last`` may be the length of the span."""
+    """Beginning and end of a span of time. The beginning is the earlier end, or the only known one;
+    the end is NULL unless both are known. ``last`` may be the length of the span."""
     if isinstance(last, exp.Interval):
         last = exp.Add(this=first.copy(), expression=last.copy())
     both = exp.And(this=_known(first), expression=_known(last))
@@ -386,7 +386,7 @@ def _known(node: Node) -> Node:
 
 
 def _cast(node: exp.Cast | exp.TryCast) -> None:
-    """Reject types that the parser would read as other types."""
+    """Reject casts to types that the parser would read as other types."""
     target, value = node.to, as_written(node.this)
     name = str(target.this.value) if isinstance(target.this, exp.DataType.Type) else ""
     digits = target.expressions[0].name if target.expressions else str(_MICROS)
@@ -406,7 +406,7 @@ def _filtered(node: exp.Filter) -> Node | None:
 
 
 def _percentiles(node: Node, condition: Node | None) -> Node | None:
-    """``percentile(x, array(0.5, 0.9))`` as an array of percentiles; NULL without values of x."""
+    """Rewrite ``percentile(x, array(0.5, 0.9))`` as an array; NULL without values of x."""
     parts = node.expressions if isinstance(node, exp.Anonymous) else []
     if len(parts) < 2 or str(node.this).lower() not in _PERCENTILES:
         return None

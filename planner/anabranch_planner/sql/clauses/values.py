@@ -2,8 +2,8 @@
 
 ``FROM o JOIN (VALUES (1, 'x'), (2, 'y')) AS v(k, name) ON v.k = o.k`` is read with ``CASE WHEN 1 =
 o.k THEN 'x' WHEN 2 = o.k THEN 'y' END`` in place of ``v.name``, and with the condition ``o.k IN (1,
-2)`` (not for a LEFT JOIN). So each row must have at most one partner: keys have to differ in every
-type in which they may be compared.
+2)`` (not for a LEFT JOIN). So each row must have at most one match, i.e. the keys of VALUES have to
+differ in every type in which they may be compared.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _READINGS = tuple(
         TypeKind.STRING, TypeKind.DOUBLE, TypeKind.DATE, TypeKind.TIMESTAMP, TypeKind.BOOLEAN,
     )
 )  # fmt: skip
-#: Sides of joins that keep rows which violate a condition on earlier tables.
+#: Kinds of joins that keep rows which violate a condition on earlier tables.
 _KEEPING = ("RIGHT", "FULL")
 
 
@@ -72,7 +72,7 @@ def look_up_values(statement: Node) -> None:
 
 
 def _replaced(select: exp.Select) -> bool:
-    """Replace the first ``VALUES`` in the FROM of ``select``; returns whether there was one."""
+    """Replace the first ``VALUES`` in the FROM of ``select``; return whether there was one."""
     clause, joins = select.args.get("from_"), list(select.args.get("joins") or ())
     if clause is None:
         return False
@@ -85,7 +85,7 @@ def _replaced(select: exp.Select) -> bool:
                     f"{found.alias}, which is VALUES, as the first table of FROM",
                     "write FROM with a stream first, and JOIN (VALUES ...) after it",
                 )
-        # Exchange the two, so that the stream comes first.
+        # Exchange VALUES and the stream, so that the stream comes first.
         first, *others = joins
         _check_star(select, found)
         clause.set("this", first.this)
@@ -213,7 +213,7 @@ def _is_inner(join: exp.Join) -> bool:
 
 
 def _conditions(select: exp.Select, join: exp.Join, values: _Values) -> list[Node]:
-    """The conjuncts of the join's condition; without one, conjuncts of WHERE with keys."""
+    """The conjuncts of a join's condition; without ON, WHERE's conjuncts on VALUES's keys."""
     using = join.args.get("using") or ()
     if using:
         return [
@@ -233,7 +233,7 @@ def _conditions(select: exp.Select, join: exp.Join, values: _Values) -> list[Nod
 
 
 def _key(node: Node, values: _Values) -> str | None:
-    """The column of ``values`` that ``node`` equates with other tables' columns, or None."""
+    """The key column of ``values`` that ``node`` equates with other tables' columns, or None."""
     if not isinstance(node, exp.EQ):
         return None
     for side, other in ((node.this, node.expression), (node.expression, node.this)):
@@ -243,7 +243,7 @@ def _key(node: Node, values: _Values) -> str | None:
 
 
 def _names(node: Node, values: _Values) -> bool:
-    """Whether ``node`` is a column of ``values``; an unqualified name counts as such."""
+    """Whether ``node`` is a column of ``values``, also if its name is unqualified."""
     if not isinstance(node, exp.Column) or node.name.lower() not in values.names:
         return False
     if node.table:
@@ -263,7 +263,7 @@ def _differ(rows: Iterable[dict[str, Node]], keys: list[str]) -> bool:
 
 
 def _readings(node: Node) -> list[Any]:
-    """The literal read as a text, double, date, time and boolean; None for each type that fails."""
+    """A key of VALUES read as a text, double, date, time and boolean; None if that fails."""
     inner = node
     negative = False
     while isinstance(inner, exp.Neg | exp.Cast | exp.Paren):

@@ -2,8 +2,8 @@
 WITH.
 
 A maintained table computes a single ranking of its rows. So a SELECT with several rankings becomes
-a sequence of queries of WITH, and a last SELECT that reads the last of them. Each query adds one
-ranking to the columns of the query before it. DISTINCT, ORDER BY, LIMIT and OFFSET stay in the last
+a sequence of queries of WITH, and a final SELECT that reads the last of these. Each query adds one
+ranking to the columns of the query before it. DISTINCT, ORDER BY, LIMIT and OFFSET are in the final
 SELECT.
 """
 
@@ -43,7 +43,8 @@ MOST_WINDOWS = 32
 
 def layer_windows(statement: Node) -> None:
     """Replace SELECTs in ``statement`` that have aggregates over partitions (``partition_totals``),
-    several rankings, or a ranking and LIMIT; and replace names of windows by their definitions.
+    several rankings, or a ranking and LIMIT, by queries of WITH; and replace names of windows by
+    their definitions.
 
     Raises:
         QueryError: ``unnamed-output``: an item beside an aggregate over a partition has no name.
@@ -108,7 +109,7 @@ def _name_windows(select: exp.Select) -> None:
                         "leave one of them out",
                     )
             window.set("alias", None)
-            # Functions without a frame have none of the WINDOW that they share with others.
+            # Functions without a frame do not get the frame of a WINDOW that they share.
             if WINDOWED.get(function_over(window)) in FRAMED:
                 made.set("spec", window.args.get("spec") or made.args.get("spec"))
             else:
@@ -150,9 +151,9 @@ class _Layering:
     """Rewriting of one SELECT with several windows.
 
     Attributes:
-        layers: its windows, as one list per query of WITH.
-        columns: expression over a row, or window -> its column's name.
-        inline: windows that the last SELECT computes itself.
+        layers: the SELECT's windows, as one list per query of WITH.
+        columns: expression over a row, or window -> name of its column.
+        inline: windows that the final SELECT computes itself.
     """
 
     select: exp.Select
@@ -161,10 +162,10 @@ class _Layering:
     inline: list[Node] = field(default_factory=list)
 
     def apply(self) -> None:
-        """Rewrite the SELECT in place."""
+        """Replace the SELECT in place by queries of WITH and a final SELECT."""
         select = self.select
         if not any(select.args.get(name) for name in LAST):
-            # The last SELECT may compute one ranking itself.
+            # The final SELECT may compute one ranking itself.
             self.inline = self.layers.pop()
         last = f"{_RANKED}{len(self.layers)}"
         for item in select.expressions:
@@ -204,7 +205,7 @@ class _Layering:
         return rows
 
     def _next(self, number: int, layer: list[Node]) -> exp.Select:
-        """Query ``number`` of WITH: columns of the query before it, and the functions ``layer``."""
+        """Query ``number`` of WITH: columns of the previous query, and the functions ``layer``."""
         table = f"{_RANKED}{number - 1}"
         later = {window for one in self.layers[number - 1 :] for window in one}
         names = [name for node, name in self.columns.items() if node not in later]
@@ -218,7 +219,7 @@ class _Layering:
         return exp.Select(expressions=items).from_(exp.to_table(table), copy=False)
 
     def _over(self, node: Node, table: str) -> Node:
-        """``node`` with expressions that ``table`` has replaced by its columns."""
+        """``node`` with expressions that the query ``table`` computes replaced by its columns."""
         if node in self.columns:
             return of(table, self.columns[node])
         if is_ordered(node) and node not in self.inline:
