@@ -185,8 +185,7 @@ class _LastEpoch:
 
 
 def _goes_on(last: _LastEpoch, task: PlanTask) -> bool:
-    """Whether the last plan can be the base of ``task``: equal input except queries and statistics.
-    """
+    """Whether the last plan can be the base of ``task``: equal input except queries and statistics."""
     return not last.planned.fallback and _terms(task) == _terms(last.planned.task)
 
 
