@@ -62,7 +62,7 @@ def _stores_table(
 
 
 def _tables(found: Mapping[str, Any]) -> list[RenderableType]:
-    """A table of the maintained views in a state report, a line each; an empty list without views."""
+    """A table of a state report's maintained views, a line each; an empty list without views."""
     columns = ("rows", "changes", "version", "rounds since checkpoint")
     table = table_of("table", *columns, right=columns)
     for one in found["tables"]:

@@ -185,7 +185,9 @@ class _LastEpoch:
 
 
 def _goes_on(last: _LastEpoch, task: PlanTask) -> bool:
-    """Whether the last plan can be the base of ``task``: equal input except queries and statistics."""
+    """Whether the last plan can be the base of ``task``: inputs differ in queries and statistics
+    only.
+    """
     return not last.planned.fallback and _terms(task) == _terms(last.planned.task)
 
 
