@@ -1,5 +1,4 @@
-"""Cost of two ways in which tasks on three hosts can send bytes to each other: Arrow Flight and
-Spark's shuffle.
+"""Cost of two ways to send bytes between tasks on three hosts: Arrow Flight, and Spark's shuffle.
 
 `python -m benchmarks.cluster.media [--json] [--hosts 3] [--rounds 10] [--sizes 0 1000000 16000000]`
 
