@@ -10,8 +10,8 @@ anywhere; ``fuse``, a binary fuse filter (Graf, Lemire: "Binary Fuse Filters", J
 the library ``pyfusefilter``. The library looks up one key per call from Python, so the same kind of
 loop looks up keys in all filters. Probes are in the order of their hashes, as in the runtime.
 """
-# Functions compiled by Numba have Numba's types: callers are type-checked, bodies are not. mypy:
-# ignore-errors
+# Functions compiled by Numba have Numba's types: callers are type-checked, bodies are not.
+# mypy: ignore-errors
 
 from __future__ import annotations
 

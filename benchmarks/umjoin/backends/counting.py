@@ -14,8 +14,8 @@ as many pairs as the table has rows. So probes are cut into runs whose pairs fit
 >>> runs(np.array([3, 0, 3, 9, 1]), 5)
 [(0, 2), (2, 3), (3, 4), (4, 5)]
 """
-# Compiled functions have Numba's types: callers are type-checked, bodies are not. mypy:
-# ignore-errors
+# Compiled functions have Numba's types: callers are type-checked, bodies are not.
+# mypy: ignore-errors
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 The top bits of a row's hash are its bucket; ``heads`` has the newest row of each bucket, ``after``
 the next older row of the same bucket for each row. -1 ends a chain.
 """
-# Compiled functions have Numba's types: callers are type-checked, bodies are not. mypy:
-# ignore-errors
+# Compiled functions have Numba's types: callers are type-checked, bodies are not.
+# mypy: ignore-errors
 
 from __future__ import annotations
 
