@@ -1,19 +1,22 @@
-"""Cost of an intermediate result's past: covered by its parts, while it is computed, and after.
+"""Cost of the two ways to get a new intermediate result's past: by coverage (probes read its base
+stores instead), or by backfill; while the past is computed, and afterwards.
 
 ``python -m benchmarks.backfill [--json] [--batches 12] [--probes 4000] [--rows 400]``
 
-A four-way join over full history, ``R(a) S(a,b) T(b,c) U(c)``, without Spark: the real driver and
-worker, one task, results counted. R has ten times the others' rate. After ``--batches`` batches
-without intermediate results the optimiser's plan for these rates takes over, in which R's tuples
-probe S-T-U. Then either its past is left to coverage, or it is computed in slices, in the same
-batches. The plan without intermediate results goes on in a third run, for comparison. The runs
-alternate; they are compared by CPU time per batch, so that other programs don't count, and always
-in the same batch, because batches find more and more.
+The workload is a four-way join over full history, ``R(a) S(a,b) T(b,c) U(c)``, in the real driver
+and worker with one task, without Spark; results are only counted. R has ten times the rate of the
+other streams. After ``--batches`` batches without intermediate results the optimiser's plan for
+these rates takes over, in which R's tuples probe S-T-U. Then the past of S-T-U is left to coverage
+in one run, and computed in slices (backfilled) in the next batches of another run. In a third run,
+for comparison, the plan without intermediate results continues. The runs alternate. They are
+compared by CPU time per batch, so that other programs don't count, and only batches of the same
+number are compared, because each batch finds more results than the one before.
 
-``during`` and ``after`` are the batches in which the past is computed and the batches that follow,
-``alone`` the plan without intermediate results: medians over batches, as multiples of the same
-batch's time with coverage. ``slices`` says in how many batches the past was computed, ``decided``
-the planner's own decision. Results are the same in all runs, or the benchmark fails.
+``during`` and ``after`` are the batches in which the past is computed and the batches that follow;
+``alone`` is the plan without intermediate results. All are medians over batches, as multiples of
+the time of the same batch with coverage. ``slices`` is the number of batches in which the past was
+computed, ``decided`` the decision that the planner would make. Results are the same in all runs, or
+the benchmark fails.
 """
 
 from __future__ import annotations
@@ -66,8 +69,8 @@ _COLUMNS = {"R": ("a",), "S": ("a", "b"), "T": ("b", "c"), "U": ("c",)}
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much arrives: tuples of R, and of each other stream, per batch; batches of history and
-    after it.
+    """Size of the input: ``probes`` tuples of R and ``rows`` of each other stream per batch;
+    numbers of batches ``before`` and ``after`` the end of history.
     """
 
     probes: int
@@ -76,15 +79,15 @@ class Size:
     after: int
 
     def distinct(self, column: str) -> int:
-        """Values of a key: at the end of history an R meets two S, an S eight T, and one T in ten
-        meets a U.
+        """Number of distinct values of a key, chosen so that at the end of history an R tuple meets
+        two S tuples, an S tuple eight T tuples, and one T tuple in ten meets a U tuple.
         """
         return max(1, int(self.rows * self.before / {"a": 2, "b": 8, "c": 0.1}[column]))
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """CPU seconds of every batch, whether it did a slice, and the results so far after it."""
+    """Per batch of a run: CPU seconds, whether it backfilled a slice, number of results so far."""
 
     cpu: tuple[float, ...]
     sliced: tuple[bool, ...]
@@ -92,7 +95,7 @@ class Run:
 
 
 def run(home: Path, url: str, size: Size, rules: Sequence[dict[str, Any]]) -> Run:
-    """All batches, by the first of ``rules`` up to the end of history, then by the second."""
+    """Run batches with the first of ``rules`` up to the end of history, then with the second."""
     redis.Redis.from_url(url).flushall()
     fetch_ruleset.cache_clear()
     server, keys = redis.Redis.from_url(url), Keys(_NAMESPACE)
@@ -138,8 +141,8 @@ def _blocks(size: Size, random: np.random.Generator) -> list[Block]:
 
 
 def plans(size: Size) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """The rulesets without intermediate results, with one left to coverage, and with one that is
-    backfilled; and what the planner decides on its past.
+    """Return three rulesets: without intermediate results, with one whose past is left to coverage,
+    and with one that is backfilled; and the planner's own decision on its past.
     """
     bigint = parse_type("bigint")
     streams = [
@@ -184,7 +187,7 @@ def plans(size: Size) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
 
 
 def measure(size: Size, folder: Path, url: str, rounds: int) -> dict[str, Any]:
-    """The figures over ``rounds`` rounds, in which the runs alternate."""
+    """Return the figures of ``rounds`` rounds, in which the runs alternate."""
     rules, decided = plans(size)
     found: dict[str, list[float]] = {name: [] for name in (*_RATIOS, "coverage")}
     slices: list[int] = []
@@ -195,7 +198,7 @@ def measure(size: Size, folder: Path, url: str, rounds: int) -> dict[str, Any]:
         }
         if len({r.results for r in runs.values()}) > 1:
             raise ValueError("not the same results in all runs")
-        # The first batch of an epoch enters it; the first round warms up.
+        # Leave out the first batch, which enters the epoch, and the first round, which warms up.
         later = range(size.before + 1, size.before + size.after)
         filled = runs["backfill"]
         end = max(b for b, sliced in enumerate(filled.sliced) if sliced)
@@ -224,7 +227,7 @@ def measure(size: Size, folder: Path, url: str, rounds: int) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Measure and print; returns the exit code."""
     parser = argparse.ArgumentParser(description="what an intermediate result's past costs")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     parser.add_argument("--batches", type=int, default=12, help="batches of history")
@@ -235,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     load = os.getloadavg()
     size = Size(options.probes, options.rows, options.batches, options.after)
-    # The driver would log to standard output, which belongs to the figures.
+    # Discard the driver's log: it would go to standard output, which is for the figures.
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     try:
         with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as name, redis_url() as url:

@@ -1,4 +1,4 @@
-"""Common options of the benchmarks, and the format of their lines."""
+"""Common options of the benchmarks, and the JSON lines in which they print their figures."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from benchmarks.session import WrongResultError
 Options = Callable[[argparse.ArgumentParser], None]
 
 
-#: Options about place and output, not about the measurement.
+#: Options on folders and output, which do not affect the figures and are left out of their lines.
 _ASIDE = ("json", "folder", "cache")
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """One benchmark.
+    """A benchmark as a command.
 
     Attributes:
-        name: also that of its module.
-        about: one line for its help.
-        options: adds its options to a parser.
-        measure: from its options and a folder of its own to its figures, as JSON.
-        tables: from its line to what people read.
+        name: name of the benchmark and of its module.
+        about: line of help on the benchmark.
+        options: adds the benchmark's own options to a parser.
+        measure: function from the options and an empty folder to the figures, as JSON.
+        tables: function from the line with the figures to tables for readers.
     """
 
     name: str
@@ -48,15 +48,16 @@ class Benchmark:
 def run_benchmark(
     group: str, benchmark: Benchmark, arguments: Sequence[str] | None, common: Options
 ) -> int:
-    """Entry point of a benchmark's module; returns the exit code.
+    """Run a benchmark as the main program of its module; returns the exit code.
 
-    Nothing is printed on standard output where a run had other results than its oracle.
+    No figures are printed if a run had other results than its oracle.
 
     Args:
-        group: the package that it is in, which is also what its lines are called.
-        benchmark: what to run.
-        arguments: of the command line.
-        common: adds the options that all of the group have; ``--folder`` is where to work.
+        group: package of the benchmark, which is also the name of the kind of its lines.
+        benchmark: the benchmark to run.
+        arguments: arguments of the command line; None: those of the process.
+        common: adds the options that all benchmarks of the group have; its option ``--folder``, if
+            any, is the parent of the benchmark's temporary folder.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{group}.{benchmark.name}",
@@ -90,12 +91,12 @@ def run_benchmark(
 
 
 def spread(figures: Iterable[float], digits: int = 0) -> dict[str, float]:
-    """Median and range, as JSON."""
+    """Return the median and range of figures, rounded to ``digits``, as JSON."""
     return Spread.of(figures).rounded(digits)
 
 
 def cpu_milliseconds(work: Callable[[], object], rounds: int) -> dict[str, float]:
-    """CPU milliseconds of ``work``: median and range over so many runs after a first one."""
+    """Return CPU milliseconds of ``work``: median and range over ``rounds`` runs after one more."""
     work()
     found = []
     for _ in range(rounds):
@@ -106,7 +107,8 @@ def cpu_milliseconds(work: Callable[[], object], rounds: int) -> dict[str, float
 
 
 def quantile(figures: Iterable[float], share: float) -> float:
-    """The smallest figure that at least ``share`` of all are not above.
+    """Return the smallest of the ``figures`` that at least the share ``share`` of them does not
+    exceed.
 
     >>> quantile([4.0, 1.0, 3.0, 2.0], 0.5), quantile([1.0, 2.0], 0.99)
     (2.0, 2.0)
@@ -116,6 +118,6 @@ def quantile(figures: Iterable[float], share: float) -> float:
 
 
 def made(folder: Path) -> Path:
-    """``folder``, which is made."""
+    """Create ``folder`` and return it."""
     folder.mkdir(parents=True)
     return folder

@@ -1,18 +1,19 @@
-"""CPU seconds of steps, inserts and merges, and the constants of ``seconds`` that explain them.
+"""CPU seconds of steps, inserts and merges, and the cost constants (of the objective ``seconds``)
+that are fitted to them.
 
 ``python -m benchmarks.cost_constants [--json] [--scale 0.1] [--batches 24] [--rounds 3]``
 
 The real driver and worker run the workloads of ``benchmarks.statistics_cost`` with one task,
-without Spark, with interim measurements of every batch. Constants are fitted to every other batch
-of a workload and checked with its other batches and with the other workload. ``error`` is the sum
+without Spark, with a measurement of every batch. Constants are fitted to every other batch of a
+workload, and checked with its remaining batches and with the other workload. ``error`` is the sum
 of absolute errors of the predicted CPU times of single steps in single batches, as a share of their
-sum. For comparison, the table has the error of predictions from tuples sent and inserted, at their
-best factor.
+sum. For comparison, the table has the error of predictions by the number of tuples sent and
+inserted, times the best constant factor.
 
-*Whole batches* come from the workloads of ``benchmarks.ranking``, with other rows, each with some
-of its plans. The CPU time of a batch is explained by all of its work: the operations in which plans
-differ, the batch itself, the arriving tuples and the results. Constants are fitted to every other
-batch, and ``error`` is of the CPU time of the remaining ones.
+*Whole batches* come from the workloads of ``benchmarks.ranking`` with other rows, each run with
+several plans. The CPU time of a whole batch is modelled by all of its work: the operations in which
+plans differ, the fixed work per batch, the arriving tuples and the results. Constants are fitted to
+every other batch, and ``error`` is the error for the CPU times of the remaining ones.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from tests.support.surroundings.redis import redis_url
 
 
 def measure(workload: Workload, home: Path, url: str, batches: int) -> list[Interim]:
-    """A measurement of each batch, but for the first: that one compiles."""
+    """Run a workload; return the measured batches without the first, which compiles kernels."""
     run(workload, home / "run", url, batches, collect=True, interim_seconds=0.0)
     texts = redis.Redis.from_url(url).lrange(KEYS.interims, 0, -1)
     assert isinstance(texts, list)
@@ -51,14 +52,14 @@ def measure(workload: Workload, home: Path, url: str, batches: int) -> list[Inte
 
 
 def fitted(periods: Sequence[Interim]) -> CostConstants:
-    """The constants that explain ``periods``."""
+    """Return the cost constants fitted to ``periods``."""
     steps = [step.counts for period in periods for step in period.steps]
     inserts, merges = [p.inserts for p in periods], [p.merges for p in periods]
     return fit(steps, inserts, merges, CostConstants())
 
 
 def error(known: CostConstants, periods: Sequence[Interim]) -> float:
-    """By how much ``known`` misses the CPU times of ``periods``, as a share of these."""
+    """Return the error of predicted CPU times, as a share of the CPU times in ``periods``."""
     missed = spent = 0.0
     for period in periods:
         for counts in (step.counts for step in period.steps):
@@ -78,7 +79,7 @@ def error(known: CostConstants, periods: Sequence[Interim]) -> float:
 
 
 def error_of_tuples(periods: Sequence[Interim], held_out: Sequence[Interim]) -> float:
-    """The same where a tuple costs as much whether it is sent or stored."""
+    """Return the error of a simpler model: one fitted price per tuple, whether sent or stored."""
     counts, seconds = _tuples(periods)
     factor = float((counts * seconds).sum() / (counts * counts).sum())
     counts, seconds = _tuples(held_out)
@@ -96,8 +97,8 @@ def _tuples(periods: Sequence[Interim]) -> tuple[np.ndarray, np.ndarray]:
 
 #: Name of the figures in ``docs/benchmarks/ranking.jsonl``.
 PART = "constants"
-#: Operations of a whole batch -> the counts of :class:`Done`, and seconds to begin from where
-#: plans do not differ in it.
+#: Operation of a whole batch -> its count in :class:`Done`; and initial values, in seconds, of the
+#: operations that all plans of a workload have alike.
 COUNTS = {
     "call": "calls",
     "probe": "probes",
@@ -115,8 +116,8 @@ ALIKE = {"batch": 1e-2, "arrival": 2e-7, "result": 5e-8}
 
 
 def whole_batches(batches: Sequence[Done]) -> dict[str, float]:
-    """Seconds per operation that explain the CPU times of every other of ``batches``, and the
-    ``error`` of the others.
+    """Fit seconds per operation to the CPU times of every other one of ``batches``; return them,
+    with the ``error`` for the remaining batches.
     """
     counts = np.array([[getattr(b, name) for name in COUNTS.values()] for b in batches], float)
     seconds = np.array([b.cpu for b in batches])
@@ -128,7 +129,7 @@ def whole_batches(batches: Sequence[Done]) -> dict[str, float]:
 
 
 def plans_run(options: argparse.Namespace, home: Path) -> Iterator[Done]:
-    """All batches but the first of each workload of the ranking, under some plans each."""
+    """Run each workload under some plans; yield all batches except the first of each run."""
     scales = options.scale / 2, 0.0
     made = workloads(options.batch_rows, options.batches, scales, home, home, options.seed)
     for one in made:
@@ -139,7 +140,7 @@ def plans_run(options: argparse.Namespace, home: Path) -> Iterator[Done]:
 
 
 def compare(found: dict[str, list[Interim]]) -> list[dict[str, Any]]:
-    """One round: per workload its constants, and their errors here and in the others."""
+    """Return a round's figures: constants of each workload, their errors there and elsewhere."""
     made = []
     for name, periods in found.items():
         known, held_out = fitted(periods[::2]), periods[1::2]
@@ -158,7 +159,7 @@ def compare(found: dict[str, list[Interim]]) -> list[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Measure and print; returns the exit code."""
     parser = argparse.ArgumentParser(description="CPU time of steps and inserts")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     parser.add_argument("--scale", type=float, default=0.1, help="TPC-H's scale factor")
@@ -170,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=101)
     options = parser.parse_args(arguments)
     load = os.getloadavg()
-    # The driver would log to standard output, which belongs to the figures.
+    # Discard the driver's log: it would go to standard output, which is for the figures.
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     rounds = []
     try:
@@ -205,7 +206,9 @@ def _summary(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """Microseconds per operation and errors: by workload, and of whole batches."""
+    """Return the tables of constants (microseconds) and errors, by workload and of
+    whole batches.
+    """
     errors = ("error", "error_of_tuples", "error_elsewhere")
     rows = [
         (

@@ -1,8 +1,9 @@
-"""The lower bound: DuckDB reads the same files and writes the same results, in one batch.
+"""Lower bound of the cost of the queries: DuckDB reads the same files and writes the same results,
+in one batch.
 
-It sees all of its input at once, so it can do no worse than sort out the best plan for that, and
-stores nothing for tuples still to come. It runs in a process of its own, whose CPU time and peak
-memory (the interpreter's included) are then its alone.
+DuckDB has all of the input at once, so it can choose a plan for exactly this input, and stores
+nothing for later tuples. It runs in a separate process, so that the CPU time and peak memory of the
+process (including the interpreter) are DuckDB's alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from benchmarks.report.figures import ROOT
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Cost of all queries in DuckDB; ``results``: query -> rows."""
+    """Cost of all queries in DuckDB; ``results``: query -> number of rows."""
 
     seconds: float
     cpu_seconds: float
@@ -34,7 +35,9 @@ class Batch:
 
 
 def run(inputs: Path, results: Path, threads: int) -> Batch:
-    """Answer the queries over ``inputs/<table>.parquet`` into ``results``, in a new process."""
+    """Run the queries over ``inputs/<table>.parquet`` in a new process, which
+    writes ``results``.
+    """
     argv = [
         *(sys.executable, "-m", "benchmarks.duckdb_batch"),
         *(str(inputs), str(results), "--threads", str(threads)),
@@ -44,7 +47,7 @@ def run(inputs: Path, results: Path, threads: int) -> Batch:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of that process."""
+    """Main program of the new process."""
     parser = argparse.ArgumentParser(description="the five queries as one batch of DuckDB")
     parser.add_argument("inputs", type=Path)
     parser.add_argument("results", type=Path)
@@ -68,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = {
         "seconds": seconds,
         "cpu_seconds": cpu,
-        # Kilobytes, but on macOS bytes.
+        # The system reports kilobytes, except macOS, which reports bytes.
         "peak_rss_bytes": peak if sys.platform == "darwin" else peak * 1024,
         "results": counts,
     }

@@ -1,8 +1,8 @@
 """The runtime without Spark: the real planner, driver and workers in this process.
 
-The tasks of a batch are threads, or this thread where there is one task. It lacks only the cost
-that Spark, REST and processes add. The caller hands over every batch's blocks, so batches may be of
-any size and need not be in a file.
+The tasks of a batch are threads; a single task runs in the caller's thread. Only the costs of
+Spark, REST and separate processes are missing. The caller passes the rows of every batch, so
+batches can have any size and need no files.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
 from tests.support.worlds.mail import Mail
 
-#: Task's number and number of tasks -> the blocks that it starts with.
+#: Function from a task's number and the number of tasks to the input of the task in a batch.
 Blocks = Callable[[int, int], Iterable[Block]]
 
 
-#: Namespace of the keys in Redis.
+#: Prefix of the engine's keys in Redis.
 NAMESPACE = "engine"
 
 
@@ -65,19 +65,20 @@ class Engine:
     """A pipeline below ``home`` that runs one batch per call of :meth:`run`.
 
     Attributes:
-        every: batches per epoch; each begins with a plan by the statistics of the last.
-        around: called around a task's work, given that work (a profiler's place).
-        rules: of the only epoch, epoch 0; None: each epoch is planned.
-        mir: whether intermediate results may be kept. ``look_ahead``: whether look-ahead filters
-            are used where they pay.
-        hosts: number of hosts, to which tasks are assigned in turn and which exchange tuples by
-            value; plans include that cost. ``hot_keys``: whether rows of frequent values are dealt
-            where that pays. ``near``: whether partitions move to where tuples arrive.
+        every: batches per epoch; each epoch is planned with the statistics of the previous one.
+        around: wrapper that is called with the work of a task, and runs it (for a profiler).
+        rules: ruleset of epoch 0, if this is the only epoch; None: each epoch is planned.
+        mir: whether intermediate results may be kept. ``look_ahead``: whether plans may have
+            look-ahead filters.
+        hosts: number of simulated hosts, to which tasks are assigned in turn; tuples sent between
+            hosts are serialised, and plans include that cost. ``hot_keys``: whether plans may
+            spread rows of frequent values over hosts. ``near``: whether partitions move to the
+            hosts on which their tuples arrive.
         blind: whether plans are made without knowing frequent values and measured steps.
-        objective: by which epochs are planned. ``merging``: whether merges are part of prices.
-        interim_seconds: length of a measured period.
-        mode: live, batches may be rationed by measured time; then there is one epoch.
-        reports: of the tasks of the last batch. ``hot``: hot values of the last plan.
+        objective: objective of plans. ``merging``: whether prices include merges of segments.
+        interim_seconds: length of a measurement period.
+        mode: in live mode, load shedding may ration batches by measured time; needs a single epoch.
+        reports: reports of the tasks of the last batch. ``hot``: hot values of the last plan.
     """
 
     home: Path
@@ -107,11 +108,11 @@ class Engine:
     _control: Control = field(init=False)
 
     def __post_init__(self) -> None:
-        # As in the processes of a pipeline.
+        # The processes of a pipeline have the same setting of the garbage collector.
         collect_rarely()
         redis.Redis.from_url(self.redis_url).flushall()
         fetch_ruleset.cache_clear()
-        # The driver would log to standard output, which belongs to the figures.
+        # Discard the driver's log: it would go to standard output, which is for the figures.
         structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
         self._control = Control(self.redis_url, NAMESPACE)
         state = self.home / "state"
@@ -128,7 +129,7 @@ class Engine:
         self.driver.announce()
 
     def run(self, blocks: Blocks) -> float:
-        """Apply the next batch; the seconds that it took."""
+        """Run the next batch over ``blocks``; return its time in seconds."""
         batch = self.driver.state.next_batch
         if batch % self.every == 0:
             self._publish(batch // self.every)
@@ -137,22 +138,22 @@ class Engine:
         return time.perf_counter() - started
 
     def ruleset(self, epoch: int) -> Ruleset:
-        """The rules of an epoch that has begun."""
+        """Return the ruleset of an epoch that has begun."""
         return self._control.ruleset(RulesetId(epoch))
 
     @property
     def results(self) -> int:
-        """How many results the last batch gave."""
+        """Number of results of the last batch."""
         return sum(sum(report.results.values()) for report in self.reports)
 
     @property
     def work(self) -> int:
-        """The probes and matches of all steps of the last batch."""
+        """Sum of probes and matches of all steps of the last batch."""
         edges = (edge for report in self.reports for edge in report.measured.edges.values())
         return sum(edge.probes + edge.matches for edge in edges)
 
     def statistics(self) -> Statistics:
-        """Statistics of the last epoch that has ended."""
+        """Return the statistics of the last ended epoch, as input of the planner."""
         last = self._control.last_boundary()
         known = None if last is None or last.snapshot is None else last.snapshot
         if known is None:
@@ -168,7 +169,7 @@ class Engine:
         return replace(measured(found), constants=costs, exchange=hosts)
 
     def finish(self) -> None:
-        """Have an empty file written for each query without results; logging is as before."""
+        """End the run: write an empty file for each query without results, and restore logging."""
         self.driver.finish()
         structlog.reset_defaults()
 
@@ -180,7 +181,7 @@ class Engine:
 
     @property
     def options(self) -> Options:
-        """How each epoch is planned."""
+        """The planner's options for each epoch."""
         return Options(
             optimizer=self.optimizer,
             objective=self.objective,
@@ -263,7 +264,7 @@ def planned(
     options: Options,
     epoch: int = 0,
 ) -> tuple[Ruleset, tuple[JoinQuery, ...]]:
-    """The rules of an epoch, and the joins that they are of."""
+    """Plan an epoch; return its ruleset, and the joins that the ruleset executes."""
     by_name: dict[str, Stream] = {s.name: s for s in streams}
     joins = tuple(parse_sql(q.name, q.sql, by_name) for q in queries)
     plan = optimise(joins, statistics, options)

@@ -1,7 +1,8 @@
-"""Filters with functions against DuckDB: ``python -m benchmarks.functions [--rows 1000000]``.
+"""CPU time of filters with functions, compared with DuckDB: ``python -m benchmarks.functions
+[--rows 1000000]``.
 
-Both evaluate the same conditions over the same rows in memory, on one thread, in turns; the counts
-of rows that pass must be equal. Times are medians.
+The runtime's expressions and DuckDB evaluate the same conditions over the same rows in memory, on
+one thread, in turns; the numbers of rows that pass must be equal. Times are medians.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from anabranch_planner.sql.syntax import parse_expression
 from anabranch_runtime.columns.arrow_types import spark_type
 from anabranch_runtime.expressions.evaluate import filter_mask
 
-#: Conditions, each with a function or two.
+#: Conditions with one or two functions each.
 CONDITIONS = (
     "date_trunc('hour', m) < CAST('2023-06-01' AS DATE)",
     "year(m) > 2019",
@@ -41,7 +42,7 @@ _STATES = ("paid", "open", "shipped ", "Lost", "returned")
 
 
 def table_of(rows: int) -> pa.Table:
-    """Random rows: a time, a text, a number."""
+    """Return random rows with three columns: a time, a text, a number."""
     rng = np.random.default_rng(3)
     states, numbers = rng.integers(0, len(_STATES), rows), rng.integers(0, 10**6, rows)
     micros = rng.integers(1_600_000_000_000_000, 1_700_000_000_000_000, rows)
@@ -56,7 +57,7 @@ def table_of(rows: int) -> pa.Table:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print times per condition and of all together; 1 if a count differs."""
+    """Print the times of each condition and their sums; returns 1 if a number of rows differs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
@@ -94,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _measured(
     one: Callable[[], int], other: Callable[[], int], rounds: int
 ) -> tuple[tuple[int, float], tuple[int, float]]:
-    """Result and median seconds of both, called in turns."""
+    """Call two functions in turns; return the result and median seconds of each."""
     times: tuple[list[float], list[float]] = ([], [])
     results = [0, 0]
     for _ in range(rounds):

@@ -14,8 +14,8 @@ from anabranch_client.processes.meter import Sampler, cpu_seconds, resident_byte
 class Kind(StrEnum):
     """Kind of a process of the system.
 
-    ``DRIVER``: the runtime's own Python process. ``WORKERS``: every Python process below the JVM,
-    so Spark's daemon, its workers and the one that plans a source's batches.
+    ``DRIVER``: the runtime's main Python process. ``WORKERS``: every Python process started by the
+    JVM: Spark's daemon, its workers, and the process that plans batches of a source.
     """
 
     JVM = "jvm"
@@ -25,12 +25,12 @@ class Kind(StrEnum):
     REDIS = "redis"
 
 
-#: Names of the processes that the pipeline starts.
+#: Name of a process that the pipeline starts -> its kind.
 _ROOTS = {"Redis server": Kind.REDIS, "service": Kind.SERVICE, "runtime": Kind.DRIVER}
 
 
 def kinds_of(roots: Mapping[str, int]) -> dict[Kind, list[psutil.Process]]:
-    """The living processes of a pipeline by kind; ``roots``: the pipeline's name for it -> pid."""
+    """Return a pipeline's living processes by kind; ``roots``: name of a process -> its pid."""
     found: dict[Kind, list[psutil.Process]] = {kind: [] for kind in Kind}
     for name, pid in roots.items():
         kind = _ROOTS.get(name, Kind.DRIVER)
@@ -49,7 +49,7 @@ def _of_runtime(process: psutil.Process, root: int) -> Kind:
 
 
 def proportional_bytes(processes: list[psutil.Process]) -> int:
-    """Memory with every page divided among those who map it (PSS); 0 where the system can't say."""
+    """Return memory with each shared page divided among its processes (PSS); 0 if unknown."""
     total = 0
     for process in processes:
         try:
@@ -66,8 +66,8 @@ class KindMeter(Sampler):
     """Samples the processes of ``roots()`` from :meth:`start` to :meth:`stop`.
 
     Attributes:
-        peak_rss_bytes: greatest sum of resident memory in one sample: a page counts for each
-            process that maps it. ``peak_pss_bytes``: the same with such pages divided.
+        peak_rss_bytes: greatest sum of resident memory in one sample; a shared page counts once per
+            process that maps it. ``peak_pss_bytes``: the same, with shared pages divided.
     """
 
     def __init__(self, roots: Callable[[], Mapping[str, int]], interval: float = 0.5) -> None:
@@ -79,7 +79,7 @@ class KindMeter(Sampler):
         self.peak_pss_bytes = 0
 
     def begin(self) -> None:
-        """CPU time so far does not count."""
+        """Set the baseline: CPU time up to now does not count."""
         self._first = dict(self._last)
 
     @property
@@ -89,14 +89,15 @@ class KindMeter(Sampler):
 
     @property
     def cpu_seconds(self) -> float:
-        """Of all kinds."""
+        """CPU seconds of all kinds together."""
         return sum(self.cpu_by_kind.values())
 
     def sample(self) -> None:
-        """Take the sums of now."""
+        """Measure CPU time and memory of all processes now."""
         found = kinds_of(self._roots())
         for kind, processes in found.items():
-            # A process that dies unattended takes its time with it: the greatest sum is kept.
+            # The CPU time of a process that ends without being waited for is lost, so the greatest
+            # sum is kept.
             self._last[kind] = max(self._last.get(kind, 0.0), cpu_seconds(processes))
         everybody = [p for processes in found.values() for p in processes]
         self.peak_rss_bytes = max(self.peak_rss_bytes, resident_bytes(everybody))

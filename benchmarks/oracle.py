@@ -1,4 +1,4 @@
-"""Answers in DuckDB over the same input, and their comparison row by row."""
+"""Expected results by DuckDB over the same input, and row-by-row comparison with them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pyarrow as pa
 from anabranch_contract.queries.views import CHANGE, Change
 from benchmarks.session import WrongResultError
 
-#: Columns of result files that are not the statement's begin so.
+#: Prefix of columns in result files that do not come from the statement.
 _OWN = "anabranch_"
 
 
 class Oracle:
-    """DuckDB over tables by name."""
+    """A DuckDB connection with the given tables."""
 
     def __init__(self, tables: Mapping[str, pa.Table]) -> None:
         self._duck = duckdb.connect()
@@ -24,21 +24,21 @@ class Oracle:
             self._duck.register(name, table)
 
     def columns(self, statement: str) -> list[tuple[str, str]]:
-        """Names of the columns of an answer, and their types in DuckDB."""
+        """Return the names and DuckDB types of a statement's result columns."""
         rows = self._duck.execute(f"DESCRIBE {statement}").fetchall()
         return [(name, kind) for name, kind, *_ in rows]
 
     def compare(self, name: str, statement: str, found: str) -> int:
-        """Compare a query's answer; returns its number of rows.
+        """Compare a query's rows with DuckDB's; return their number.
 
         Args:
-            name: of the query.
-            statement: of the query, in DuckDB.
-            found: the statement for the rows to compare, or with a column :data:`CHANGE` for all
-                changes.
+            name: name of the query.
+            statement: the query in DuckDB's SQL.
+            found: SQL for the rows to compare; with a column :data:`CHANGE`, for all inserts and
+                deletes.
 
         Raises:
-            WrongResultError: they are another answer.
+            WrongResultError: the rows differ.
         """
         self._duck.execute(f"CREATE OR REPLACE TEMP TABLE wanted AS {statement}")
         self._duck.execute(f"CREATE OR REPLACE TEMP TABLE found AS {found}")
@@ -56,7 +56,7 @@ class Oracle:
         return self.count("FROM wanted")
 
     def count(self, statement: str) -> int:
-        """Number of rows of a statement."""
+        """Return the number of rows of a statement's result."""
         (row,) = self._duck.execute(f"SELECT count(*) FROM ({statement})").fetchall()
         return int(row[0])
 
@@ -68,7 +68,9 @@ class Oracle:
         return list(self._duck.sql(f"FROM {table} LIMIT 0").to_arrow_table().column_names)
 
     def _rounded(self, table: str, names: Sequence[str]) -> str:
-        """All rows of a table; floats, whose last digits depend on an order, to three digits."""
+        """Return SQL for a table's rows; floats, whose last digits vary, are rounded to
+        3 digits.
+        """
         schema = self._duck.sql(f"FROM {table} LIMIT 0").to_arrow_table().schema
         columns = (
             f'round("{name}", 3)' if pa.types.is_floating(schema.field(name).type) else f'"{name}"'

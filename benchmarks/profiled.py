@@ -1,7 +1,8 @@
-"""The worker under a profiler: the real planner, driver and worker in this process, one task.
+"""Worker of the runtime under a profiler: real planner, driver and worker in this process, one
+task.
 
-The cost of Spark, REST and processes is left out (:mod:`benchmarks.engine`), and the profiler makes
-every Python call dearer: good for finding out where the work is, not how long it takes.
+Spark, REST and separate processes are missing (:mod:`benchmarks.engine`), and the profiler slows
+down every Python call. So the profile shows where CPU time is spent, but not how much.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tests.support.surroundings.redis import redis_url
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function's share; ``own`` and ``total`` (with what it calls) in seconds."""
+    """CPU seconds of a function: ``own``, and ``total``, which includes the functions it calls."""
 
     name: str
     calls: int
@@ -38,7 +39,7 @@ class Function:
     total: float
 
     def to_json(self) -> dict[str, Any]:
-        """For the benchmark's line."""
+        """The function as part of the benchmark's line."""
         return {
             "name": self.name,
             "calls": self.calls,
@@ -49,7 +50,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Where the worker's time went over a whole replay, first batch included."""
+    """Profile of the worker over a whole replay, including the first batch."""
 
     seconds: float
     results: dict[str, int]
@@ -60,7 +61,8 @@ class Profile:
 def profile_worker(
     streams: Sequence[RecordedStream], home: Path, *, epoch_batches: int, parallelism: int, top: int
 ) -> Profile:
-    """Replay the queries over ``streams``; the ``top`` functions by their own time.
+    """Replay the queries over ``streams`` under the profiler; keep the ``top`` functions by own
+    time.
 
     Raises:
         WrongResultError: the results are not the oracle's.
@@ -105,13 +107,13 @@ def profile_worker(
 
 
 def planner_stream(stream: RecordedStream) -> Stream:
-    """A recorded stream as the planner knows it, without lateness."""
+    """Return a recorded stream in the planner's form, without lateness."""
     columns = tuple((name, parse_type(kind)) for name, kind in stream.columns)
     return Stream(StreamName(stream.name), columns, stream.options.get("event_time"), None)
 
 
 def recorded(streams: Sequence[RecordedStream], folder: Path) -> list[Recording]:
-    """The streams' recordings, converted into ``folder``."""
+    """Convert the streams' files into recordings in ``folder``."""
     return [
         convert(
             StreamRecord(
@@ -128,7 +130,7 @@ def recorded(streams: Sequence[RecordedStream], folder: Path) -> list[Recording]
 def blocks_of(
     recordings: Sequence[Recording], batch: int, task: int, tasks: int
 ) -> Iterator[Block]:
-    """The part of a batch read by task ``task`` of ``tasks``."""
+    """Return the part of a batch that task ``task`` of ``tasks`` reads."""
     for recording in recordings:
         first, last = recording.slice_of(batch)
         low = first + (last - first) * task // tasks
@@ -138,7 +140,7 @@ def blocks_of(
 
 
 def _functions(profile: cProfile.Profile) -> list[Function]:
-    """Every function that was called, by its own time."""
+    """Return every function that was called, the greatest own time first."""
     profile.create_stats()
     found = [
         Function(_name(name, file, number), calls, own, total)
@@ -148,7 +150,7 @@ def _functions(profile: cProfile.Profile) -> list[Function]:
 
 
 def _name(function: str, file: str, number: int) -> str:
-    """Where a function is, from its package on.
+    """Return the name of a function with its file and line, from its package on.
 
     >>> _name("join", "/usr/lib/python3/site-packages/anabranch_runtime/task/probe.py", 12)
     'anabranch_runtime/task/probe.py:12 join'

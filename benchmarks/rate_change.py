@@ -1,18 +1,21 @@
-"""After how many epochs a plan answers a change of rates, with forecasts and by history alone.
+"""Number of epochs after which plans follow a change of rates, with forecasts and with history
+alone.
 
 ``python -m benchmarks.rate_change [--json] [--histories 20 200 2000] [--after 400] [--falling]``
 
-The service's planning without Spark or Redis: a four-way chain ``R(a) S(a,b) T(b,c) U(c)``. Batch
-by batch streams bring tuples by their rates (Poisson), keys are drawn evenly from domains that do
-not change meanwhile. After ``--histories`` epochs U brings ten times as many tuples (``--falling``:
-a tenth). At the end of each epoch a plan is made, charged for changing the plan before, by two
-statistics: of all history (``history``), and with forecasts of the next epoch (``ahead``).
+A four-way chain ``R(a) S(a,b) T(b,c) U(c)`` is planned as in the service, without Spark or Redis.
+The numbers of tuples per batch are Poisson distributed, and keys are drawn uniformly from constant
+domains. After ``--histories`` epochs the rate of U rises to ten times its value (``--falling``:
+falls to a tenth). At the end of each epoch plans are made, charged for changes from the previous
+plan, with two kinds of statistics: of all history (``history``), and with forecasts of the next
+epoch (``ahead``).
 
-``epochs``: number of epochs from the change until plans cost, for five epochs, at most a tenth more
-than the plan by the true rates and stored rows; the charge for switching leaves as much. None: not
-within ``--after`` epochs. The epoch in which the rates change is the first. In live mode a plan is
-in force an epoch later. ``flips``: changes of plan in the ``--steady`` epochs before the change.
-``worst``: the greatest cost of a plan, from the change on, as a multiple of that best one.
+``epochs``: number of epochs from the change until plans cost, for five epochs in a row, at most a
+tenth more than the plan made with the true rates and stored rows (such a difference is tolerated by
+the switching charge). None: not within ``--after`` epochs. The epoch in which the rates change
+counts as the first. In live mode a plan is in force an epoch later. ``flips``: changes of the plan
+in the ``--steady`` epochs before the change. ``worst``: the greatest cost of a plan after the
+change, as a multiple of the cost of the plan made with the true rates.
 """
 
 from __future__ import annotations
@@ -46,21 +49,21 @@ from benchmarks.report.figures import document, line, tell
 
 _COLUMNS = {"R": ("a",), "S": ("a", "b"), "T": ("b", "c"), "U": ("c",)}
 _SQL = "SELECT R.a FROM R, S, T, U WHERE R.a = S.a AND S.b = T.b AND T.c = U.c"
-#: Batches of an epoch, and of a period of interim measurements.
+#: Batches per epoch, and per measurement period.
 EPOCH, PERIOD = 6, 2
-#: Microseconds of event time in a batch.
+#: Microseconds of event time per batch.
 BATCH = 1_000_000
-#: Epochs for which plans must stay good, and how good.
+#: Number of epochs for which plans must stay good, and the cost ratio up to which a plan is good.
 STAY, GOOD = 5, 1.1
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A query and its rates.
+    """A query and the rates of its streams.
 
     Attributes:
-        window: batches; None: all history.
-        before: tuples per batch; ``after``: after the change.
+        window: length of windows in batches; None: all history.
+        before, after: tuples per batch, before and after the change.
         values: column -> distinct values in its domain.
     """
 
@@ -71,8 +74,9 @@ class Case:
 
 
 def cases(history: int) -> dict[str, Case]:
-    """A short window, one of ten epochs, and none; in the last case, whose stores grow, keys are
-    as many that after ``history`` epochs a tuple finds as many partners whatever that is.
+    """Return three cases: a short window, one of ten epochs, and none. In the last case, whose
+    stores grow, the number of keys is such that after ``history`` epochs a tuple has a given number
+    of partners.
     """
     slow = {"R": 100.0, "S": 100.0, "T": 100.0, "U": 20.0}
     fast = slow | {"U": 200.0}
@@ -86,7 +90,7 @@ def cases(history: int) -> dict[str, Case]:
 
 
 def joined(case: Case) -> JoinQuery:
-    """The query of a case."""
+    """Return the query of a case."""
     integer, at = parse_type("bigint"), parse_type("timestamp")
     streams = {
         s: Stream(StreamName(s), (*((c, integer) for c in columns), ("at", at)), event_time="at")
@@ -97,7 +101,7 @@ def joined(case: Case) -> JoinQuery:
 
 
 def epochs(case: Case, change: int, seed: int, mode: Mode) -> Iterator[tuple[Snapshot, list[str]]]:
-    """Snapshots and the documents of the newest periods, epoch by epoch; ``change`` is one."""
+    """Yield a snapshot and the newest periods per epoch; rates change in epoch ``change``."""
     rng = np.random.default_rng(seed)
     counts, texts = dict.fromkeys(_COLUMNS, 0), []
     batch, epoch = 0, 0
@@ -128,7 +132,7 @@ def epochs(case: Case, change: int, seed: int, mode: Mode) -> Iterator[tuple[Sna
 
 
 def known(case: Case, snapshot: Snapshot, change: int) -> Statistics:
-    """Statistics of an oracle: the coming epoch's rates, and past arrivals."""
+    """Return an oracle's statistics, with the rates of the next epoch and past arrivals."""
     past, later = min(snapshot.epoch + 1, change), max(snapshot.epoch + 1 - change, 0)
     rates = case.after if later else case.before
     total = past + later
@@ -145,7 +149,7 @@ def known(case: Case, snapshot: Snapshot, change: int) -> Statistics:
 
 
 def planned(query: JoinQuery, statistics: Statistics, running: Footprint | None) -> Plan:
-    """The plan, charged for changing the ``running`` one."""
+    """Return the best plan, charged for changes from the ``running`` one."""
     switching = None if running is None else Switching(running)
     return optimise([query], statistics, Options(switching=switching))
 
@@ -153,7 +157,9 @@ def planned(query: JoinQuery, statistics: Statistics, running: Footprint | None)
 def answered(
     case: Case, history: int, after: int, mode: Mode, steady: int, seed: int
 ) -> dict[str, Any]:
-    """Epochs until the change is answered, and changes of plan before it, by both statistics."""
+    """Return, for both statistics, epochs until plans follow the change, and earlier
+    plan changes.
+    """
     query = joined(case)
     running: dict[str, Footprint | None] = {"history": None, "ahead": None}
     good = dict.fromkeys(running, 0)
@@ -190,7 +196,7 @@ def answered(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Measure and print; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     parser.add_argument("--histories", type=int, nargs="+", default=[20, 200, 2000])

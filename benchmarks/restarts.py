@@ -1,9 +1,11 @@
-"""From a kill to the next commit, per process of ``anabranch up``, with and without a standby.
+"""Time from a kill to the next commit, for each process of ``anabranch up``, with and without a
+standby.
 
 ``python -m benchmarks.restarts`` kills the processes in turns under a light, steady input, and
 prints the times in seconds per process: median, 99th percentile, greatest. ``--json`` prints one
-line with all times and the memory. Nothing but the kill is done by hand. At the end the results are
-compared with DuckDB's join of all rows that are in Redis: none lost, none doubled.
+line with all times and the memory. Apart from the kill, nothing intervenes: the supervisor alone
+repairs the pipeline. At the end the results are compared with DuckDB's join of all rows in Redis:
+no result may be missing or doubled.
 """
 
 from __future__ import annotations
@@ -27,31 +29,31 @@ from tests.support.worlds.processes import wait_until
 from tests.support.worlds.steady import differences, fed, register
 from tests.support.worlds.up import Target, upped
 
-#: Seconds of quiet between two kills, and that a round may take.
+#: Seconds between a commit and the next kill, and maximum seconds of a round.
 _REST, _PATIENCE = 2.0, 180.0
 
 
 class Killable(Protocol):
-    """A running ``up``, wherever it is."""
+    """Interface: a running ``anabranch up``, on one machine or a cluster."""
 
     def wait_for_commits(self, count: int = 1) -> None:
-        """Wait until ``count`` more batches have been committed."""
+        """Wait until ``count`` further batches have been committed."""
 
     def committed(self) -> int:
-        """Batches committed so far."""
+        """Return the number of committed batches."""
 
     def progress(self) -> Progress | None:
-        """Progress of the runtime."""
+        """Return the progress of the runtime."""
 
     def kill(self, target: Target) -> int:
-        """Kill those processes."""
+        """Kill the processes of ``target``."""
 
     def text(self) -> str:
-        """Its output."""
+        """Return the output of the command."""
 
 
 def measure(up: Killable, target: Target, rest: float = _REST) -> float:
-    """Seconds from the kill of ``target`` to the next commit, while rows keep arriving."""
+    """Return the seconds from a kill of ``target`` to the next commit, while rows keep arriving."""
     up.wait_for_commits(3)
     time.sleep(rest)
     before, run = up.committed(), up.progress()
@@ -60,7 +62,7 @@ def measure(up: Killable, target: Target, rest: float = _REST) -> float:
     up.kill(target)
     killed = time.monotonic()
     if target in (Target.DRIVER, Target.JVM, Target.RUNTIME, Target.ALL):
-        # A batch may be committed between the look and the kill.
+        # A batch may be committed after the progress was read and before the kill.
         while (now := up.progress()) is None or now.run == run.run:
             assert time.monotonic() - killed < _PATIENCE, f"{target}: {up.text()}"
             time.sleep(0.02)
@@ -74,7 +76,7 @@ def measure(up: Killable, target: Target, rest: float = _REST) -> float:
 
 
 def memory(processes: Sequence[psutil.Process]) -> int:
-    """Proportional set size of ``processes`` in bytes."""
+    """Return the proportional set size of ``processes`` in bytes."""
     total = 0
     for process in processes:
         with contextlib.suppress(psutil.Error):
@@ -119,7 +121,7 @@ def run(targets: Sequence[Target], rounds: int, *, standby: bool) -> dict[str, A
 
 
 def line(target: str, seconds: Sequence[float]) -> str:
-    """One line of the table."""
+    """Return the times of one process as a line of text."""
     ordered = sorted(seconds)
     most = ordered[min(len(ordered) - 1, round(0.99 * len(ordered)))]
     median = statistics.median(ordered)
@@ -127,7 +129,7 @@ def line(target: str, seconds: Sequence[float]) -> str:
 
 
 def main() -> int:
-    """Measure and print; the exit code is 1 if a result is missing or doubled."""
+    """Measure and print; returns 1 if a result is missing or doubled."""
     parser = argparse.ArgumentParser(prog="benchmarks.restarts", description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)

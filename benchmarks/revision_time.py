@@ -1,13 +1,13 @@
-"""How long the service takes to decide on a revision, by the number of queries.
+"""CPU time of the service's decision on a revision, by number of queries.
 
 ``python -m benchmarks.revision_time [--json] [--queries 10 100 1000] [--rounds 5]``
 
-The service's own decision (``planning.revisions.decide``) for random natural joins of three of 100
-relations (of ten for up to ten queries). Every step of the running plan has been measured in
-:data:`PERIODS` periods with random hits per pair, so the plan that was made for equal ones is no
-longer the best. *first*: with reading the running plan from its rules and all periods from their
-documents. *again*: the next decision on the same ruleset, with another newest period. Times are CPU
-seconds; both include all that an answer is made of: samples, forecasts, search, rules.
+The service's decision function (``planning.revisions.decide``) runs for random natural joins of
+three of 100 relations (of ten for up to ten queries). Every step of the running plan has been
+measured in :data:`PERIODS` periods with random hits per pair, so the plan, made for equal hits, is
+no longer the best. *first*: including the parsing of the running ruleset and of all periods.
+*again*: the next decision on the same ruleset, with one new period. Times are CPU seconds; both
+include samples, forecasts, search and the compilation of rules.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from anabranch_service.planning.replanning.revisions import RevisionInput, decid
 from benchmarks.planner.random_queries import natural
 from benchmarks.report.figures import Spread, document, line, tell
 
-#: Periods that have been measured.
+#: Number of measured periods.
 PERIODS = 20
 _LONG = DataType(TypeKind.BIGINT)
 
 
 def running(count: int, seed: int, parallelism: int = 2) -> tuple[Ruleset, tuple[JoinQuery, ...]]:
-    """The ruleset of ``count`` queries under equal statistics."""
+    """Return the ruleset of ``count`` queries, planned with equal statistics for all relations."""
     relations = 10 if count <= 10 else 100
     queries, statistics = natural(seed, relations=relations, count=count, size=3)
     plan = optimise(
@@ -71,8 +71,8 @@ def running(count: int, seed: int, parallelism: int = 2) -> tuple[Ruleset, tuple
 
 
 def documents(rules: Ruleset, seed: int, selectivities: int = 0) -> list[str]:
-    """Periods in which steps have random selectivities (of the seed ``selectivities``); the newest
-    differs with ``seed``.
+    """Return periods in which steps have random selectivities (by the seed ``selectivities``);
+    ``seed`` changes the newest one.
     """
     steps, rng = sorted(set(steps_of(rules).values())), Random(selectivities)
     hits = [10 ** rng.uniform(0, 4) for _ in steps]
@@ -95,7 +95,7 @@ def documents(rules: Ruleset, seed: int, selectivities: int = 0) -> list[str]:
 
 
 def question(found: RunningPlan, periods: tuple[Measured, ...]) -> RevisionInput:
-    """Input of a revision, as the service assembles it."""
+    """Return the input of a decision, as the service assembles it."""
     arrived = {str(r.id): 1000 * PERIODS for r in found.ruleset.relations}
     return RevisionInput(
         periods=periods,
@@ -113,7 +113,7 @@ def question(found: RunningPlan, periods: tuple[Measured, ...]) -> RevisionInput
 
 
 def measure(count: int, rounds: int) -> dict[str, Any]:
-    """Decisions on ``rounds`` problems of ``count`` queries."""
+    """Measure decisions on ``rounds`` random problems of ``count`` queries."""
     first, again, published = [], [], 0
     for seed in range(rounds):
         rules, queries = running(count, seed)
@@ -136,7 +136,7 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Measure and print; returns the exit code."""
     parser = argparse.ArgumentParser(description="CPU time of decisions on revisions")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     parser.add_argument("--queries", type=int, nargs="+", default=[10, 100, 1000])

@@ -1,4 +1,4 @@
-"""A running system under measurement: Redis, service and runtime as processes, as users run it.
+"""A running system under measurement: Redis, service and runtime as processes, as users run them.
 
 The runtime's own log has the counts and times of every batch; the gate limits the batches that may
 start. A benchmark registers its streams and queries before the runtime starts, or while it runs.
@@ -24,17 +24,17 @@ from anabranch_client.replay.tpch import DemoQuery
 from anabranch_client.rest.api import Client
 from anabranch_contract.protocol.progress import Progress
 
-#: Phases of a task: the slowest task's, per batch.
+#: Phases of a task; of a batch, those of the slowest task.
 TASK_PHASES = ("read", "store", "wait", "probe", "write")
 
-#: Nothing lasts this long but a hanging run.
+#: Time limit in seconds, which only a hanging run reaches.
 PATIENCE = 1800.0
-#: Seconds between looks at the progress, which take CPU from the measured system.
+#: Seconds between two polls of the progress; polls take CPU time from the measured system.
 _POLLING = 0.05
 
 
 class WrongResultError(Exception):
-    """The system did not give the oracle's results, so there is nothing to report."""
+    """The results of the system differ from the oracle's, so there are no figures to report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,12 @@ class BatchLog:
 
     @property
     def seconds(self) -> float:
-        """From its beginning in the driver to its commit."""
+        """Seconds from the batch's beginning in the driver to its commit."""
         return self.enter + self.job + self.commit
 
 
 def read_log(path: Path) -> list[BatchLog]:
-    """The committed batches that the runtime's log ``path`` speaks of, in order."""
+    """Return the committed batches in the runtime's log ``path``, in order."""
     found = []
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         if not text.startswith("{"):
@@ -90,10 +90,11 @@ def read_log(path: Path) -> list[BatchLog]:
 
 @dataclass(slots=True)
 class Session:
-    """A system whose runtime may have to be started yet (:meth:`start`).
+    """A running system with streams and queries; its runtime may still have to be started
+    (:meth:`start`).
 
     Attributes:
-        counted: names of the queries whose results are counted and not written.
+        counted: names of the queries whose results are only counted.
     """
 
     pipeline: Pipeline
@@ -102,13 +103,13 @@ class Session:
     counted: frozenset[str] = frozenset()
 
     def start(self) -> None:
-        """Start the runtime with the gate closed and wait until it could begin."""
+        """Start the runtime with the gate closed, and wait until it is ready."""
         self.gate(0)
         self.pipeline.start_runtime()
         self.wait(lambda p: p.state in ("running", "idle"))
 
     def gate(self, batches: int | None) -> None:
-        """Let ``batches`` batches start, counted from the first; None: all."""
+        """Let the pipeline's first ``batches`` batches start; None: all."""
         self.pipeline.channel.open_gate(batches)
 
     def register(self, queries: Sequence[DemoQuery]) -> None:
@@ -118,10 +119,10 @@ class Session:
             self.client.create_query(query.sql, name=query.name, sink=sink)
 
     def wait(self, done: Callable[[Progress], bool]) -> Progress:
-        """Wait until ``done`` holds of the runtime's heartbeat.
+        """Wait until ``done`` is true for the progress in the runtime's heartbeat.
 
         Raises:
-            TimeoutError: it does not for very long.
+            TimeoutError: it is not true within :data:`PATIENCE` seconds.
             ClientError: a process ended.
         """
         deadline = time.monotonic() + PATIENCE
@@ -134,25 +135,25 @@ class Session:
         raise TimeoutError(f"the run has not got there after {PATIENCE:.0f} s")
 
     def wait_for_batches(self, batches: int) -> Progress:
-        """Wait until that many have been committed."""
+        """Wait until ``batches`` batches have been committed."""
         return self.wait(lambda p: p.committed >= batches)
 
     def log(self) -> list[BatchLog]:
-        """The batches committed so far."""
+        """Return the batches committed so far."""
         return read_log(self.pipeline.spec.logs / "runtime.log")
 
     def roots(self) -> dict[str, int]:
-        """Name -> process id of everything that has been started."""
+        """Return name -> process id of all processes that the pipeline has started."""
         return {child.name: child.pid for child in self.pipeline.children}
 
     def check(
         self, runs: Sequence[tuple[DemoQuery, Active]], reported: Mapping[str, int]
     ) -> dict[str, Comparison]:
-        """Compare the result files, row by row, with the oracle, and the counts with the files. Of
-        a query whose results are only counted, compare the number.
+        """Compare the result files row by row with the oracle, and the reported counts with the
+        files. Of queries whose results are only counted, compare the counts.
 
         Args:
-            reported: query -> number of its results by the runtime's reports.
+            reported: query -> number of its results as the runtime reports it.
 
         Raises:
             WrongResultError: they differ.
@@ -177,15 +178,16 @@ class Session:
         return found
 
     def _expected(self, query: DemoQuery, active: Active) -> int:
-        """How many results a query has that is active then."""
+        """Return the number of results of a query that was active in the batches ``active``."""
         with recorded_tables(self.streams) as connection:
             return len(connection.sql(oracle_sql(query, active)))
 
     def check_guests(self, guests: Sequence[DemoQuery]) -> None:
-        """Check the results of queries that came or went meanwhile, by when they were active.
+        """Check the results of queries that were registered or ended during the run, by the batches
+        in which they were active.
 
         Raises:
-            WrongResultError: they are not the oracle's.
+            WrongResultError: the results differ from the oracle's.
         """
         found = self.pipeline.channel.activations()
         active = [
@@ -200,11 +202,12 @@ class Session:
             for guest in guests
             if (one := found.get(guest.name)) is not None and one.results
         ]
-        # Progress has no counts of queries that ended some time ago.
+        # Progress has no counts of queries that ended some time ago, so counts come from the
+        # activations.
         self.check(active, {guest.name: found[guest.name].results for guest, _ in active})
 
     def _without_results(self, query: DemoQuery) -> None:
-        """Live, a query that has found nothing has no file: give it one, for the comparison."""
+        """Write an empty file for a query without results, which has none in live mode."""
         folder = self.pipeline.spec.results / query.name
         if folder.exists() and any(folder.glob("*.parquet")):
             return
@@ -214,7 +217,9 @@ class Session:
             nothing.write_parquet(str(folder / "none.parquet"))
 
     def finish(self, queries: Sequence[DemoQuery]) -> tuple[Progress, dict[str, Comparison]]:
-        """Wait for the end of the input, end the runtime, check ``queries``, active throughout."""
+        """Wait for the end of the input, end the runtime, and check ``queries``,
+        active throughout.
+        """
         progress = self.wait(lambda p: p.input.exhausted)
         self.pipeline.finish_runtime()
         for query in queries:
@@ -238,9 +243,9 @@ def session(
     counted: Iterable[str] = (),
     sources: Mapping[str, dict[str, Any]] | None = None,
 ) -> Iterator[Session]:
-    """A system below the folder ``home`` with streams and queries registered, its runtime not yet
-    started; everything is ended on the way out. ``counted``: queries whose results are not written.
-    ``sources``: stream -> another source with its file's rows.
+    """Context with a system below the folder ``home``, with registered streams and queries; its
+    runtime is not started yet. All processes are ended on exit. ``counted``: queries whose results
+    are only counted. ``sources``: stream -> another source with the rows of its file.
     """
     spec = PipelineSpec(
         home=home,

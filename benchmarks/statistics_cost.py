@@ -1,20 +1,21 @@
-"""Cost of collecting statistics: the same batches with and without, in this process.
+"""CPU cost of collecting statistics: the same batches with and without, in this process.
 
 ``python -m benchmarks.statistics_cost [--json] [--scale 0.1] [--batches 16] [--rounds 7]``
 
-The real driver and worker, one task, no Spark: its cost would only make the share smaller. Both
-sides run by the same rulesets, so they do the same joins; they alternate. They are compared by CPU
-time around every batch: reading, storing, probing, writing, folding, the manifest, and the report
-at each epoch's end. ``tpch`` is the five joins of ``benchmarks.throughput``: no event time, 33 key
-sketches. ``events`` is a windowed join of three streams out of order: delays too.
+The real driver and worker run with one task, without Spark, whose cost would only make the share
+smaller. Runs with and without statistics have the same rulesets, so they compute the same joins;
+they alternate. They are compared by the CPU time of every batch: reading, storing, probing,
+writing, folding, the manifest, and the report at each epoch's end. ``tpch`` is the five joins of
+``benchmarks.throughput``: no event time, 33 key sketches. ``events`` is a windowed join of three
+disordered streams, so delays are measured as well.
 
-``share`` is the difference of the two sides: on a machine with other work it is mostly noise.
-``inside`` is the CPU time that passes inside the functions that collect, in the runs with it: it
-misses what they do to caches, and is steady. Known values spare work, so the first batches cost
-more than later ones.
+``share`` is the difference of the two kinds of runs, relative to the CPU time; on a machine with
+other work it is mostly noise. ``inside`` is the CPU time inside the functions that collect
+statistics: it is stable, but misses their effect on CPU caches. The first batches cost more than
+later ones, since values that were seen before cost less.
 
-Not switched off are counters that cost a few additions per batch, two readings of the clock per
-probe of up to 65,536 tuples (about a microsecond), and the counting of reads
+Some statistics are not switched off: counters that cost a few additions per batch, two readings of
+the clock per probe of up to 65,536 tuples (about a microsecond), and the counting of reads
 (``docs/statistics.md``).
 """
 
@@ -73,7 +74,7 @@ _HOUR = 3_600_000_000
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Streams with their rows, and queries over them."""
+    """A workload: streams with their rows, and queries over them."""
 
     name: str
     streams: tuple[Stream, ...]
@@ -82,12 +83,12 @@ class Workload:
 
     @property
     def tuples(self) -> int:
-        """Rows of all streams."""
+        """Number of rows of all streams."""
         return sum(t.num_rows for t in self.tables.values())
 
 
 def tpch_joins(folder: Path, scale: float) -> Workload:
-    """The five joins over tables as TPC-H makes them."""
+    """Make the workload of the five TPC-H joins, over tables in the order of TPC-H's generator."""
     tables = {s.name: pq.read_table(s.path) for s in tpch.generate(folder, scale, 1)}
     return Workload(
         "tpch",
@@ -98,7 +99,7 @@ def tpch_joins(folder: Path, scale: float) -> Workload:
 
 
 def events(rows: int, seed: int = 5) -> Workload:
-    """Three streams over a day, two in three tuples up to minutes behind, joined within an hour."""
+    """Generate three streams over a day, joined within an hour; most tuples are minutes behind."""
     random = np.random.default_rng(seed)
     tables = {}
     for name, other in (("a", "x"), ("b", "y"), ("c", "z")):
@@ -125,7 +126,7 @@ def _stream(
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """CPU seconds per batch, what it did, and the size of a whole manifest."""
+    """CPU seconds per batch, those inside collecting functions, and the size of a full manifest."""
 
     cpu: tuple[float, ...]
     results: dict[str, int]
@@ -135,7 +136,7 @@ class Run:
 
 @contextmanager
 def _metered() -> Iterator[list[float]]:
-    """Where CPU seconds inside the functions that collect are added up."""
+    """Context that adds up the CPU seconds inside the functions that collect statistics."""
     spent = [0.0]
     depth = [0]
 
@@ -183,9 +184,9 @@ def run(
     collect: bool,
     interim_seconds: float = 3.0,
 ) -> Run:
-    """All batches of ``workload``, with or without statistics.
+    """Run all batches of ``workload``, with or without statistics.
 
-    Interim measurements are in Redis at ``url`` afterwards.
+    Afterwards, Redis at ``url`` has the measurement periods.
     """
     shutil.rmtree(home, ignore_errors=True)
     state = home / "state"
@@ -226,14 +227,14 @@ def run(
             driver.run(job)
             seconds.append(time.process_time() - started)
         inside.append(spent[0])
-    # The largest manifest is a whole one.
+    # The largest manifest is a full one, not a difference.
     sizes = [path.stat().st_size for path in (state / "manifest").iterdir()]
     found = {name: q.results for name, q in driver.state.queries.items()}
     return Run(tuple(seconds), found, max(sizes), tuple(inside))
 
 
 def _publish(workload: Workload, url: str, batches: int) -> None:
-    """One plan for all epochs: the comparison must not depend on collected statistics."""
+    """Publish one plan for all epochs, so that it does not depend on collected statistics."""
     by_name: dict[str, Stream] = {s.name: s for s in workload.streams}
     queries = [
         parse_sql(name, sql, by_name, window) for name, (sql, window) in workload.queries.items()
@@ -261,7 +262,7 @@ def _blocks(workload: Workload, batch: int, batches: int) -> list[Block]:
 
 
 def measure(workload: Workload, home: Path, url: str, batches: int, rounds: int) -> dict[str, Any]:
-    """The cost of collecting over ``rounds`` rounds, in which both sides alternate."""
+    """Return the cost of collecting statistics over ``rounds`` rounds of alternating runs."""
     run(workload, home, url, batches, collect=True)
     shares, within, later, plain, sizes = [], [], [], [], (0, 0)
     half = batches // 2
@@ -294,7 +295,7 @@ def measure(workload: Workload, home: Path, url: str, batches: int, rounds: int)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Measure and print; returns the exit code."""
     parser = argparse.ArgumentParser(description="what collecting statistics costs")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     parser.add_argument("--scale", type=float, default=0.1, help="TPC-H's scale factor")
@@ -304,7 +305,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workloads", nargs="+", default=["tpch", "events"])
     options = parser.parse_args(arguments)
     load = os.getloadavg()
-    # The driver would log to standard output, which belongs to the figures.
+    # Discard the driver's log: it would go to standard output, which is for the figures.
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     found = []
     try:

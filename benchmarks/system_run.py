@@ -1,8 +1,8 @@
-"""One measured run of the whole system: Redis, service and runtime as processes, as users run it.
+"""One measured run of the whole system: Redis, service and runtime as processes, as users run them.
 
-The runtime's own log says what every batch did and when. The first batch is the warm-up: the
-sustained rate is taken from its commit, the moment from which the second can start, to the last
-commit. So everything that the later batches cost is in it, whatever happens between them.
+Counts and times of every batch come from the runtime's log. The first batch is the warm-up: the
+sustained rate is measured from its commit, when the second one can start, to the last commit. So it
+includes all costs of the later batches, and everything between them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from anabranch_client.replay.tpch import QUERIES, DemoQuery
 from benchmarks.kinds import KindMeter
 from benchmarks.session import TASK_PHASES, BatchLog, session
 
-#: All phases of a run, in order. ``spark``: of the job, what no phase of its tasks explains;
+#: All phases of a run, in order. ``spark``: time of the job outside all phases of its tasks;
 #: ``between``: from a commit to the next batch.
 PHASES = ("between", "enter", *TASK_PHASES, "spark", "commit")
 
-#: Seconds between samples of the processes, which take CPU from the measured system.
+#: Seconds between samples of the processes; samples take CPU time from the measured system.
 SAMPLING = 0.5
 
 
@@ -35,7 +35,7 @@ class Configuration:
 
     Attributes:
         mode: ``step`` waits for the planner at every epoch boundary, ``live`` plans meanwhile.
-        batches: into which the input is cut.
+        batches: number of batches into which the input is cut.
         epoch_batches: batches per epoch.
     """
 
@@ -46,7 +46,7 @@ class Configuration:
 
     @property
     def name(self) -> str:
-        """For people: unique among configurations of one optimizer."""
+        """Name in tables, unique among configurations of one optimiser."""
         return f"{self.mode}, {self.batches} batches"
 
 
@@ -55,15 +55,16 @@ class SystemRun:
     """Measurements of one run.
 
     Attributes:
-        seconds, tuples: of the batches after the first, as the module describes.
-        enter_seconds: of those, spent on entering epochs: the wait for the planner and then
-            the work on the state. Without waiting it is only the work.
-        total_seconds, total_tuples: of all batches, from the moment the first may start.
-        cpu_seconds: of all processes of the system over the same time.
-        cpu_by_kind: of that, by kind of process (:class:`benchmarks.kinds.Kind`).
-        other_cpu_seconds: of everybody else on the machine meanwhile.
+        seconds, tuples: time and input of the batches after the first (see the module's docstring).
+        enter_seconds: the part of ``seconds`` spent on entering epochs: the wait for the planner
+            (in step mode) and the work on the state.
+        total_seconds, total_tuples: time and input of all batches, from the moment when the first
+            may start.
+        cpu_seconds: CPU seconds of all processes of the system over the same time.
+        cpu_by_kind: the same by kind of process (:class:`benchmarks.kinds.Kind`).
+        other_cpu_seconds: CPU seconds of other processes on the machine meanwhile.
         peak_rss_bytes, peak_pss_bytes: see :class:`benchmarks.kinds.KindMeter`.
-        probes: tuples sent to stores.
+        probes: number of tuples sent to stores.
         phases: phase -> seconds, of the batches after the first.
     """
 
@@ -92,13 +93,13 @@ class SystemRun:
 
     @property
     def rate_without_enter(self) -> float:
-        """The same without the time that entering epochs took."""
+        """Input tuples per second, sustained, without the time of entering epochs."""
         return self.tuples / (self.seconds - self.enter_seconds)
 
     @property
     def cycles(self) -> list[float]:
-        """Seconds from commit to commit, of the batches after the first, without what entering an
-        epoch took: in step mode that is the wait for the planner.
+        """Seconds from commit to commit of the batches after the first, without the time of
+        entering epochs, which in step mode is mostly the wait for the planner.
         """
         return [
             later.committed_at - earlier.committed_at - later.enter
@@ -106,7 +107,7 @@ class SystemRun:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """For the benchmark's line."""
+        """The run as part of the benchmark's line."""
         return {
             "optimizer": self.configuration.optimizer,
             "mode": self.configuration.mode,
@@ -147,7 +148,7 @@ def run_system(
     """Run ``queries`` over ``streams`` below the folder ``home``.
 
     Raises:
-        WrongResultError: the results are not the oracle's.
+        WrongResultError: the results differ from the oracle's.
         ClientError: a process failed.
     """
     with session(
@@ -195,10 +196,10 @@ def run_system(
 
 
 def phases(batches: Sequence[BatchLog], seconds: float) -> dict[str, float]:
-    """Phase -> seconds over ``batches``, which took ``seconds`` altogether.
+    """Return phase -> seconds over ``batches``, whose total time is ``seconds``.
 
-    A phase's time in a batch is the slowest task's. Those need not be one task's, so ``spark`` is a
-    lower bound of Spark's share, and at least 0.
+    A phase's time in a batch is that of the slowest task. Phases may have different slowest tasks,
+    so ``spark`` is a lower bound of Spark's share, and at least 0.
     """
     found = {name: sum(b.tasks[name] for b in batches) for name in TASK_PHASES}
     found["spark"] = sum(max(b.job - sum(b.tasks.values()), 0.0) for b in batches)
@@ -210,6 +211,6 @@ def phases(batches: Sequence[BatchLog], seconds: float) -> dict[str, float]:
 
 
 def _busy_seconds() -> float:
-    """CPU seconds that all processes of the machine have used since it started."""
+    """Return the CPU seconds that all processes of the machine have used since its start."""
     times = psutil.cpu_times()
     return float(times.user + times.system + getattr(times, "nice", 0.0))

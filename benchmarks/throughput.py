@@ -3,8 +3,8 @@
 ``python -m benchmarks.throughput [--json] [--scale 0.1] [--batches 8 4] [--runs 3]``
 
 The input is the demo's: seven tables, shuffled, nothing loaded beforehand, all joins over the full
-history. Every round runs DuckDB's one batch (the lower bound) and then each configuration once,
-so that what disturbs the machine disturbs all of them. ``--profile`` profiles the worker instead.
+history. Every round runs DuckDB's single batch (the lower bound) and then each configuration once,
+so that disturbances of the machine affect all of them. ``--profile`` profiles the worker instead.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MEBI = 2**20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Measure and print; returns the exit code."""
     options = _options(arguments)
     load = os.getloadavg()
     with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
@@ -102,7 +102,7 @@ def _measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
         batches: tpch.generate(_made(home / f"input-{batches}"), options.scale, batches)
         for batches in options.batches
     }
-    # The rows are the same however many batches they are cut into.
+    # The rows do not depend on the number of batches.
     tables = home / f"input-{options.batches[0]}"
     rows = sum(stream.rows for stream in inputs[options.batches[0]])
     bounds: list[Batch] = []
@@ -165,7 +165,7 @@ def _duckdb_summary(rows: int, bounds: Sequence[Batch]) -> dict[str, Any]:
 def _summary(
     configuration: Configuration, runs: Sequence[SystemRun], rows: int, bounds: Sequence[Batch]
 ) -> dict[str, Any]:
-    """Medians and ranges of a configuration; ratios are taken within a round."""
+    """Return medians and ranges of a configuration; ratios are computed within a round."""
     pairs = list(zip(runs, bounds, strict=True))
     return {
         "name": configuration.name,

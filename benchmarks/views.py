@@ -1,12 +1,13 @@
-"""Cost of keeping a view up to date, against computing it from scratch.
+"""Cost of keeping a view up to date, compared with computing it from scratch.
 
 ``python -m benchmarks.views [--json]``
 
-Joined rows come in versions of equal size, and each is brought into the view before the next comes.
-``version``: seconds from the commit of a batch to the view's changes in its sink, of versions after
-the first. ``anew_s``: seconds that DuckDB takes for the same statement over all rows so far, in
-memory, at the last version. A view pays for a version's rows and the groups that they touch;
-computing from scratch pays for all rows so far. At the end both must agree.
+Joined rows arrive in versions of equal size; each is included in the view before the next one
+arrives. ``version``: seconds from the commit of a batch to the view's changes in its sink, of
+versions after the first. ``anew_s``: seconds that DuckDB takes for the same statement over all rows
+so far, in memory, at the last version. The cost of a view depends on a version's rows and the
+groups that these change, the cost of computing from scratch on all rows so far. At the end both
+must have the same result.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tests.support.worlds.kept_tables import here
 from tests.support.worlds.view_runs import MINUTE, SCHEMA, Drawn, ViewRun
 
 _BUCKET = "time_bucket(INTERVAL 10 MINUTE, ts)"
-#: The views: in Spark's words, and in DuckDB's.
+#: The views, in Spark's SQL and in DuckDB's.
 VIEWS = {
     "groups": Drawn(
         "SELECT k, count(*) AS c, sum(d) AS s, max(n) AS m FROM t GROUP BY k",
@@ -54,7 +55,7 @@ VIEWS = {
 
 
 def _rows(draw: np.random.Generator, version: int, count: int, groups: int) -> pa.RecordBatch:
-    """Rows of ``groups`` keys; ten minutes of event time per version."""
+    """Generate rows with ``groups`` keys; a version spans ten minutes of event time."""
     base = 1_704_067_200_000_000 + version * 10 * MINUTE
 
     def kind(name: str) -> pa.DataType:
@@ -72,12 +73,12 @@ def _rows(draw: np.random.Generator, version: int, count: int, groups: int) -> p
 
 
 def _prompt(folder: Path) -> MaintainedTables:
-    """MaintainedTables that include every round at once."""
+    """Return a ``MaintainedTables`` that includes every round at once."""
     return here(folder / "state", folder / "results", {}, lambda *_: None)
 
 
 def measure(folder: Path, name: str, versions: int, count: int, groups: int) -> dict[str, Any]:
-    """One view over ``versions`` versions of ``count`` rows.
+    """Measure one view over ``versions`` versions of ``count`` rows.
 
     Raises:
         AssertionError: view and oracle differ at the end.
@@ -122,7 +123,7 @@ def measure(folder: Path, name: str, versions: int, count: int, groups: int) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Measure and print; returns the exit code."""
     parser = argparse.ArgumentParser(description="what views cost")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     parser.add_argument("--views", nargs="+", choices=list(VIEWS), default=list(VIEWS))

@@ -1,8 +1,8 @@
-"""Run examples in a pipeline of their own, and compare their answers with DuckDB's.
+"""Run examples, each in a temporary pipeline, and compare their results with DuckDB's.
 
-A temporary folder gets the data, the results and the state of ``anabranch up``. Streams and queries
-are registered, the data arrive in several files, and once every answer is DuckDB's, the first rows
-of each are printed and the pipeline is stopped.
+Data, results and the state of ``anabranch up`` are in a temporary folder. Streams and queries are
+registered, and the data arrive in several files. When every query's result equals DuckDB's, the
+first rows of each are printed and the pipeline is stopped.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from anabranch_client.processes.children import free_port
 from anabranch_client.rest.api import Client
 from examples.example import NAMES, SLICES, Example, connect, current
 
-#: Seconds until every query is active, and until every answer is DuckDB's.
+#: Maximum seconds until every query is active, and until every result equals DuckDB's.
 PATIENCE: Final = 180.0
-#: Rows of an answer that are printed.
+#: Number of printed rows per result.
 SHOWN: Final = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the examples of the command line; all of them if it names none."""
+    """Run the examples that the command line names, by default all; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m examples", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     names = parser.parse_args(arguments).names or NAMES
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def pipeline(folder: Path) -> Iterator[str]:
-    """A pipeline in ``folder``; the address of its service."""
+    """Context with a pipeline in ``folder``; yields the URL of its service."""
     port = free_port()
     command = [sys.executable, "-m", "anabranch_client"]
     up = [*command, "up", "--wait", "--dir", str(folder / "up"), "--port", str(port)]
@@ -73,7 +73,7 @@ def start(examples: Sequence[Example], data: Path, client: Client) -> None:
     for example in examples:
         for body in example.bodies(data):
             Path(body["source"]["path"]).mkdir(parents=True)
-            # Without a wait for the first read of each source.
+            # The answer need not wait for the first read of the source.
             answer = httpx.post(f"{client.base_url}/v1/streams?wait=0", json=body)
             answer.raise_for_status()
         example.write_tables(data)
@@ -87,7 +87,7 @@ def start(examples: Sequence[Example], data: Path, client: Client) -> None:
 
 
 def read(examples: Sequence[Example], client: Client) -> None:
-    """Wait until all rows have been read."""
+    """Wait until all rows of the examples have been read."""
     for example in examples:
         for name, data in example.tables.items():
             wait(f"{data.num_rows} rows of {name}", partial(_read, client, name, data.num_rows))
@@ -98,10 +98,11 @@ def _read(client: Client, stream: str, count: int) -> bool:
 
 
 def answers(example: Example, client: Client, duck: duckdb.DuckDBPyConnection) -> Iterator[str]:
-    """A line for each query with the number of its rows, and lines with the first of them.
+    """Return a line for each query with the number of rows of its result, and lines with the first
+    rows.
 
     Raises:
-        TimeoutError: an answer is not DuckDB's.
+        TimeoutError: a result differs from DuckDB's.
     """
     for name, oracle in example.oracle.items():
         wanted = rows(duck, oracle)
@@ -117,24 +118,24 @@ def answers(example: Example, client: Client, duck: duckdb.DuckDBPyConnection) -
 
 
 def equal(duck: duckdb.DuckDBPyConnection, answer: str, wanted: list[tuple[str, ...]]) -> bool:
-    """Whether the present rows of an answer are ``wanted``."""
+    """Whether the present rows of a query's result are ``wanted``."""
     try:
         return rows(duck, answer) == wanted
     except duckdb.IOException:
-        # There is no file yet.
+        # The query has no result file yet.
         return False
 
 
 def rows(duck: duckdb.DuckDBPyConnection, sql: str) -> list[tuple[str, ...]]:
-    """Rows of a statement as texts, sorted."""
+    """Return the rows of a statement as texts, sorted."""
     return sorted(tuple(map(str, row)) for row in duck.execute(sql).fetchall())
 
 
 def wait(what: str, ready: Callable[[], bool]) -> None:
-    """Wait until something is ready.
+    """Wait until ``ready()`` is true.
 
     Raises:
-        TimeoutError: it is not in :data:`PATIENCE` seconds.
+        TimeoutError: it is not true within :data:`PATIENCE` seconds.
     """
     end = time.monotonic() + PATIENCE
     while not ready():

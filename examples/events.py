@@ -1,4 +1,4 @@
-"""Generated events: times of a day, rows a little out of order, a closing row."""
+"""Generated events for examples: times within a day, slightly disordered rows, a closing row."""
 
 from __future__ import annotations
 
@@ -17,34 +17,35 @@ BEGIN: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 SECOND: Final = 1_000_000
 MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
-#: Length of the recorded time.
+#: Length of the generated time span, in microseconds.
 SPAN: Final = 12 * HOUR
-#: Disorder of rows in event time; streams allow twice as much.
+#: Disorder of rows in event time, in microseconds; streams declare twice as much lateness.
 _DISORDER: Final = 5 * MINUTE
 
 Columns = Mapping[str, Any]
 
 
 def moments(rng: Generator, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Random microseconds within the recorded time."""
+    """Draw random microseconds within the time span."""
     return rng.integers(0, SPAN, count)
 
 
 def times(micros: Sequence[int] | np.ndarray[Any, Any]) -> pa.Array:
-    """Timestamps of microseconds since :data:`BEGIN`."""
+    """Return timestamps from microseconds since :data:`BEGIN`."""
     begin = int(BEGIN.timestamp()) * SECOND
     return pa.array(np.asarray(micros, np.int64) + begin, pa.timestamp("us", "UTC"))
 
 
 def cents(values: np.ndarray[Any, Any]) -> pa.Array:
-    """Amounts of money, ``decimal(10,2)``, of whole cents."""
+    """Return amounts of money as ``decimal(10,2)``, rounded to whole cents."""
     return pa.array([Decimal(int(value)).scaleb(-2) for value in values], pa.decimal128(10, 2))
 
 
 def stream(
     rng: Generator, columns: Columns, ts: np.ndarray[Any, Any], closing: Columns
 ) -> pa.Table:
-    """Rows in the order of arrival, and a last row a day later, by which all deadlines pass.
+    """Return rows in the order of arrival, with a last row a day later, which moves all watermarks
+    past all deadlines.
 
     Args:
         ts: event time of each row, in microseconds since :data:`BEGIN`.

@@ -1,4 +1,4 @@
-"""An example: its streams, statements and data, DuckDB's answers, and the answers in files."""
+"""An example: streams, statements, generated data, and its results by DuckDB and from files."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from examples.events import SEED
 
 FOLDER: Final = Path(__file__).parent
 NAMES: Final = ("clickstream", "features", "fraud", "iot", "security")
-#: Files of a stream, which arrive one after the other.
+#: Number of files of a stream, which arrive one after the other.
 SLICES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A folder of examples/.
+    """An example, i.e. a folder of examples/.
 
     Attributes:
         streams: stream → fields of its registration, without name and source.
-        queries: query → statement; ``oracle``: the same in DuckDB's words.
+        queries: query → statement. ``oracle``: the same in DuckDB's SQL.
         tables: stream → its rows in the order of arrival.
     """
 
@@ -40,7 +40,7 @@ class Example:
 
     @classmethod
     def read(cls, name: str, seed: int = SEED) -> Example:
-        """Read the folder ``name`` and generate its data."""
+        """Read the example in the folder ``name``, and generate its data."""
         folder = FOLDER / name
         queries = named(folder / "queries.sql")
         return cls(
@@ -52,30 +52,30 @@ class Example:
         )
 
     def kind(self, stream: str) -> str:
-        """Kind of a stream: ``stream``, ``table`` or ``upsert``."""
+        """Return the kind of a stream: ``stream``, ``table`` or ``upsert``."""
         return str(self.streams[stream].get("kind", "stream"))
 
     def bodies(self, folder: Path) -> Iterator[dict[str, Any]]:
-        """Bodies of ``POST /v1/streams``; each stream reads a folder of its name in ``folder``."""
+        """Yield bodies of ``POST /v1/streams``; each stream reads the folder of its name."""
         for name, fields in self.streams.items():
             source = {"format": "files", "path": str(folder / name)}
             yield {"name": name, **fields, "source": source}
 
     def write_tables(self, folder: Path) -> None:
-        """Write the rows of tables, which come first."""
+        """Write the rows of tables, which arrive first."""
         for name, rows in self.tables.items():
             if self.kind(name) == "table":
                 _write(folder / name, 0, rows)
 
     def write(self, folder: Path, part: int) -> None:
-        """Write the file ``part`` of each stream that is no table."""
+        """Write the file number ``part`` of each stream that is not a table."""
         for name, rows in self.tables.items():
             if self.kind(name) != "table":
                 begin, end = (rows.num_rows * n // SLICES for n in (part, part + 1))
                 _write(folder / name, part, rows.slice(begin, end - begin))
 
     def fill(self, duck: duckdb.DuckDBPyConnection) -> None:
-        """Make DuckDB's tables: all rows, of upserts the last one of each key."""
+        """Create DuckDB's tables with all rows; of upserts, with the last row of each key."""
         for name, rows in self.tables.items():
             if self.kind(name) == "upsert":
                 key = list(self.streams[name]["key"])
@@ -86,32 +86,32 @@ class Example:
 
 
 def _write(folder: Path, part: int, rows: pa.Table) -> None:
-    """Write a file at once: names with a leading dot are ignored."""
+    """Write a file atomically: it is renamed from a name with a leading dot."""
     written = folder / f".{part}"
     pq.write_table(rows, written)
     written.rename(written.with_name(f"{part}.parquet"))
 
 
 def named(path: Path) -> dict[str, str]:
-    """Name → statement of an SQL file; none if there is no file."""
+    """Return name → statement of an SQL file; empty if there is no such file."""
     if not path.is_file():
         return {}
     return {one.name or "": one.text for one in statements(path.read_text("utf-8"))}
 
 
 def connect() -> duckdb.DuckDBPyConnection:
-    """A DuckDB in memory, in UTC."""
+    """Return a connection to DuckDB in memory, with the time zone UTC."""
     duck = duckdb.connect()
     duck.execute("SET TimeZone = 'UTC'")
     return duck
 
 
 def current(folder: Path, output: Sequence[str], identity: Sequence[str] | None) -> str:
-    """DuckDB's statement for the current answer in the result files of a query.
+    """Return DuckDB's statement for a query's current result, from its result files.
 
     Args:
         output: the query's columns.
-        identity: columns that identify a row of a view; None: it is no view.
+        identity: columns that identify a row of a view; None: the query has no view.
     """
     listed = ", ".join(f'"{name}"' for name in output if name != "anabranch_change")
     rows = f"read_parquet('{folder}/*.parquet', union_by_name = true)"

@@ -1,8 +1,8 @@
-"""Exit with 0 where no change since a commit reaches the benchmarks, else with 1.
+"""Exit with code 0 if no change since a commit affects the benchmarks, else with 1.
 
 ``python scripts/benchmarks_untouched.py COMMIT`` compares HEAD with its common ancestor with
-COMMIT. A change reaches them in their own folders and tests, in a module that one of these imports,
-and in what decides how tests run. Without a known commit they count as reached.
+COMMIT. A change affects them if it is in their folders or tests, in a module that these import, or
+in a file that decides how tests run. If the commit is unknown, they count as affected.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 FOLDERS: Final = ("benchmarks", "tests/benchmarks")
 #: Folders whose children are imported by name, as in pyproject.toml.
 PATHS: Final = (".", "contract", "planner", "runtime", "service", "client")
-#: Files by which tests run or their data comes about.
+#: Files that affect how all tests run, or the data of tests.
 ALWAYS: Final = frozenset({"Makefile", "constraints.txt", "pyproject.toml", "tests/conftest.py"})
 
 
 def main() -> int:
-    """Print the reason for running the benchmarks' tests."""
+    """Print the reason for running the benchmarks' tests; returns the exit code."""
     parser = argparse.ArgumentParser(description="Whether benchmarks are left as they were.")
     parser.add_argument("since", nargs="?", default="", help="commit to compare with")
     found = reached(ROOT, parser.parse_args().since)
@@ -36,7 +36,7 @@ def main() -> int:
 
 
 def reached(root: Path, since: str) -> list[str] | None:
-    """Return the changed files that reach the benchmarks, sorted; None: changes are not known."""
+    """Return the changed files that affect the benchmarks, sorted; None: changes are unknown."""
     if not since:
         return None
     command = ["git", "diff", "--name-only", "--no-renames", "-z", f"{since}...HEAD", "--"]
@@ -69,7 +69,7 @@ def imported(root: Path) -> set[str]:
 
 
 def _names(tree: ast.Module) -> Iterator[str]:
-    """Yield modules that are imported, and names imported from one, which may be modules too."""
+    """Yield imported modules, and names imported from modules, which may be modules too."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

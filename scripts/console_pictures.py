@@ -1,10 +1,10 @@
-"""Take the pictures of a console in docs/: ``console_pictures.py URL FOLDER [QUERY STREAM]``.
+"""Take the pictures of the console in docs/: ``console_pictures.py URL FOLDER [QUERY STREAM]``.
 
-A picture is ``PAGE-WIDTH-SCHEME.png``, in the one width and scheme that pages show. Those in
-``docs/images`` are of a replay of TPC-H with queries of names as long as people's
-(``anabranch replay SCENARIO.yaml --dashboard`` prints the address). Without QUERY and STREAM
-nothing may be registered (``anabranch up``): the pictures are of the first page, of the sample
-that it offers, and of a plan that waits for approval.
+A picture is ``PAGE-WIDTH-SCHEME.png``, in the width and colour scheme that pages of the docs show.
+Pictures in ``docs/images`` come from a replay of TPC-H whose queries have names of realistic length
+(``anabranch replay SCENARIO.yaml --dashboard`` prints the URL). Without QUERY and STREAM nothing
+may be registered (``anabranch up``): then the pictures show the first page, the sample of a source
+that it offers, and a plan that waits for approval.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 #: Width and greatest height of a picture, in pixels.
 WIDTH, HEIGHT = 1440, 1500
 SCHEME: Final[Literal["light"]] = "light"
-#: Milliseconds until contents that take several requests are drawn.
+#: Milliseconds to wait for page contents that take several requests.
 SETTLED = 2500
-#: Milliseconds until a plan is published, and until what runs has been measured for a while.
+#: Milliseconds to wait for the publication of a plan, and for some measurements of the running
+#: plan.
 PLANNED, MEASURED = 180_000, 60_000
 WAITING = {
     "id": "large_payments_and_their_shipments_of_2026",
@@ -42,7 +43,7 @@ WHERE l_shipmode = 'TRUCK'"""
 
 
 def main(url: str, folder: str, query: str = "", stream: str = "") -> None:
-    """Open every page and write what it shows."""
+    """Open every page of the console and save its picture."""
     with sync_playwright() as playwright:
         chromium = shutil.which("chromium") or shutil.which("google-chrome")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
@@ -67,7 +68,7 @@ def _all_pages(browser: Browser, url: str, folder: str, query: str, stream: str)
 
 
 def _beginning(browser: Browser, url: str, folder: str) -> None:
-    """The pages of somebody who begins, and of the first plan that waits for approval."""
+    """Take the pictures of a new user's pages, and of the first plan that waits for approval."""
     _take(browser, url, folder, "first")
     page = browser.new_page(locale="en-US")
     page.goto(url)
@@ -115,7 +116,7 @@ def _explain(page: Page) -> None:
 
 
 def _sample(page: Page, address: str) -> None:
-    """Read a sample of the source of a stream that is there, under another name."""
+    """Read a sample from the source of a registered stream, under another name."""
     found = page.request.get(address).json()
     source = {name: value for name, value in found["source"].items() if value is not None}
     body = {"name": f"{found['name']}_of_2026", "columns": found["columns"], "source": source}
@@ -128,7 +129,7 @@ def _sample(page: Page, address: str) -> None:
 
 
 def _pick(page: Page, stream: str) -> None:
-    """Show a store of the stream."""
+    """Open a store of the stream on the page."""
     page.get_by_label("Show").fill(stream)
     page.locator("#list tbody a").first.click()
     page.get_by_label("Show").fill("")

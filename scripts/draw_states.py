@@ -1,9 +1,9 @@
-"""Draw the graph of states of a small problem.
+"""Draw the planner's graph of states for a small problem file.
 
 ``python scripts/draw_states.py PROBLEM.yaml > PICTURE.svg``
 
-One panel per starting relation, a column per number of relations joined. Edges that the joint plan
-takes are drawn bold. The picture in docs/images is of docs/examples/problems/clash-example-1.yaml.
+There is one panel per starting relation, with a column per number of joined relations. Edges of the
+joint plan are bold. The picture in docs/images is of docs/examples/problems/clash-example-1.yaml.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Panel:
 
 
 def panels(problem: PlanProblem) -> list[Panel]:
-    """The problem's graph by starting relation."""
+    """Return the problem's graph as panels, one per starting relation."""
     graph = problem.graph
     found: dict[str, Panel] = {}
     for goal in problem.goals:
@@ -64,7 +64,7 @@ def panels(problem: PlanProblem) -> list[Panel]:
 
 
 def main(name: str) -> str:
-    """The picture of the problem in the file ``name``."""
+    """Return the picture of the problem in the file ``name`` as SVG."""
     given = parse_problem(load_yaml(Path(name).read_text(encoding="utf-8")))
     objective = given.objective or Objective.TUPLES
     model = CostModel(
@@ -123,7 +123,7 @@ def main(name: str) -> str:
 
 
 def marker(name: str, colour: str, size: int) -> str:
-    """An arrow's tip."""
+    """Return the SVG definition of an arrow's tip."""
     return (
         f'    <marker id="{name}" viewBox="0 0 10 10" refX="8.5" refY="5" markerWidth="{size}"'
         f' markerHeight="{size}" markerUnits="userSpaceOnUse" orient="auto">'
@@ -134,7 +134,7 @@ def marker(name: str, colour: str, size: int) -> str:
 def draw(
     graph: Graph, panel: Panel, x: int, y: int, high: int, used: set[tuple[object, ...]]
 ) -> list[str]:
-    """The elements of one panel."""
+    """Return the SVG elements of one panel."""
     lines = [
         f'  <rect class="panel" x="{x}" y="{y}" width="{PANEL - 20}" height="{high}"/>',
         f'  <text class="name" x="{x + 16}" y="{y + 26}">a tuple of {escape(panel.start)}</text>',
@@ -156,7 +156,7 @@ def draw(
         lines.append(f'  <path class="edge{extra}" d="M{x1:g} {y1:g}L{x2 - 1:g} {y2:g}"/>')
         store = "⋈".join(graph.subs[graph.target[e]].labels)
         bold = " bold" if extra else ""
-        # Above an edge that is level, on one that is not.
+        # The label is above a level edge, and beside a sloping one.
         x3, y3 = (x1 + x2) / 2 - 5, (y1 + y2) / 2 + (4 if y1 != y2 else -8)
         lines.append(
             f'  <text class="label{bold}" x="{x3:g}" y="{y3:g}">'

@@ -1,8 +1,8 @@
-"""A Kafka broker of one node on this machine, for tests and for trying: ``make kafka``.
+"""A Kafka broker of one node on this machine, for tests and for trying Kafka out: ``make kafka``.
 
-It takes Java 17 or newer, Maven (``mvn``), which fetches 40 MB of libraries into ``.kafka/`` once,
-and 256 MB of memory. Maven's own settings say from where; ``KAFKA_LIBRARIES`` may name a directory
-that has them already, such as ``libs`` of a Kafka distribution.
+It needs Java 17 or newer, 256 MB of memory, and Maven (``mvn``), which downloads 40 MB of libraries
+into ``.kafka/`` once, from the repositories in Maven's settings. ``KAFKA_LIBRARIES`` may name a
+directory with these libraries instead, such as ``libs`` of a Kafka distribution.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from anabranch_client.processes.children import free_port
 VERSION = "4.4.0"
 ROOT = Path(__file__).resolve().parent.parent
 HEAP = "256m"
-#: Seconds for which a start is waited for.
+#: Maximum seconds of a broker's start.
 PATIENCE = 180.0
 _POM = f"""\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -75,11 +75,11 @@ _SETTINGS = {
 
 
 class NoKafka(Exception):
-    """The broker's libraries can't be had; the message says what to install."""
+    """The broker's libraries are not available; the message says what to install."""
 
 
 def libraries() -> Path:
-    """Return the directory of the broker's libraries; fetch them if they are not there yet.
+    """Return the directory of the broker's libraries; they are downloaded if it does not exist.
 
     Raises:
         NoKafka: Java or Maven is missing, or Maven fails.
@@ -111,16 +111,16 @@ def libraries() -> Path:
 
 
 class Broker:
-    """A broker that can be killed and started again with its data.
+    """A Kafka broker that can be killed, and started again with its data.
 
     Args:
         home: directory for its data and its log.
-        port: of clients; the controller has the next free one.
+        port: port for clients; the controller gets another free port.
         login: user -> password; empty: without a login. Its mechanism is SASL/PLAIN, of encrypted
             connections SCRAM-SHA-512.
-        certificate: PEM file of the broker's, with its private key and its authority's certificate
-            beside it (``.key``, ``ca.pem``): connections are encrypted. Without a login, clients
-            need a certificate of this authority.
+        certificate: PEM file of the broker's certificate, with its private key (``.key``) and its
+            authority's certificate (``ca.pem``) in the same folder: connections are encrypted.
+            Without a login, clients need a certificate of this authority.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Broker:
         home.mkdir(parents=True, exist_ok=True)
         users = tuple[str, ...]()
         if certificate is not None:
-            # A broker's connections to itself need neither login nor certificate.
+            # A broker's connections to itself have neither login nor encryption.
             own = f",BROKERS://127.0.0.1:{free_port()}"
             settings["listeners"] += own
             settings["advertised.listeners"] += own
@@ -205,14 +205,14 @@ class Broker:
             )
 
     def log(self) -> str:
-        """The broker's own words."""
+        """Output of the broker."""
         return (self.home / "log").read_text()
 
     def start(self) -> None:
-        """Start, and wait until it accepts connections.
+        """Start the broker, and wait until it accepts connections.
 
         Raises:
-            NoKafka: it ended, or something else has its port.
+            NoKafka: the broker ended, or another program has its port.
         """
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1.0):
             raise NoKafka(f"port {self.port} is in use: end its program, or give --port")
@@ -226,19 +226,19 @@ class Broker:
         raise NoKafka(f"the broker did not start: {self.log()[-1000:]}")
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to its process, if it runs."""
+        """Send a signal to the broker's process if it is running."""
         if self._process is not None:
             self._process.send_signal(number)
 
     def kill(self) -> None:
-        """End it at once, as a crash would."""
+        """Kill the broker, as in a crash."""
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
             self._process = None
 
     def stop(self) -> None:
-        """End it in order."""
+        """Stop the broker in an orderly way."""
         if self._process is not None:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -253,10 +253,11 @@ def running(
     login: Mapping[str, str] | None = None,
     certificate: Path | None = None,
 ) -> Iterator[Broker]:
-    """A running broker; port 0: a free one; ``login``, ``certificate``: as of :class:`Broker`.
+    """Context with a running broker; port 0: any free port; ``login``, ``certificate``: as for
+    :class:`Broker`.
 
     Raises:
-        NoKafka: see the message.
+        NoKafka: no broker can be run.
     """
     broker = Broker(home, port or free_port(), login, certificate)
     broker.start()

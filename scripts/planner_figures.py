@@ -1,10 +1,10 @@
 """The figures of docs/planner.md: ``python scripts/planner_figures.py bounds|solvers [--limit S]``.
 
-``bounds`` compares root relaxations (the printed program's, and the tight one's without and with
-cuts) with the best plan of 30 seconds, marked ``≤`` if it is not proven
-optimal. ``solvers`` gives the same tight programs to every solver, and says how many seconds a
-proof took or what gap the limit left. Problems are ``natural(SEED, relations=..., count=...,
-size=...)``. Bounds and optima repeat; times are the machine's.
+``bounds`` compares root relaxations (of the CLASH paper's program, and of our tight one without and
+with cuts) with the best plan found in 30 seconds, marked ``≤`` if it is not proven optimal.
+``solvers`` runs every solver on the same tight programs, and prints the seconds to a proof, or the
+gap at the time limit. Problems are ``natural(SEED, relations=..., count=..., size=...)``. Bounds
+and optima are reproducible; times depend on the machine.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from benchmarks.planner.random_queries import natural
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A problem of the natural environment under an objective.
+    """A random problem of the kind ``natural`` under an objective.
 
-    The paper's objective is taken without partitioning, where it means the same and the printed
+    The objective ``paper`` is used without partitioning, where it is equivalent and the paper's
     program is smallest.
     """
 
@@ -60,7 +60,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The columns that name the case."""
+        """Columns of the table that identify the case."""
         kept = "" if self.mir else ", no MIRs"
         shape = f"{self.relations} × {self.count} × {self.size}"
         number = "1 way" if self.parallelism == 1 else f"{self.parallelism} ways"
@@ -69,15 +69,15 @@ class Case:
 
     @property
     def partitioning(self) -> bool:
-        """Whether stores are partitioned."""
+        """Whether stores are partitioned in this case."""
         return self.objective is Objective.TUPLES
 
     def drawn(self) -> tuple[tuple[JoinQuery, ...], Statistics]:
-        """Queries and statistics."""
+        """Draw the queries and statistics."""
         return natural(self.seed, relations=self.relations, count=self.count, size=self.size)
 
     def model(self, queries: Sequence[JoinQuery], statistics: Statistics) -> CostModel:
-        """The cost model."""
+        """Return the cost model for the case."""
         return CostModel(
             statistics,
             objective=self.objective,
@@ -87,7 +87,7 @@ class Case:
         )
 
     def optimum(self) -> tuple[float, bool, float]:
-        """The cost of the best plan, whether it is proven, and the seconds that took."""
+        """Return the cost of the best plan, whether it is proven, and the seconds of the search."""
         queries, statistics = self.drawn()
         began = time.perf_counter()
         plan = optimise(
@@ -130,7 +130,7 @@ SOLVERS = (
 
 
 GENERAL = (Solver.HIGHS, Solver.CP_SAT, Solver.MATHOPT, Solver.CBC)
-#: Relative gaps up to this count as proofs.
+#: Relative gap up to which a plan counts as proven optimal.
 PROVEN = 1e-6
 
 
@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("table", choices=["bounds", "solvers"])
     parser.add_argument("--limit", type=float, default=60.0, help="seconds per solver")
     options = parser.parse_args()
-    # The first program loads HiGHS.
+    # Warm-up: the first program loads HiGHS.
     optimise(*natural(0, relations=10, count=2, size=3), Options())
     lines = bounds_table() if options.table == "bounds" else solvers_table(options.limit)
     for line in lines:
@@ -149,7 +149,7 @@ def main() -> None:
 
 
 def bounds_table() -> Iterator[str]:
-    """The lines of the table of bounds."""
+    """Return the lines of the table of bounds."""
     yield "problem | objective | best plan | printed | of it | tight | gap | with cuts | gap"
     yield "---|---|---:|---:|---:|---:|---:|---:|---:"
     for case in BOUNDS:
@@ -157,7 +157,7 @@ def bounds_table() -> Iterator[str]:
 
 
 def solvers_table(limit: float) -> Iterator[str]:
-    """The lines of the table of solvers."""
+    """Return the lines of the table of solvers."""
     general = " | ".join(GENERAL)
     yield f"problem | objective | branch | branching alone | nodes | {general}"
     yield "---|---|---:|---:|---:" + "|---:" * len(GENERAL)
@@ -166,7 +166,7 @@ def solvers_table(limit: float) -> Iterator[str]:
 
 
 def bounds(case: Case) -> str:
-    """Optimum and root bounds of the two programs, and of the tight one with cuts."""
+    """Return the optimum and the root bounds of both programs, and of the tight one with cuts."""
     queries, statistics = case.drawn()
     model = case.model(queries, statistics)
     best, proven, _ = case.optimum()
@@ -186,14 +186,14 @@ def bounds(case: Case) -> str:
 
 
 def root(program: Program) -> float:
-    """The value of the linear relaxation."""
+    """Return the optimum of the linear relaxation of ``program``."""
     relaxation = Relaxation(program)
     relaxation.solve({})
     return relaxation.objective
 
 
 def solved(case: Case, limit: float) -> list[str]:
-    """Every solver's figures on the reduced problem's components."""
+    """Return every solver's figures for the components of the reduced problem."""
     queries, statistics = case.drawn()
     model = case.model(queries, statistics)
     whole = drop_unprofitable(build_problem(queries, model, mir=case.mir))
@@ -203,13 +203,13 @@ def solved(case: Case, limit: float) -> list[str]:
 
 
 def ended(seconds: float, cost: float, bound: float) -> str:
-    """The seconds to a proof, or the gap that was left."""
+    """Return the seconds to a proof, or else the remaining gap, as text."""
     gap = max(cost - bound, 0.0) / cost
     return f"{seconds:.2f}" if gap <= PROVEN else f"gap {gap:.2%}"
 
 
 def ours(problem: PlanProblem, limit: float) -> str:
-    """The default solver with all its passes."""
+    """Return the figures of the default solver with all its passes."""
     began = time.perf_counter()
     deadline = Deadline(time.perf_counter, seconds=limit)
     found = solve_problem(problem, SolveSettings(Solver.BRANCH, 0, 1, problem.flows), deadline)
@@ -217,7 +217,7 @@ def ours(problem: PlanProblem, limit: float) -> str:
 
 
 def branching(parts: Sequence[PlanProblem], limit: float) -> tuple[str, str]:
-    """Our own search, without the neighbourhood and without handing over; its relaxations."""
+    """Return figures of our search alone, without neighbourhood search and general solvers."""
     began = time.perf_counter()
     deadline = Deadline(time.perf_counter, seconds=limit)
     cost = bound = 0.0
@@ -232,7 +232,7 @@ def branching(parts: Sequence[PlanProblem], limit: float) -> tuple[str, str]:
 
 
 def asked(parts: Sequence[PlanProblem], solver: Solver, limit: float) -> str:
-    """A general solver on the same programs."""
+    """Return the figures of a general solver on the same programs."""
     cost = bound = 0.0
     with opened(solver) as ask:
         ask(Request(one()))
@@ -253,7 +253,7 @@ def asked(parts: Sequence[PlanProblem], solver: Solver, limit: float) -> str:
 
 
 def one() -> Program:
-    """A program to load a solver with."""
+    """Return a program to load a solver with."""
     program = Program()
     program.variable(1.0, integer=True)
     return program

@@ -1,7 +1,7 @@
-"""A PostgreSQL server on this machine, for tests and for trying: ``make postgres``.
+"""A PostgreSQL server on this machine, for tests and for trying PostgreSQL out: ``make postgres``.
 
-It takes PostgreSQL's programs (Debian's package ``postgresql``), and as root a user ``postgres`` or
-``nobody``: the server refuses to run as root.
+It needs PostgreSQL's programs (Debian's package ``postgresql``) and, if started by root, a user
+``postgres`` or ``nobody``, since the server refuses to run as root.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ import psycopg2
 from anabranch_client.processes.children import free_port
 
 USER, DATABASE = "anabranch", "postgres"
-#: Seconds for which a start is waited for.
+#: Maximum seconds of a server's start.
 PATIENCE = 180.0
-#: Where distributions keep the programs beside the path, newest version last.
+#: Folders of distributions for the programs, besides the path; the newest version is the last.
 _FOLDERS = "/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin"
-#: Settings of a server for logical replication, whose disk is trusted.
+#: Settings of a server for logical replication, without protection against power failures.
 _SETTINGS = {
     "wal_level": "logical",
     "max_replication_slots": "40",
@@ -50,7 +50,7 @@ def programs() -> Path:
     """Return the directory of PostgreSQL's programs.
 
     Raises:
-        NoPostgres: there is none.
+        NoPostgres: the programs are not installed.
     """
     found = [p for pattern in _FOLDERS for p in Path("/").glob(pattern[1:]) if _is_whole(p)]
     on_path = shutil.which("initdb")
@@ -66,11 +66,11 @@ def _is_whole(folder: Path) -> bool:
 
 
 class Server:
-    """A server that can be killed and started again with its data.
+    """A PostgreSQL server that can be killed, and started again with its data.
 
     Args:
         home: directory for its data and its log.
-        settings: of the server, besides those for logical replication.
+        settings: settings of the server, besides those for logical replication.
     """
 
     def __init__(self, home: Path, port: int, settings: Mapping[str, str] | None = None) -> None:
@@ -93,7 +93,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Address of its database."""
+        """URL of the server's database."""
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{DATABASE}"
 
     def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -110,14 +110,14 @@ class Server:
             )
 
     def log(self) -> str:
-        """The server's own words."""
+        """Output of the server."""
         return (self.home / "log").read_text(errors="replace")
 
     def start(self) -> None:
-        """Start, and wait until it takes connections.
+        """Start the server, and wait until it accepts connections.
 
         Raises:
-            NoPostgres: it ended, or something else has its port.
+            NoPostgres: the server ended, or another program has its port.
         """
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1.0):
             raise NoPostgres(f"port {self.port} is in use: end its program, or give --port")
@@ -133,15 +133,15 @@ class Server:
         raise NoPostgres(f"the server did not start: {self.log()[-1000:]}")
 
     def kill(self) -> None:
-        """End it at once, as a crash would."""
+        """Kill the server, as in a crash."""
         if self._process is not None:
-            # SIGQUIT ends all of its processes without a checkpoint.
+            # SIGQUIT ends all processes of the server without a checkpoint.
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait()
             self._process = None
 
     def stop(self) -> None:
-        """End it in order."""
+        """Stop the server in an orderly way."""
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
@@ -153,16 +153,16 @@ class Server:
 def running(
     home: Path | None = None, port: int = 0, settings: Mapping[str, str] | None = None
 ) -> Iterator[Server]:
-    """A running server; port 0: a free one.
+    """Context with a running server; port 0: any free port.
 
     Args:
-        home: directory of its data; None: a temporary one.
+        home: directory for the data; None: a temporary one.
 
     Raises:
-        NoPostgres: see the message.
+        NoPostgres: no server can be run.
     """
     with TemporaryDirectory(prefix="anabranch-postgres-") as folder:
-        # As root: the server's user must reach its folder.
+        # Run by root, the server has another user, who must have access to its folder.
         Path(folder).chmod(0o711)
         server = Server(home or Path(folder) / "home", port or free_port(), settings)
         server.start()

@@ -13,15 +13,15 @@ from typing import Final
 
 WIDTH: Final = 100
 _FENCE: Final = re.compile(r"^\s*(?:```|~~~)")
-#: Lines that begin a block of their own, or are none of prose.
+#: A list item; and lines that begin a separate block, or are no prose.
 _ITEM: Final = re.compile(r"^(\s*)([-*+]|\d+\.)(\s+)")
 _OTHER: Final = re.compile(r"^\s*(?:\||#|<|>|\[[^\]]+\]:|---|===)|^ {4,}\S")
-#: Pieces that a line is never broken within: code, links and pictures, words.
+#: Pieces within which a line is never broken: code, links and pictures, words.
 _PIECE: Final = re.compile(r"(?:`+[^`]+`+|!?\[[^\]]*\]\([^)]*\)|\S)+")
 
 
 def wrapped(text: str) -> str:
-    """The text with its long prose wrapped; wrapped text stays as it is."""
+    """Return the Markdown with long prose wrapped; other prose stays as it is."""
     lines: list[str] = []
     block: list[str] = []
     fenced = False
@@ -48,7 +48,7 @@ def wrapped(text: str) -> str:
 
 
 def _hangs(line: str) -> bool:
-    """Whether an indented line goes on with a list's item."""
+    """Whether an indented line continues a list item."""
     return line.startswith("    ") and not line.lstrip().startswith(("|", "#", "<", ">"))
 
 
@@ -64,7 +64,8 @@ def _paragraph(block: list[str]) -> list[str]:
     for piece in _PIECE.findall(body):
         line = lines[-1]
         if line and len(first) + len(" ".join([*line, piece])) > WIDTH:
-            # A line may not begin like an item or a heading: the words before it come along.
+            # A line must not begin like a list item or a heading, so preceding words move to the
+            # line as well.
             moved = [piece]
             while _begins_block(moved[0]) and len(line) > 1:
                 moved.insert(0, line.pop())
@@ -75,12 +76,12 @@ def _paragraph(block: list[str]) -> list[str]:
 
 
 def _begins_block(piece: str) -> bool:
-    """Whether a line that begins with this piece would be read as an item or a heading."""
+    """Whether a line that begins with this piece would be a list item or a heading."""
     return re.fullmatch(r"[-*+]|\d+\.|#+|>.*|\|.*|===+|---+", piece) is not None
 
 
 def too_long(text: str) -> list[int]:
-    """Numbers of the lines of prose that are longer than they may be and could be broken."""
+    """Return the numbers of the lines of prose that are too long and can be broken."""
     found, fenced = [], False
     for number, line in enumerate(text.split("\n"), 1):
         if _FENCE.match(line):

@@ -1,8 +1,8 @@
 """Check a release: ``python scripts/release_check.py [--tag v1.2.3]``.
 
-The version in pyproject.toml has to be that of the tag, of CITATION.cff and of a dated section of
-CHANGELOG.md above which *Unreleased* is empty. The wheel is built, installed into an environment of
-its own (which borrows dependencies from this one), and must print this version.
+The version in pyproject.toml must equal that of the tag, of CITATION.cff and of a dated section of
+CHANGELOG.md; the section *Unreleased* above it must be empty. The wheel is built and installed into
+a separate environment (with the dependencies of this one), and must print this version.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SECTION: Final = re.compile(r"^## \[([^\]]+)\](?: - (\d{4}-\d\d-\d\d))?$", re.M
 
 
 def main() -> int:
-    """Print each problem; return 1 if there is one."""
+    """Print each problem; returns 1 if there is one."""
     parser = argparse.ArgumentParser(description="Check a release.")
     parser.add_argument(
         "--tag", help="tag of the release; left out: the tag of HEAD, if it has one"
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def project_version(root: Path) -> str:
-    """Version that pyproject.toml states."""
+    """Return the version in pyproject.toml."""
     return str(_project(root)["version"])
 
 
@@ -58,7 +58,7 @@ def _project(root: Path) -> dict[str, Any]:
 
 
 def disagreements(root: Path, tag: str = "") -> list[str]:
-    """Places that name another version than pyproject.toml, or lack a section for it."""
+    """Return the files with another version than pyproject.toml, or without a section for it."""
     version = project_version(root)
     found = []
     if tag and tag != f"v{version}":
@@ -82,7 +82,7 @@ def disagreements(root: Path, tag: str = "") -> list[str]:
 
 
 def wheel_problems(root: Path, folder: Path) -> list[str]:
-    """Build, install and run the wheel in ``folder``."""
+    """Build, install and run the wheel in ``folder``; return the problems."""
     version = project_version(root)
     pip = [sys.executable, "-m", "pip", "-q", "--no-input"]
     subprocess.run([*pip, "wheel", "--no-deps", "-w", str(folder), str(root)], check=True)
@@ -98,8 +98,8 @@ def wheel_problems(root: Path, folder: Path) -> list[str]:
     (packages,) = home.glob("lib/python*/site-packages")
     target = ["--python", str(home / "bin" / "python")]
     subprocess.run([*pip, *target, "install", "--no-deps", str(wheels[0])], check=True)
-    # Paths of a .pth file come after the environment's own, and their .pth files are not read, so
-    # the editable installation stays out.
+    # Paths in a .pth file come after the environment's own, and .pth files in them are not read, so
+    # that the editable installation is not used.
     (packages / "borrowed.pth").write_text("\n".join(site.getsitepackages()) + "\n")
     command = [str(home / "bin" / "anabranch"), "--version"]
     printed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

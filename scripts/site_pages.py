@@ -1,9 +1,9 @@
-"""Hook of mkdocs.yml: pages of the site from outside docs/, and links between all of them.
+"""Hook of mkdocs.yml: adds pages outside of docs/ to the site, and converts links between pages.
 
-Pages link to each other by paths within the repository, so that they can be read there. On the site
-the pages of the root and of deploy/ stand beside the pages of docs/, and other linked files
-(manifests, code) are served as they are. A link to a missing file stays as it is, and the strict
-build refuses it.
+Pages link to each other by paths within the repository, so that they can be read there. On the
+site, pages of the root and of deploy/ are in the same folder as pages of docs/, and other linked
+files (manifests, code) are served unchanged. A link to a missing file is not converted, so that the
+strict build refuses it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn links between files of the repository into links between files of the site."""
+    """Convert links between files of the repository into links between files of the site."""
     if page.file.abs_src_path is None:
         return markdown
     here = Path(page.file.abs_src_path).resolve()
@@ -81,7 +81,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _decisions(folder: Path) -> str:
-    """Index of the decision records, newest first."""
+    """Return an index of the decision records, newest first."""
     lines = ["# Decisions", "", "Decisions that later work lives with, newest first.", ""]
     for record in sorted(folder.glob("[0-9]*.md"), reverse=True):
         title = record.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
@@ -90,12 +90,12 @@ def _decisions(folder: Path) -> str:
 
 
 def _outside_code(line: str, moved: Callable[[re.Match[str]], str]) -> str:
-    """Replace the links of a line, but for its inline code."""
+    """Replace the links of a line, except in inline code."""
     parts, end = [], 0
     for code in _CODE.finditer(line):
         parts += [_LINK.sub(moved, line[end : code.start()]), code[0]]
         end = code.end()
-    # A link's text may hold code: its target is in the part after that.
+    # A link's text may contain code; then its target is in the part after the code.
     return "".join([*parts, _LINK.sub(moved, line[end:])])
 
 
@@ -109,7 +109,7 @@ def _targets(text: str) -> set[str]:
 
 
 def _uri(path: Path) -> str | None:
-    """Place of a file of the repository on the site."""
+    """Return the path of a repository's file on the site."""
     if not path.is_relative_to(ROOT):
         return None
     name = path.relative_to(ROOT).as_posix()

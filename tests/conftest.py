@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from scripts.kafka import Broker
     from scripts.postgres import Server
 
-# `dev` gives the same examples in every run, so that a failure is never a surprise of the day.
-# `deep` searches for new ones (make test-full, or pytest --hypothesis-profile deep).
+# `dev` gives the same examples in every run, so failures are reproducible. `deep` searches for new
+# examples (make test-full, or pytest --hypothesis-profile deep).
 settings.register_profile(
     "dev",
     max_examples=25,
@@ -45,7 +45,7 @@ settings.load_profile("dev")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
-#: Folders of tests of several modules, whole processes among them; all others mirror the product.
+#: Folders of tests that span modules and processes; all others mirror the product's folders.
 WIDE = {
     "differential",
     "statements",
@@ -61,7 +61,7 @@ WIDE = {
 PIPELINES = {"e2e", "cluster", "pages", "replays", "combined", "sql", "test_up.py"}
 #: Folders whose modules start processes.
 PROCESSES = {"client", "command", "solvers", "spark"}
-#: Fixtures that start something.
+#: Fixtures that start servers or programs.
 STARTING = {"spark", "redis", "chromium", "kafka", "postgres"}
 
 
@@ -71,14 +71,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Name the seeds of a random order, and of the order of sets of texts."""
+    """Print the seeds of a random order, and of string hashing."""
     seed = config.getoption("shuffle")
     sets = f"order of sets: PYTHONHASHSEED={os.environ.get('PYTHONHASHSEED', 'random')}"
     return [sets] if seed is None else [sets, f"random order: --shuffle {seed}"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Distribute files, and sum the time of tests by folder in the process with all reports."""
+    """Distribute tests by file, and sum their time by folder in the process that has
+    all reports.
+    """
     if config.pluginmanager.has_plugin("xdist"):
         config.pluginmanager.register(distribution)
     if not hasattr(config, "workerinput"):
@@ -87,14 +89,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _frozen() -> None:
-    """Exclude older objects from collections, which tests make to find what they left open."""
+    """Exclude existing objects from garbage collections, which tests run to find what they left
+    open.
+    """
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect tests without searches for garbage: all that is made stays."""
+    """Collect tests without garbage collections: all objects made meanwhile stay."""
     gc.disable()
     try:
         return (yield)
@@ -104,7 +108,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark fast tests, and shuffle all if the run's options say so."""
+    """Mark fast tests, and shuffle all tests if an option says so."""
     for item in items:
         used = set(getattr(item, "fixturenames", ()))
         folders = set(item.path.relative_to(config.rootpath).parts)
@@ -120,16 +124,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A small local session, shared by the tests marked ``spark``: two cores, UTC, no UI."""
-    # Imported here: a run without Spark tests shall not pay for it.
+    """A small local Spark session, shared by the tests marked ``spark``: two cores, UTC, no UI."""
+    # Imported here, so that a run without Spark tests is fast.
     from pyspark.sql import SparkSession
 
     root = tmp_path_factory.mktemp("spark")
     log4j = root / "log4j2.properties"
     log4j.write_text(_QUIET_LOG4J)
-    # The daylight saving of the machine's zone must not decide a test.
+    # The machine's daylight saving must not influence a test.
     timezone = "-Duser.timezone=UTC"
-    # Spark starts the `python3` of the path else, which lacks this environment's packages.
+    # Otherwise Spark starts the `python3` of the path, which lacks this environment's packages.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
         SparkSession.builder.master("local[2]")
@@ -156,7 +160,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A Kafka broker of one node; skips where its libraries can't be had."""
+    """A Kafka broker of one node; skip if its libraries are not available."""
     from tests.support.surroundings.kafka import broker
 
     yield from broker(tmp_path_factory.mktemp("kafka"))
@@ -164,7 +168,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
-    """A PostgreSQL server with logical replication; skips where its programs are missing."""
+    """A PostgreSQL server with logical replication; skip if its programs are missing."""
     from tests.support.surroundings.postgres import server
 
     yield from server()
@@ -172,7 +176,7 @@ def postgres() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def chromium() -> Path:
-    """Path of an installed Chromium or Chrome, for tests of pages; skips where there is none."""
+    """Path of an installed Chromium or Chrome, for tests of pages; skip if there is none."""
     override = os.environ.get("ANABRANCH_CHROMIUM")
     found = override or next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:

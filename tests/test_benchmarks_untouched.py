@@ -1,4 +1,4 @@
-"""Changes that reach the benchmarks, by which CI decides whether to run their tests."""
+"""Tests of which changes affect the benchmarks, by which CI decides whether to run their tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variables, options, ports, paths and names in ``deploy/`` agree with the code.
+"""Tests that variables, options, ports, paths and names in ``deploy/`` agree with the code.
 
 Whether a chart renders, and to what Kubernetes takes, is checked by ``make check-deploy``.
 """
@@ -34,19 +34,19 @@ TEXTS = {
     if path.is_file() and path.suffix != ".json" and "__pycache__" not in path.parts
 }
 JARS = Path(pyspark.__file__).parent / "jars"
-#: Beginnings of settings that end as the user likes.
+#: Prefixes of settings whose ends users choose.
 GROUPS = (
     *("spark.executorEnv.", "spark.yarn.appMasterEnv."),
     *("spark.kubernetes.executor.volumes.", "spark.kubernetes.executor.secretKeyRef."),
 )
-#: Spark makes its name when it is loaded.
+#: Names that Spark constructs when it is loaded.
 MADE_OF_PARTS = {"spark.kubernetes.authenticate.executor.serviceAccountName"}
 #: Options that the launcher sets, that other pages describe, or that only replays have.
 NOT_TABLED = {
     *("--help", "--run", "--error-fd", "--revise-batches"),
     *("--allow-path", "--allow-host", "--allow-format", "--reserve-path", "--read-only-path"),
 }
-#: Variables of the composition itself, which only its file reads.
+#: Variables of the compose file itself, which only it reads.
 COMPOSED = {"ANABRANCH_INPUT", "ANABRANCH_STANDBY_PORT"}
 DOCKERFILE = TEXTS["deploy/Dockerfile"]
 VALUES: dict[str, Any] = yaml.safe_load(TEXTS["deploy/helm/anabranch/values.yaml"])
@@ -58,13 +58,13 @@ def _source(*rooms: str) -> str:
 
 
 def _known_variables() -> set[str]:
-    """Variables that some package reads by their names, or as settings of the service."""
+    """Return the variables that some package reads by name, or as settings of the service."""
     read = set(re.findall(r"\bANABRANCH_[A-Z_]+\b", _source("contract", "runtime", "client")))
     return read | {ENV_PREFIX + name.upper() for name in OPTIONS}
 
 
 def _options(module: str) -> set[str]:
-    """The options that a command's help has."""
+    """Return the options in a command's help."""
     done = subprocess.run(
         [sys.executable, "-m", *module.split(), "--help"],
         capture_output=True, text=True, check=True, env={"COLUMNS": "300", **_environment()},
@@ -103,7 +103,7 @@ def test_options_that_are_named_exist() -> None:
             for line in re.findall(rf"{command}\b([^\n`|]*(?:\\\n[^\n`]*)*)", text):
                 used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", line))
                 assert used <= options, (name, command, line)
-    # Each of what the runtime's table of options has.
+    # Compared with the runtime's table of options.
     table = set(re.findall(r"^\| `(--[a-z-]+)` \|", TEXTS["deploy/README.md"], re.MULTILINE))
     assert table == known["anabranch_runtime"] - NOT_TABLED
 
@@ -148,7 +148,7 @@ def test_settings_of_spark_are_taken_and_known_to_spark() -> None:
     keys |= {*VALUES["runtime"]["sparkConf"], *_sparkapplication()["spec"]["sparkConf"]}
     keys |= {spark_setting(line)[0] for line in lines}
     keys |= {key.rstrip(".") for key in re.findall(r"\bspark\.[\w.]+", TEXTS["docs/deployment.md"])}
-    # Classes, and what the page calls groups of settings by.
+    # Class names, and the page's names for groups of settings.
     keys = {key for key in keys if not key.startswith("spark.deploy.")} - {
         *("spark.jars", "spark.hadoop", "spark.sql"),
     }
@@ -161,7 +161,7 @@ def test_settings_of_spark_are_taken_and_known_to_spark() -> None:
 
 @cache
 def _words_of_spark() -> frozenset[str]:
-    """Names of settings, and beginnings of such, in the classes of Spark that declare them."""
+    """Return names of settings, and prefixes of such, in Spark's classes that declare them."""
     declaring = re.compile(
         r"/(config/[\w$]+|Config\$|SQLConf\$|SqlApiConfHelper\$|SparkConf|TransportConf|Client)\.class$"
     )
@@ -207,7 +207,7 @@ def test_spark_has_what_its_containers_are_started_by() -> None:
     assert len(variables) > 8
     for variable in variables:
         assert variable.encode() in constants, variable
-    # Spark mounts settings there, and calls a Python program by the version that is installed.
+    # Spark mounts settings there, and runs a Python program with the installed version's name.
     assert b"/opt/spark/conf" in constants
     assert _sparkapplication()["spec"]["sparkVersion"] == pyspark.__version__
 
@@ -224,14 +224,14 @@ def test_the_images_have_what_their_rooms_import() -> None:
             capture_output=True, text=True, check=True, cwd=ROOT,
         )  # fmt: skip
         given = {_canonical(re.split(r"[<>=\[]", line)[0]) for line in done.stdout.split()}
-        # Packages that a requirement brings.
+        # Packages that other requirements bring.
         given |= {"py4j", "starlette", "llvmlite", "h11", "pydantic-core"}
         wanted = {
             _canonical(providers[name][0])
             for name in _imports(*parts)
             if name in providers and not name.startswith("anabranch_")
         }
-        # Of the planner, its own command and TPC-H only.
+        # Needed by the planner's own command and TPC-H only.
         assert wanted - given <= {"typer", "rich", "pyyaml", "click"}, room
 
 
@@ -240,7 +240,7 @@ def _canonical(name: str) -> str:
 
 
 def _imports(*rooms: str) -> set[str]:
-    """The top-level names that modules of ``rooms`` import where they are imported, or later."""
+    """Return the top-level names that modules of ``rooms`` import, at once or later."""
     found = set()
     for room in rooms:
         for path in (ROOT / room).rglob("*.py"):

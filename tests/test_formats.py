@@ -1,4 +1,4 @@
-"""The shape of every format, and that it does not change without its version (ADR 0056).
+"""Tests that stored and exchanged formats do not change without a new version (ADR 0056).
 
 ``formats.json`` has version and digest of each format, and whether a release has written it. The
 digest is of the declared fields: names, types and order, not docstrings or class names. ``python -m
@@ -45,7 +45,7 @@ from anabranch_service.registry import records
 from anabranch_service.registry.publishing import approvals, history
 
 TABLE = Path(__file__).with_name("formats.json")
-#: Formats with versions of their own: version, and the types that are read and written.
+#: Formats with separate versions: version, and the types that are read and written.
 FORMATS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "ruleset": (ruleset.VERSION, (ruleset.Ruleset,)),
     "patch": (patches.VERSION, (patches.Patch,)),
@@ -58,7 +58,7 @@ FORMATS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "landed batch": (landing.KIND.version, (landing.Landed,)),
     "recording": (recording.KIND.version, (recording.Recording,)),
     "origin": (durable.ORIGIN.version, (str,)),
-    # It stands for the small files beside results too.
+    # Also covers the small files beside results.
     "identity": (durable.IDENTITY.version, (str, RationedBatches, PaidBatches, ruleset.QuerySpec)),
 }
 #: Records of the service in Redis.
@@ -68,7 +68,7 @@ RECORDS = (
     *(approvals.HeldPlan, approvals.Refusals, history.HistoryPoint, TokenRecord, AuditRecord),
 )
 
-#: Names that the modules of these types give to type checkers only.
+#: Names that the modules of these types import for type checkers only.
 _FOR_CHECKERS = {"Prefixes": Mapping[str, tuple[int, int]]}
 
 
@@ -131,7 +131,7 @@ def formats() -> dict[str, tuple[int, str]]:
 
 
 def complaint(name: str, known: dict[str, Any] | None, version: int, found: str) -> str | None:
-    """Why a format does not agree with its entry of the table; None where it does."""
+    """Return why a format does not agree with its entry of the table; None if it does."""
     if known is not None and (known["version"], known["digest"]) == (version, found):
         return None
     if known is not None and known["released"] and version <= known["version"]:
@@ -196,7 +196,7 @@ def test_a_change_of_fields_is_noticed(before: type, change: Callable[[type], ty
 
 
 def renewed(known: dict[str, Any]) -> dict[str, Any]:
-    """The table with the present shapes.
+    """Return the table with the present shapes.
 
     Raises:
         SystemExit: a format that a release has written would change without its version.

@@ -1,4 +1,4 @@
-"""Names in the glossary and in CONTRIBUTING exist."""
+"""Tests that names in the glossary and in CONTRIBUTING exist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TERMS = {m["term"]: m["name"] for m in _ROW.finditer((ROOT / "docs/glossary.md")
 
 @pytest.fixture(scope="module")
 def defined() -> set[str]:
-    """All classes, functions and new types of the product and of the papers' rooms."""
+    """Return all classes, functions and new types of the product and of the papers' folders."""
     files = (f for package in PACKAGES for f in (ROOT / package).rglob("*.py"))
     found = re.compile(r"^(?:class |def )(\w+)|^(\w+) = NewType", re.MULTILINE)
     return {a or b for file in files for a, b in found.findall(file.read_text())}

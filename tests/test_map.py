@@ -1,4 +1,4 @@
-"""Tests stand under the path of the module that they test."""
+"""Tests that test modules have the path of the module that they test."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.conftest import WIDE
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("contract", "planner", "runtime", "service", "client")
-#: Lines from which on a module has a test file of its own, or stands in ELSEWHERE.
+#: Number of lines from which on a module needs its own test file, or an entry in ELSEWHERE.
 LARGE = 250
-#: Module or folder -> the test that goes through it, where one of its own would repeat that.
+#: Module or folder -> the test that covers it, if a test of its own would repeat that.
 ELSEWHERE = {
     "contract/connectors/addresses": "service/api/test_refused_registrations.py",
     "contract/plans/ruleset": "planner/plans/test_compile.py",
@@ -57,7 +57,7 @@ ELSEWHERE = {
 
 
 def _modules() -> dict[str, Path]:
-    """package/folder/name -> file, of the whole product."""
+    """Return package/folder/name -> file, of the whole product."""
     found = {}
     for package in PACKAGES:
         top = ROOT / package / f"anabranch_{package}"

@@ -1,4 +1,4 @@
-"""The distribution's metadata, the pins and the tools' settings agree with each other."""
+"""Tests that the distribution's metadata, the pins and the tools' settings agree."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def test_every_direct_dependency_is_pinned() -> None:
 
 
 def test_constraints_are_exact_versions_and_nothing_else() -> None:
-    # An index option, an address or a local path would tie the pins to one machine.
+    # An index option, an address or a local path would bind the pins to one machine.
     assert [line for line in _pins().values() if not PIN.match(line)] == []
 
 
 def test_wheel_has_the_rooms_and_nothing_else() -> None:
-    # Any other setting of the target could bring in what only benchmarks and tests use.
+    # Any other setting of the target could include what only benchmarks and tests use.
     targets = PYPROJECT["tool"]["hatch"]["build"]["targets"]
     assert set(targets["wheel"]) == {"packages"}
     assert sorted(targets["wheel"]["packages"]) == sorted(f"{r}/anabranch_{r}" for r in ROOMS)

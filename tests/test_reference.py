@@ -1,4 +1,4 @@
-"""Pages made from the code are current, and everything on them has a meaning."""
+"""Tests that pages made from the code are current, and everything on them has a meaning."""
 
 from __future__ import annotations
 

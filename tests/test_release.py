@@ -1,4 +1,4 @@
-"""A release's version is one everywhere."""
+"""Tests that a release's version is the same everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site builds strictly, with links between pages inside and outside of docs/."""
+"""Tests that the site builds strictly, with links between pages inside and outside of docs/."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINKED = """# A page
 
 
 def _project(folder: Path, page: str) -> subprocess.CompletedProcess[str]:
-    """Build a site of one page, by the settings and the hook of the repository."""
+    """Build a site of one page, with the settings and the hook of the repository."""
     settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[0]
     (folder / "mkdocs.yml").write_text(settings)
     (folder / "docs" / "adr").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Limits of the tree: sizes, cycles, names, words. Accepted violations may only shrink.
+"""Tests of the tree's limits: sizes, cycles, names, words. Accepted violations may only decrease.
 
 ``python -m tests.support.structure`` prints the differences, ``--shrink`` lowers the list,
 ``--words AREA`` prints the texts to rewrite. CONTRIBUTING.md, "Limits", has the reasons.

@@ -1,4 +1,4 @@
-"""Cost of a batch after a host has joined, and after one has been lost.
+"""Cost of the batches after a host of a cluster has joined, and after one has been lost.
 
 `python -m benchmarks.cluster.changes [--json] [--rounds 5] [--rows 4000] [--pace 1.0]`
 
@@ -9,13 +9,13 @@ Meanwhile a third host is added and the oldest host is lost, in turns; all proce
 are killed at once (SIGKILL). At the beginning the state of ``--before`` batches exists, and it
 grows. All results are compared with DuckDB's.
 
-A batch's time is from its beginning in the driver to its commit; after failed attempts, from the
-end of the last of these. *First* is the first batch on the new set of hosts; *dealt* is the first
-batch of the next epoch, which assigns partitions to hosts again; *next* are the ten batches after
-the first (without *dealt*); *neighbours* are the ten before the change and the ten after the next
-ones. *Came after* is the time from the start of the host's worker to the beginning of the first
-batch in which it took part; *noticed after* is the time from the kill to the end of the attempt
-that failed because of it, if one did.
+A batch's time is measured from its beginning in the driver to its commit; after failed attempts,
+from the end of the last failed one. *First* is the first batch on the new set of hosts; *dealt* is
+the first batch of the next epoch, which assigns partitions to hosts again; *next* are the ten
+batches after the first (without *dealt*); *neighbours* are the ten batches before the change and
+the ten after the *next* ones. *Came after* is the time from the start of the host's worker to the
+beginning of the first batch in which it took part; *noticed after* is the time from the kill to the
+end of the attempt that failed because of it, if any did.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from benchmarks.runtime import workload
 from benchmarks.session import PATIENCE, Session, session
 
 QUERIES = 6
-#: Batches that are looked at on each side, and that are called the next ones.
+#: Number of *next* batches, and of neighbours before and after a change.
 SIDE = 10
-#: Batches of an epoch.
+#: Number of batches of an epoch.
 EPOCH = 20
-#: Changes made in turns, and the number of hosts after each.
+#: Kind of change, in the order of turns -> number of hosts after it.
 CHANGES = {"added": 3, "lost": 2}
-#: Measures of a change, with name and digits.
+#: Measures of a change -> name and number of digits.
 FIGURES = {
     "neighbours_ms": ("neighbours, ms", 0),
     "first_ms": ("first, ms", 0),
@@ -67,11 +67,11 @@ FIGURES = {
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A committed batch; times in seconds, of the epoch.
+    """A batch that the runtime has committed; times are Unix seconds.
 
     Attributes:
-        began: it, or the attempt at it that counted.
-        failed: the ends of attempts that failed.
+        began: when the successful attempt at the batch began.
+        failed: when earlier attempts at the batch failed.
     """
 
     number: int
@@ -84,7 +84,7 @@ class Batch:
 
     @property
     def milliseconds(self) -> float:
-        """Its cost."""
+        """Time of the batch from beginning to commit."""
         return 1000 * (self.committed - self.began)
 
 
@@ -97,8 +97,8 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Figures by kind of change and round."""
-    # Enough for what it takes a host to come at the worst.
+    """Run a pipeline through all changes; return their figures by kind and round."""
+    # Enough batches for the longest time that a host takes to join.
     batches = options.before + options.rounds * 2 * 8 * SIDE
     streams = workload.generate(home / "input", options.rows // workload.STREAMS * batches, batches)
     queries, cache = workload.queries(QUERIES), f"cache-{uuid.uuid4().hex}"
@@ -136,7 +136,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def _change(system: Session, hosts: Standalone, kind: str) -> dict[str, float]:
-    """Have a host come or go; what that cost."""
+    """Add or kill a host, wait for steady batches, and return the figures of the change."""
     before = read_batches(_log(system))[-1].number
     at = time.time()
     if kind == "added":
@@ -149,12 +149,12 @@ def _change(system: Session, hosts: Standalone, kind: str) -> dict[str, float]:
 
 
 def figures(found: Sequence[Batch], last: int, at: float, first: int) -> dict[str, float]:
-    """Cost of one change of the set of hosts.
+    """Return the figures of one change of the set of hosts.
 
     Args:
         found: all batches.
-        last: the last one before the change. at: the time of the change.
-        first: the first batch on the new set of hosts.
+        last: number of the last batch before the change. at: time of the change.
+        first: number of the first batch on the new set of hosts.
     """
     by = {batch.number: batch for batch in found}
     dealt = next(b for b in found if b.number > first and b.epoch != by[first].epoch)
@@ -178,8 +178,8 @@ def figures(found: Sequence[Batch], last: int, at: float, first: int) -> dict[st
 
 
 def _steady(system: Session, hosts: int, batches: int, after: int = -1) -> int:
-    """Wait until so many batches in a row have been committed on so many hosts, all of them
-    ``after`` that batch; the first of them.
+    """Wait until ``batches`` batches in a row, all later than batch ``after``, were committed on
+    ``hosts`` hosts; return the number of the first of them.
     """
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -196,7 +196,7 @@ def _steady(system: Session, hosts: int, batches: int, after: int = -1) -> int:
 
 
 class _Paced:
-    """Lets a batch start every ``pace`` seconds for the length of a block."""
+    """Context in which a batch may start every ``pace`` seconds."""
 
     def __init__(self, system: Session, batches: int, pace: float) -> None:
         self._system, self._batches, self._pace = system, batches, pace
@@ -223,14 +223,14 @@ def _log(system: Session) -> Path:
 def _bytes(folder: Path) -> int:
     found = 0
     for file in folder.rglob("*.pack"):
-        # It may have been merged meanwhile.
+        # The runtime may have merged and deleted the file meanwhile.
         with suppress(FileNotFoundError):
             found += file.stat().st_size
     return found
 
 
 def read_batches(log: Path) -> list[Batch]:
-    """The batches that the runtime's log speaks of."""
+    """Return the committed batches in the runtime's log."""
     found, failed = [], []
     for entry in _entries(log):
         at = datetime.fromisoformat(entry["timestamp"]).timestamp()
@@ -256,7 +256,7 @@ def read_batches(log: Path) -> list[Batch]:
 
 def _entries(log: Path) -> Iterator[dict[str, Any]]:
     for text in log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
-        # A line that is just being written has no end.
+        # A line without a line end is still being written.
         if text.startswith("{") and text.endswith("\n"):
             entry = json.loads(text)
             if {"event", "timestamp"} <= entry.keys():
@@ -264,7 +264,7 @@ def _entries(log: Path) -> Iterator[dict[str, Any]]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """A row per kind of change."""
+    """Return the table of the benchmark, a row per kind of change."""
     rows = []
     for kind, several in entry["runs"].items():
         cells = [

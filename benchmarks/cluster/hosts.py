@@ -1,4 +1,4 @@
-"""The same work on one, two and three hosts that share nothing but an object store.
+"""Cost of the same work on one, two and three hosts that share nothing but an object store.
 
 `python -m benchmarks.cluster.hosts [--json] [--hosts 1 2 3] [--rounds 3] [--rows 20000]`
 
@@ -33,10 +33,10 @@ from benchmarks.runtime import workload
 from benchmarks.session import session
 
 QUERIES = 6
-#: Numbers of warm-up batches and of measured batches.
+#: Numbers of unmeasured and of measured batches.
 WARM_UP = 4
 MEASURED = {"small": 16, "large": 8}
-#: Measures of a run, with unit and digits.
+#: Measures of a run -> unit and number of digits.
 FIGURES = {
     "batch_ms": "median batch, ms",
     "cpu_ms": "CPU of all processes per batch, ms",
@@ -53,7 +53,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Figures by size of batches, number of hosts and round."""
+    """Run all rounds; return the figures by size of batches, number of hosts and round."""
     rows = {"small": workload.STREAMS * 10, "large": options.rows}
     found: dict[str, dict[str, list[dict[str, float]]]] = {}
     for size, of_batch in rows.items():
@@ -62,7 +62,8 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         streams = workload.generate(home / f"input-{size}", each, batches)
         runs: dict[str, list[dict[str, float]]] = defaultdict(list)
         for number in range(options.rounds):
-            # The other way around in every second round: what comes later is not a warmer.
+            # Every second round has the reverse order, so that no number of hosts always runs on
+            # the warmest machine.
             for hosts in options.hosts[:: 1 if number % 2 == 0 else -1]:
                 below = made(home / f"{size}-{number}-{hosts}")
                 runs[str(hosts)].append(_run(below, streams, hosts, size, options.parallelism))
@@ -119,7 +120,7 @@ def _bytes(folder: Path) -> int:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One table per size of batches, a row per number of hosts."""
+    """Return the tables: one per size of batches, with a row per number of hosts."""
     found = []
     for size, runs in entry["runs"].items():
         rows = []

@@ -1,4 +1,4 @@
-"""Two ways for tasks of three hosts to send each other bytes: Arrow Flight, and Spark's shuffle.
+"""Cost of two ways to send bytes between tasks on three hosts: Arrow Flight, and Spark's shuffle.
 
 `python -m benchmarks.cluster.media [--json] [--hosts 3] [--rounds 10] [--sizes 0 1000000 16000000]`
 
@@ -6,12 +6,12 @@ In a round each task sends `--sizes` bytes to each of the others and reads what 
 Flight, all rounds are within one barrier stage, and a round ends with an all-gather at the driver
 (`anabranch_runtime.exchange`). With the shuffle, a round is a stage: rows go through the JVM of
 their executor into files, and from there to the next stage's task. Spark's ``local-cluster`` runs
-the executors, on one machine, so bytes go through the loopback interface. Both alternate. CPU
-time is that of all processes. A round of Flight without data is only the all-gather.
+the executors, on one machine, so bytes go through the loopback interface. Runs with either way
+alternate. CPU time is that of all processes. A round of Flight with 0 bytes is only the all-gather.
 
-*Compression* would cost CPU time of sender and receiver and save bytes. It is measured with 20,000
-partial results of two sorts, as Arrow writes and reads them. A network of 1 Gb/s takes 8 ns per
-byte, one of 10 Gb/s 0.8 ns.
+*Compression* would save bytes, but cost CPU time of sender and receiver. It is measured with
+messages of 20,000 partial results of two kinds, as Arrow writes and reads them. A network of 1 Gb/s
+takes 8 ns per byte, one of 10 Gb/s 0.8 ns.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Seconds and CPU seconds of a round, by size and medium."""
+    """Return seconds and CPU seconds of a round, by size and medium."""
     session = spark_session(f"local-cluster[{options.hosts},1,1024]")
     while free_slots(session) < options.hosts:
         time.sleep(0.1)
@@ -90,7 +90,9 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def _timed(work: Callable[[int, int], int], size: int, rounds: int) -> tuple[list[Any], float]:
-    """Seconds of a round with a job's fixed part, the bytes received; CPU seconds of a round."""
+    """Run ``work``; return [seconds per round (with a share of a job's fixed time), bytes
+    received], and CPU seconds per round.
+    """
     before, began = _cpu(), time.perf_counter()
     received = work(size, rounds)
     seconds = (time.perf_counter() - began) / rounds
@@ -155,7 +157,8 @@ def _by_shuffle(session: SparkSession, hosts: int, size: int, rounds: int) -> in
         content = bytes(size)
         for other in range(hosts):
             if other != number:
-                # The message to one of the others carries the number of bytes received so far.
+                # One of the messages also carries the number of bytes that the task received in
+                # earlier rounds.
                 last = other == (number + 1) % hosts
                 yield other, (received if last else 0, content)
 
@@ -170,12 +173,13 @@ def _by_shuffle(session: SparkSession, hosts: int, size: int, rounds: int) -> in
     return sum(frame.map(lambda one: one[1][0] + len(one[1][1])).collect())
 
 
-#: Partial results of a letter whose compression is measured, and how often it is.
+#: Number of partial results in the message whose compression is measured, and number of
+#: repetitions.
 _ROWS, _TIMES = 20_000, 50
 
 
 def _compression() -> dict[str, dict[str, dict[str, float]]]:
-    """Kind of partial results -> codec -> bytes left of one, and nanoseconds of CPU per byte."""
+    """Map kind of rows and codec to the compressed share of bytes, and CPU nanoseconds per byte."""
     draw = np.random.default_rng(7)
     arrivals = np.sort(draw.integers(0, 10**9, _ROWS)) << 20
     keys, numbers = draw.integers(0, 8000, _ROWS), np.sort(draw.integers(0, 10**7, _ROWS))
@@ -207,7 +211,7 @@ def _compressed(rows: pa.RecordBatch, codec: str) -> dict[str, float]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """A row per size and medium, and per codec."""
+    """Return the tables: a row per size and medium, and a row per codec."""
     rows = []
     hosts = entry["settings"]["hosts"]
     for size, media in entry["rounds"].items():
@@ -226,7 +230,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
             )
     head = ("MB to each", "medium", "round, ms", "CPU of a round, ms", "MB/s of all", "CPU ns/byte")
     grids = [Grid(f"a round of {hosts} hosts", head, tuple(rows), texts=2)]
-    # Lines of before that was measured have none.
+    # Lines saved before compression was measured have no codecs.
     codecs = [
         (kind, codec, f"{one['left']:.2f}", f"{one['ns']:.1f}")
         for kind, several in entry.get("compression", {}).items()

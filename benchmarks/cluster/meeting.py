@@ -2,10 +2,10 @@
 
 `python -m benchmarks.cluster.meeting [--json] [--tasks 10 50 200]`
 
-Tasks are threads of one other process. There are two sorts of rounds: all tasks tell all others how
-many messages they have sent (4 bytes), or the four tasks of each host tell each other which
-segments they have written (3,000 bytes). CPU time is given for the driver's process and, apart
-from it, for all tasks.
+Tasks are threads of one other process. There are two kinds of rounds: every task sends all others
+its number of sent messages (4 bytes), or each of the four tasks of a host sends the other three a
+list of the segments that it has written (3,000 bytes). CPU time is given separately for the
+driver's process and for all tasks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.command import Benchmark, run_benchmark
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 
-#: Bytes of a message of both kinds, and tasks of a host.
+#: Bytes of a message of either kind, and number of tasks on a host.
 _COUNT, _SEGMENTS, MATES = 4, 3000, 4
 
 
@@ -35,7 +35,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Milliseconds of CPU time per round, of the driver and of all tasks."""
+    """Return the milliseconds of CPU time per round, of the driver and of all tasks."""
     found = []
     for size in (_COUNT, _SEGMENTS):
         for tasks in options.tasks:
@@ -55,7 +55,7 @@ def _met(tasks: int, size: int, rounds: int) -> tuple[float, float]:
 
     stage = Stage(listener, tasks, run, lambda _: None)
     try:
-        # Threads and connections are there before anything is counted.
+        # A round before the measurement, which starts all threads and connections.
         stage.run(1)
         began = time.process_time()
         others = max(stage.run(rounds))
@@ -86,7 +86,7 @@ def _meet(address: DriverAddress, stage: str, tasks: int, size: int) -> None:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """A row per number of tasks and size."""
+    """Return the table: a row per number of tasks and size of messages."""
     rows = [
         (
             str(one["tasks"]),

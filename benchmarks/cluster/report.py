@@ -1,7 +1,8 @@
-"""``docs/benchmarks-cluster.md`` from saved figures.
+"""Writes ``docs/benchmarks-cluster.md`` from saved figures of the cluster benchmarks.
 
 ``python -m benchmarks.cluster.report [--docs docs]`` reads ``docs/benchmarks/cluster.jsonl``, one
-line per run of one benchmark, and shows the newest of each. Equal lines give equal bytes.
+line per run of one benchmark, and shows the newest line of each benchmark. Equal lines give an
+equal page, byte for byte.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ benchmarks, not this file. How a cluster works is in [cluster.md](cluster.md).
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Write the page; returns the exit code."""
     docs = docs_folder("cluster", arguments)
     found = newest(docs, "cluster")
     if not found:
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def targets(found: dict[str, dict[str, Any]]) -> tuple[Target, ...]:
-    """The targets of the benchmarks that there are figures of."""
+    """Return the targets of all cluster benchmarks that have figures in ``found``."""
     targets: list[Target] = []
     for part, of_part in (
         (hosts.BENCHMARK, _of_hosts),
@@ -62,7 +63,7 @@ def targets(found: dict[str, dict[str, Any]]) -> tuple[Target, ...]:
 
 
 def _of_hosts(entry: dict[str, Any]) -> list[Target]:
-    """With the most hosts that were measured, against the fewest."""
+    """Return the targets on the greatest measured number of hosts, compared with the smallest."""
     runs = entry["runs"]
     most, least = (pick(runs["large"], key=int) for pick in (max, min))
     pairs = {size: list(zip(some[most], some[least], strict=True)) for size, some in runs.items()}
@@ -84,7 +85,7 @@ def _of_hosts(entry: dict[str, Any]) -> list[Target]:
 
 
 def _of_changes(entry: dict[str, Any]) -> list[Target]:
-    """Of batches after a host has come or gone, against their neighbours."""
+    """Return the targets on the time of batches after a host has joined or was lost."""
     return [
         Target(
             f"a host was {kind}: {name}",
@@ -104,7 +105,7 @@ def _of_changes(entry: dict[str, Any]) -> list[Target]:
 
 
 def _of_traffic(entry: dict[str, Any]) -> list[Target]:
-    """Of bytes between hosts, by edge and in all."""
+    """Return the targets on bytes between hosts: predictions by edge, sums of joint plans."""
     shares = traffic.compared(entry)
     within = [
         Target(

@@ -1,11 +1,13 @@
-"""From a kill to the next commit, per process of ``anabranch up`` on a cluster, under a light load.
+"""Time from a kill to the next commit, for each process of ``anabranch up`` on a cluster, under a
+light load.
 
-``python -m benchmarks.cluster.restarts`` prints a line per target, ``--json`` one with all rounds,
-in seconds. Spark's master, three workers with a slot each, Redis and an object store are hosts that
-share nothing (namespaces of Linux, which takes privileges). Nothing but the kill is done by hand.
+``python -m benchmarks.cluster.restarts`` prints a line per killed process, with ``--json`` one line
+with all rounds, in seconds. Spark's master, three workers with a slot each, Redis and an object
+store are hosts that share nothing (namespaces of Linux, which takes privileges). Apart from the
+kill, nothing intervenes: the supervisor alone repairs the pipeline.
 
-All hosts have the same cores here. So beside the seconds there is the CPU time, until that commit,
-of the restarted processes, by kind.
+All hosts share the cores of one machine. So the benchmark also reports the CPU time of the
+restarted processes until that commit, by kind.
 """
 
 from __future__ import annotations
@@ -33,11 +35,11 @@ from tests.support.worlds.up import Target
 
 #: Seconds between two rows of each of the three streams.
 PACE = 0.075
-#: Spark's settings are given with the command. A folder with files on Java's class path, as one of
-#: settings, would do away with the archive of classes (``class_archive``).
+#: Spark's settings are options of the command. A folder of settings on Java's class path would
+#: disable the archive of classes (``class_archive``), which makes the JVM start faster.
 EXTRA = ("--spark-conf", "spark.executor.memory=640m")
 CONF = {"SPARK_CONF_DIR": str(Path(pyspark.__file__).parent / "conf")}
-#: Kinds of restarted processes, each with a substring of its command line.
+#: Kinds of restarted processes -> a substring of their command lines.
 PARTS = {
     "driver's JVM": "org.apache.spark.deploy.SparkSubmit",
     "executors' JVMs": "CoarseGrainedExecutorBackend",
@@ -47,7 +49,7 @@ PARTS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print."""
+    """Measure all kills and print the times; returns the exit code."""
     parser = argparse.ArgumentParser(prog="benchmarks.cluster.restarts", description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
@@ -90,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def spent(world: Cluster, since: float) -> dict[str, float]:
-    """CPU seconds of the processes of all hosts that have begun after ``since`` and are there."""
+    """Return CPU seconds, by kind, of processes on all hosts that were started after ``since``."""
     found: dict[str, float] = defaultdict(float)
     for host in world.network.hosts.values():
         for process in host.processes():

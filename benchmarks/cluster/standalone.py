@@ -1,4 +1,5 @@
-"""Spark's standalone cluster as plain processes of this machine: hosts come and go.
+"""Spark's standalone cluster as plain processes of one machine, to which hosts can be added and
+from which they can be lost.
 
 A host is a worker with an executor of one slot and a cache directory of its own. A lost host's
 processes end by SIGKILL, all at once.
@@ -19,7 +20,7 @@ import psutil
 import pyspark
 
 _SPARK = Path(pyspark.__file__).parent
-#: Seconds within which a daemon of Spark's starts.
+#: Maximum seconds for the start of a daemon of Spark.
 _PATIENCE = 120.0
 _MEMORY = 640
 _DEFAULTS = f"""\
@@ -30,11 +31,11 @@ spark.executor.extraJavaOptions -XX:+UseSerialGC -XX:TieredStopAtLevel=1
 
 @dataclass(slots=True)
 class Standalone:
-    """A master, and the workers that are there.
+    """A standalone cluster of Spark: its master and its running workers.
 
     Attributes:
-        folder: of logs, settings and the working directories of executors.
-        workers: in the order in which they came.
+        folder: folder of logs, settings and working directories of executors.
+        workers: the processes of the workers, the oldest first.
     """
 
     folder: Path
@@ -48,7 +49,7 @@ class Standalone:
         return self.folder / "conf"
 
     def add(self) -> None:
-        """Start a worker with one slot; it registers by and by."""
+        """Start a worker with one slot; it registers with the master some time after the return."""
         number = len(self._roots)
         work = self.folder / f"work-{number}"
         found = self._start(
@@ -59,11 +60,11 @@ class Standalone:
         self.workers.append(found)
 
     def lose(self) -> None:
-        """Kill the oldest worker and all that it has started."""
+        """Kill the oldest worker and all processes that it has started."""
         _kill(self.workers.pop(0))
 
     def await_workers(self, count: int) -> None:
-        """Wait until so many workers have ever registered."""
+        """Wait until ``count`` workers, lost ones included, have registered with the master."""
         self._await("master", rf"(?s)(Registering worker.*?){{{count}}}")
 
     def _start(self, name: str, module: str, *arguments: str) -> psutil.Popen:
@@ -101,7 +102,7 @@ class Standalone:
 
 @contextmanager
 def standalone(folder: Path, workers: int) -> Iterator[Standalone]:
-    """A cluster of so many workers; all its processes are ended on the way out."""
+    """Context with a cluster of ``workers`` workers; all its processes are ended on exit."""
     found = Standalone(folder)
     found.settings.mkdir(parents=True)
     (found.settings / "spark-defaults.conf").write_text(_DEFAULTS)
@@ -118,7 +119,7 @@ def standalone(folder: Path, workers: int) -> Iterator[Standalone]:
 
 
 def _kill(root: psutil.Popen) -> None:
-    """End a process and all below it; one that has ended already is waited for."""
+    """Kill a process and all its descendants, and wait for its end."""
     some: list[psutil.Process] = [root]
     with suppress(psutil.NoSuchProcess):
         some += root.children(recursive=True)

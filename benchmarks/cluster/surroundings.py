@@ -1,4 +1,4 @@
-"""Environment of the processes of a benchmark."""
+"""Environment variables of a benchmark's processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def environment(**given: str) -> Iterator[None]:
-    """Environment variables while something is started."""
+    """Context in which the environment has the variables ``given``, for processes started in it."""
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
     try:

@@ -1,19 +1,19 @@
-"""Bytes between hosts, edge by edge, against the planner's predictions.
+"""Bytes between hosts on each edge, measured and predicted by the planner.
 
 `python -m benchmarks.cluster.traffic [--json] [--hosts 3] [--rows 10000] [--scale 0.01]`
 
 *Predicted and sent*: a replay on executors with a core and a directory each, on one machine
 (Spark's ``local-cluster``); the store is a folder. The first epoch (0) is planned before the hosts
-are known. For each later epoch, the bytes of each edge are compared with the predictions of
-the epoch's plan. Epoch 1 is planned with the mean of one epoch, from empty stores; forecasts begin
-with epoch 2. There are two workloads: six queries over three of ten streams each
+are known. For each later epoch, the bytes of each edge are compared with the predictions of the
+epoch's plan. Epoch 1 is planned by the means of one epoch that began with empty stores; forecasts
+begin with epoch 2. There are two workloads: six queries over three of ten streams each
 (``benchmarks.runtime.workload``), and five queries of TPC-H (including text columns). All results
 are compared with DuckDB's.
 
-*Joint plans*: for random problems (``benchmarks.planner``), the predicted bytes of the joint plan
-over the bytes of plans whose stores have one copy each, partitioned by a random attribute. Such a
-plan has the cheapest orders for its copies and no intermediate results; its bytes are the mean of
-ten draws.
+*Joint plans*: for random problems (``benchmarks.planner``), the ratio of the predicted bytes of the
+joint plan to the bytes of plans in which each store has one copy, partitioned by a random
+attribute. Such a plan has the cheapest probe orders for its store copies and no intermediate
+results; its bytes are the mean of ten draws.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from benchmarks.runtime import workload
 from benchmarks.session import session
 
 EPOCHS, EPOCH_BATCHES = 5, 8
-#: The first epoch that is planned by forecasts.
+#: First epoch that is planned with forecasts.
 FORECAST = 2
 QUERIES = 6
-#: By how much a prediction may miss.
+#: Relative error up to which a prediction counts as good.
 WITHIN = 0.15
-#: Edges that send fewer bytes in an epoch are counted in the sum only.
+#: Minimum bytes of an edge in an epoch; edges with fewer bytes count in sums only.
 LEAST = 10_000
 SHAPES = (Shape(10, 6, 3), Shape(10, 10, 4), Shape(20, 20, 3))
 DRAWS = 10
@@ -69,7 +69,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Bytes by epoch and edge, and joint plans against attributes at random."""
+    """Return the bytes by epoch and edge, and of joint plans and plans with random attributes."""
     batches = EPOCHS * EPOCH_BATCHES
     each = options.rows // workload.STREAMS * batches
     chains = workload.generate(home / "chains", each, batches), workload.queries(QUERIES)
@@ -130,31 +130,31 @@ def _run(
     return found
 
 
-# --- joint plans against attributes at random --------------------------------------------------
+# --- joint plans compared with random partition attributes --------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _OneCopyEach:
-    """The stores of all relations, and a copy of each; no others."""
+    """Limits a plan to base stores with one given copy each, without intermediate results."""
 
     copies: Mapping[MirId, AttrRef]
 
     def partitions(self, mir: Mir) -> tuple[AttrRef | None, ...]:
-        """The copy of a base store."""
+        """Return the partition attribute of a base store's only copy; none for others."""
         return (self.copies[mir.id],) if mir.is_base else ()
 
     def serves(self, query: JoinQuery, mir: Mir) -> bool:
-        """No intermediate result is kept."""
+        """Return False: queries probe no intermediate results."""
         del query, mir
         return False
 
     def feeds(self, larger: Mir, mir: Mir) -> bool:
-        """No upkeep probes an intermediate result."""
+        """Return False: the maintenance of intermediate results probes none either."""
         del larger, mir
         return False
 
     def holds(self, classes: Sequence[KeyClass], mir: Mir, origin: tuple[Label, int]) -> bool:
-        """No store is assumed to have all values of another relation."""
+        """Return False: no store is assumed to have all values of another relation."""
         del classes, mir, origin
         return False
 
@@ -195,8 +195,9 @@ def _against_random(drawn: Drawn, seed: int, options: argparse.Namespace) -> dic
 
 
 def compared(entry: dict[str, Any]) -> dict[str, float]:
-    """Share of well predicted edges among the edges that send enough bytes: with forecasts, to
-    relations and to intermediate results; and all edges.
+    """Return the share of edges with a good prediction, among edges with at least :data:`LEAST`
+    bytes: from epochs with forecasts, for edges after probes of relations and of intermediate
+    results; and of all epochs, for all edges.
     """
     misses: dict[str, list[float]] = {"relations": [], "results": [], "all": []}
     for epochs in entry["epochs"].values():
@@ -223,7 +224,7 @@ def _large(edges: Mapping[str, Mapping[str, int]]) -> dict[str, Mapping[str, int
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """Per workload by edge, of the last epoch, and by epoch; by shape."""
+    """Return the tables: by epoch, by edge of the last epoch, and joint plans by shape."""
     grids = []
     for name, epochs in entry["epochs"].items():
         rows = []

@@ -1,1 +1,1 @@
-"""Benchmarks of connectors against recorded files."""
+"""Benchmarks of sources and sinks: Kafka, Delta and Iceberg tables, PostgreSQL."""

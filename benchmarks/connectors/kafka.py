@@ -1,7 +1,8 @@
-"""Five TPC-H joins over Kafka topics of several payloads, and over recorded files of the same rows.
+"""Five TPC-H joins over Kafka topics with different payloads, compared with recorded files of the
+same rows.
 
-All runs have the same batches: the rows of each stream in a batch are limited alike, and all
-messages are in their topics before the runtime starts. A broker of one node runs on the same
+All runs have the same batches: they limit the rows of each stream per batch in the same way, and
+all messages are in their topics before the runtime starts. A broker of one node runs on the same
 machine. Each run's results are compared with DuckDB's.
 """
 
@@ -39,16 +40,16 @@ from benchmarks.session import Session, session
 from scripts.kafka import running
 from tests.support.oracles.protobuf import compiled, message_class
 
-#: Messages that wait to be sent.
+#: Maximum number of messages in the producer's queue.
 _UNSENT = 50_000
-#: Rows of a message in Arrow.
+#: Rows per message with an Arrow payload.
 _ROWS = 1000
 #: Seconds between two samples of the processes.
 _SAMPLING = 0.1
 
 
 def common_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the pipeline."""
+    """Add the options of the pipeline to ``parser``."""
     parser.add_argument("--tasks", type=int, default=os.cpu_count(), help="Spark's")
     parser.add_argument("--parallelism", type=int, default=2, help="partitions per store")
 
@@ -62,8 +63,8 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Runs over recorded files and topics, taking turns."""
-    # Batches are limited by the number of their rows only.
+    """Run the queries over recorded files and over topics in turns; return the figures."""
+    # Batches are limited by their number of rows only, not by time.
     os.environ["ANABRANCH_TARGET_LATENCY"] = "0"
     streams = generate(made(home / "input"), options.scale, options.batches)
     found: dict[str, list[dict[str, float]]] = defaultdict(list)
@@ -92,7 +93,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def _send(stream: RecordedStream, address: str, partitions: int, payload: str) -> dict[str, Any]:
-    """Send a file's rows, and return the source that reads them."""
+    """Send the rows of a file to a new topic; return the topic as the source of a stream."""
     settings = {"bootstrap.servers": address, "linger.ms": 20, "compression.type": "lz4"}
     topic = f"{stream.name}-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": address})
@@ -180,7 +181,7 @@ def _scalar(kind: pa.DataType) -> str:
 
 
 def metered(system: Session) -> tuple[Progress, float]:
-    """Read all input and end the runtime; its last progress, and the seconds of CPU meanwhile."""
+    """Let the runtime read all input and exit; return its progress, and CPU seconds meanwhile."""
     system.start()
     rows = sum(s.rows for s in system.streams)
     meter = KindMeter(system.roots, _SAMPLING)
@@ -200,7 +201,7 @@ def _run(
     home: Path,
     options: argparse.Namespace,
 ) -> dict[str, float]:
-    """Run the queries; figures of the batches after the first."""
+    """Run the queries over ``streams``; return the figures of the batches after the first."""
     with session(
         home,
         streams,
@@ -223,7 +224,7 @@ def _run(
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One row per source; the ratio is to recorded files."""
+    """Return the table: a row per source, with ratios to the recorded files."""
     base = entry["sources"]["recorded"]["tuples_per_s"]["median"]
     rows = [
         (

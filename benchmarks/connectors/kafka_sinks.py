@@ -1,8 +1,8 @@
-"""A join of TPC-H with 100,000 results a batch, written to Parquet files and to a Kafka topic,
-whose messages have headers or none.
+"""Cost of sinks: a join of TPC-H with 100,000 results a batch, written to Parquet files and to a
+Kafka topic, with and without message headers.
 
-Runs alternate, have the same batches, and their results are compared with DuckDB's; a reader of
-committed messages reads the topic. A broker of one node runs on the same machine.
+Runs alternate and have the same batches. Their results are compared with DuckDB's; of a topic, only
+committed messages are read. A broker of one node runs on the same machine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ QUERY = DemoQuery(
     "lineitem JOIN orders ON o_orderkey = l_orderkey",
     ("lineitem", "orders"),
 )
-#: Name -> options of a topic; None: files.
+#: Name of a sink -> options of its topic; None: Parquet files.
 _SINKS: dict[str, dict[str, str] | None] = {
     "parquet": None,
     "kafka": {},
@@ -53,8 +53,8 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Runs with either sink, taking turns."""
-    # Batches are limited by the number of their rows only.
+    """Run the query with each sink in turns; return the figures."""
+    # Batches are limited by their number of rows only, not by time.
     os.environ["ANABRANCH_TARGET_LATENCY"] = "0"
     tables = generate(made(home / "input"), options.scale, options.batches)
     streams = [stream for stream in tables if stream.name in QUERY.tables]
@@ -91,7 +91,7 @@ def _run(
     home: Path,
     options: argparse.Namespace,
 ) -> dict[str, float]:
-    """Run the query; figures of the batches after the first."""
+    """Run the query with one sink; return the figures of the batches after the first."""
     with session(
         home, streams, (), master=f"local[{options.tasks}]", parallelism=options.parallelism
     ) as system:
@@ -113,8 +113,8 @@ def _run(
 
 
 def delivered_at(home: Path, log: Sequence[BatchLog]) -> float:
-    """Return the time at which the sinks had all results, in seconds since 1970: the last
-    batch's may come after it has committed.
+    """Return the time (in Unix seconds) at which the sinks had all results, which may be later than
+    the commit of the last batch.
     """
     outboxes = (home / "results" / ".outbox").glob("*")
     return max(log[-1].committed_at, *(outbox.stat().st_mtime for outbox in outboxes), 0.0)
@@ -123,7 +123,7 @@ def delivered_at(home: Path, log: Sequence[BatchLog]) -> float:
 def check_topic(
     streams: Sequence[RecordedStream], query: DemoQuery, *, brokers: str, topic: str, **_: str
 ) -> None:
-    """Compare a topic's committed messages, objects in JSON, with DuckDB's results of a query.
+    """Compare a topic's committed messages (JSON objects) with DuckDB's results of a query.
 
     Raises:
         WrongResultError: they differ.
@@ -164,7 +164,7 @@ def _values(brokers: str, topic: str) -> list[bytes]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One row per sink; the ratio is to files."""
+    """Return the table: a row per sink, with ratios to Parquet files."""
     base = entry["sinks"]["parquet"]["results_per_s"]["median"]
     rows = [
         (

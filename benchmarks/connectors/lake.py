@@ -1,9 +1,10 @@
-"""Commits to Delta and Iceberg tables by the runtime's writers, and by Spark's.
+"""Cost of commits to Delta and Iceberg tables by the runtime's writers, compared with Spark's.
 
-Every writer commits the same file as so many batches, each to a table of its own; ``current`` is a
-view's Delta table to which each version merges its rows by key. Spark's packages need an older
-Spark than the runtime's, which ``python -m benchmarks.rivals install lakehouse`` installs; without
-it, its rows are left out. Spark reads the runtime's tables, and finds each batch once.
+Every writer commits the same file again and again, as ``--batches`` batches, to a separate table.
+``current`` is the Delta table of a view: each commit merges the changed rows by key. Spark's
+packages for both formats need an older Spark than the runtime's, which ``python -m
+benchmarks.rivals install lakehouse`` installs; without it, Spark's figures are left out. Spark also
+reads the runtime's tables, to check that each batch is there once.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from benchmarks.rivals.environment import Environment, RivalError
 from benchmarks.session import WrongResultError
 
 ENVIRONMENT = Environment("lakehouse")
-#: Commits that are not measured: programs are loaded, and Java's compiler comes to rest.
+#: Number of first commits that are not measured: programs are being loaded, and Java compiles.
 _FIRST = 20
 _ENGINE = Path(__file__).parents[1] / "rivals" / "lakehouse" / "engine.py"
 
@@ -48,7 +49,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Commits of each writer; its figures are of the batches after the first ones."""
+    """Run the commits of each writer; return figures of those after the first :data:`_FIRST`."""
     rows = pa.table(
         {
             "x": np.arange(options.rows),
@@ -97,7 +98,7 @@ def _commits(
 
 
 def _merges(home: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Versions of a view: upserts of random keys of a table that has them all."""
+    """Commit versions of a view: upserts of random keys to a Delta table that has all keys."""
     random = np.random.default_rng(1)
     given = (("anabranch.key", "id"), ("anabranch.table", "current"))
     sink = SinkSpec("delta", given, str(home / "runtime-current"))
@@ -123,7 +124,8 @@ def _merges(home: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _spark(home: Path, batches: int, given: list[str], total: list[int]) -> dict[str, Any]:
-    """Spark's commits; checks that it reads ``total`` (rows, sum) of each given table.
+    """Run Spark's commits; check that Spark reads ``total`` (rows, sum) from each of the ``given``
+    tables.
 
     Raises:
         RivalError: the program failed.
@@ -161,7 +163,7 @@ def _figures(wall: list[float], used: list[float]) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One row per writer."""
+    """Return the table: a row per writer."""
     rows = [
         (name, shown(one["ms"], 1), shown(one["last_ms"], 1), shown(one["cpu_ms"], 1))
         for name, one in entry["writers"].items()

@@ -1,9 +1,9 @@
 """Lag of a join over two PostgreSQL tables that change at a fixed rate.
 
-A process commits small transactions (updates, inserts, deletes) at the rate; a live pipeline
+A process commits small transactions (updates, inserts, deletes) at a fixed rate; a live pipeline
 follows both tables and joins them. The lag of a batch is the time from the first commit that it
-read to its own commit. Afterwards the rows that the query's changes amount to are compared with
-PostgreSQL's join.
+read to its own commit. At the end, the sum of the query's changes is compared with PostgreSQL's
+join.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from benchmarks.session import PATIENCE, BatchLog, WrongResultError, read_log
 from scripts.postgres import running as server
 
 _POLLING, _SAMPLING = 0.1, 0.1
-#: Rows of each table at the beginning, and changes of a transaction.
+#: Initial rows of each table, and changes per transaction.
 _CUSTOMERS, _TOGETHER = 1000, 20
 _JOIN = "SELECT o.id, o.amount, c.name FROM orders o JOIN customers c ON o.customer = c.id"
 _COLUMNS = "id, amount, name"
@@ -52,7 +52,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """A copy of both tables, then changes at the rate."""
+    """Let the pipeline copy both tables, then follow changes at a fixed rate; return the lags."""
     spec = PipelineSpec(
         home=home / "run",
         results=made(home / "run" / "results"),
@@ -126,7 +126,7 @@ def _changes(url: str, options: argparse.Namespace) -> list[tuple[float, int]]:
 
 
 def write(url: str, rate: int, seconds: int, rows: int) -> None:
-    """Commit changes at a rate, and print the commits."""
+    """Commit ``rate`` changes per second for ``seconds`` seconds, and print the commits."""
     chance = np.random.default_rng(1)
     found, count, upto = list[tuple[float, int]](), 0, rows
     with closing(psycopg2.connect(url)) as connection:
@@ -156,7 +156,7 @@ def write(url: str, rate: int, seconds: int, rows: int) -> None:
 
 
 def _wait(pipeline: Pipeline, rows: int) -> None:
-    """Wait until so many rows have been committed by the pipeline."""
+    """Wait until the pipeline has committed ``rows`` rows."""
     deadline = time.monotonic() + PATIENCE
     while sum(one.get("input", 0) for one in _streams(pipeline)) < rows:
         if time.monotonic() > deadline:
@@ -171,7 +171,7 @@ def _streams(pipeline: Pipeline) -> list[dict[str, int]]:
 
 
 def _lags(log: Sequence[BatchLog], commits: Sequence[tuple[float, int]], first: int) -> list[float]:
-    """Seconds from the first commit in each batch of changes to the batch's own."""
+    """Return each batch's lag in seconds: from the first commit that it read to its own commit."""
     times, counts = (np.array(part) for part in zip(*commits, strict=True))
     found, read = list[float](), -first
     for batch in log:
@@ -185,7 +185,7 @@ def _lags(log: Sequence[BatchLog], commits: Sequence[tuple[float, int]], first: 
 
 
 def _check(pipeline: Pipeline, expected: list[tuple[Any, ...]]) -> None:
-    """Compare the rows that the query's changes amount to with ``expected``."""
+    """Compare the sum of the query's changes with the rows ``expected``."""
     files = sorted(map(str, (pipeline.spec.results / "joined").glob("*.parquet")))
     sign = "CASE anabranch_change WHEN 'insert' THEN 1 ELSE -1 END"
     found = (
@@ -199,7 +199,7 @@ def _check(pipeline: Pipeline, expected: list[tuple[Any, ...]]) -> None:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One row."""
+    """Return the table, which has one row."""
     lag = entry["lag"]
     row = (
         f"{entry['rate']:,.0f}",

@@ -1,9 +1,10 @@
-"""Latency of a live join beside the snapshot of a Delta table.
+"""Latency of a live join while another stream reads the snapshot of a Delta table.
 
 A thread sends clicks to a Redis Stream at a fixed rate; each joins one user at once. The latency of
-a click is the time from its sending to the commit of the batch that has its result. After a while
-the stream of a table is registered, with a query that joins its rows with the clicks; the same is
-measured while the snapshot is read. In the end, each click must have one user and one order.
+a click is the time from its sending to the commit of the batch that has its result. After a while,
+a stream over a Delta table of orders is registered, with a query that joins its rows with the
+clicks, and latencies are measured while its snapshot is read. At the end, each click must have
+joined one user and one order.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from benchmarks.session import PATIENCE, WrongResultError, read_log
 _POLLING = 0.1
 #: Number of users; seconds between two groups of clicks.
 _USERS, _PAUSE = 1000, 0.02
-#: Rows of a commit to the table.
+#: Rows per commit to the Delta table.
 _COMMIT = 500_000
 _LIVE = "SELECT c.n FROM clicks c JOIN users u ON c.k = u.k"
 _JOIN = "SELECT c.n, o.amount FROM clicks c JOIN orders o ON c.k = o.k"
@@ -50,7 +51,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass
 class _Clicks:
-    """Sends clicks until it is stopped, and keeps the time of each."""
+    """Thread that sends clicks until it is stopped, and records the time of each."""
 
     server: redis.Redis
     key: str
@@ -71,7 +72,7 @@ class _Clicks:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Latencies of clicks before, while and after the snapshot is read."""
+    """Return the latencies of clicks before, during and after the reading of the snapshot."""
     table, namespace = home / "orders", f"bench-{uuid.uuid4().hex[:12]}"
     for low in range(0, options.rows, _COMMIT):
         numbers = np.arange(low, min(low + _COMMIT, options.rows))
@@ -173,14 +174,14 @@ def _count(folder: Path) -> int:
 
 
 def _check(folder: Path, clicks: int) -> None:
-    """Each click has one result."""
+    """Check that each click has exactly one result."""
     numbers = duckdb.read_parquet(_files(folder)).project("n").fetchnumpy()["n"]
     if len(numbers) != clicks or len(np.unique(numbers)) != clicks:
         raise WrongResultError(f"{folder.name}: {len(numbers)} results of {clicks} clicks")
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """A row for the time before the snapshot, during it, and after it."""
+    """Return the table: a row each for the times before, during and after the snapshot."""
     rows = tuple(
         (part, *(f"{entry['latency'][part][name]:.2f}" for name in ("median", "p99", "max")))
         for part in ("before", "during", "after")

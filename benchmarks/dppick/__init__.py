@@ -1,12 +1,13 @@
-"""Probe orders of one operator, chosen while it runs (dpPick): ``python -m benchmarks.dppick``.
+"""Probe orders of one join operator, chosen while it runs (algorithm dpPick): ``python -m
+benchmarks.dppick``.
 
-* ``orders``: TPC-DS, from 24 initial orders, by dpPick, its rivals and the exact search.
-* ``ablations``: the same without a part of the cost or without forecasts.
-* ``sweeps``: the period T and the length L of series.
+* ``orders``: TPC-DS from 24 initial orders, with dpPick, its rivals and the exact search.
+* ``ablations``: the same with dpPick without a part of its cost or without forecasts.
+* ``sweeps``: the same with different periods T and lengths L of the series of measurements.
 * ``drifting``: generated streams whose best order changes.
-* ``decisions``: how long a decision takes.
+* ``decisions``: the time of one decision.
 
-Every run has to find DuckDB's number of results. Periods are batches, so that counts and orders
-repeat; seconds are measured in turns. Source: Hu and Qiu, "Runtime-optimized Multi-way Stream Join
-Operator for Large-scale Streaming data", section 5.
+Every run must have DuckDB's number of results. Periods are counted in batches, so that repeated
+runs have the same counts and orders; for CPU times, the algorithms run in turns. Source: Hu and
+Qiu, "Runtime-optimized Multi-way Stream Join Operator for Large-scale Streaming data", section 5.
 """

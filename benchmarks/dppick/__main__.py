@@ -1,7 +1,8 @@
 """``python -m benchmarks.dppick [--json] [--only PART ...] [options of one part]``; ``--report``.
 
-Without ``--report`` all parts run, one line of JSON each; a part that fails leaves out its line and
-the others go on. Options that are not listed here belong to the part that ``--only`` names.
+Without ``--report`` all parts run and print one line of JSON each. If a part fails, its line is
+missing, and the other parts run nevertheless. Options that are not listed here belong to the part
+that ``--only`` names.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ BENCHMARKS = tuple(module.PART for module in (orders, ablations, sweeps, driftin
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code: 1 if any of them failed."""
+    """Run the benchmarks; returns the exit code: 1 if any of them failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dppick")
     names = [one.name for one in BENCHMARKS]
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each")

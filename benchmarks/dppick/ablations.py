@@ -1,12 +1,12 @@
-"""dpPick without a part of it, from the same 24 initial orders.
+"""dpPick without one of its parts (ablations), from the same 24 initial orders as :mod:`.orders`.
 
-``query-cost`` and ``match-cost`` consider only one part of the cost; ``no-smooth`` takes the
-statistics of the last period instead of their forecasts. Here every match that is not yet a result
-becomes a probe of the next store, so probes and matches differ only by arrivals and results, which
-do not depend on the order. So both ablations have the same cheapest orders as the whole cost, as
-long as a query costs the same in every store; they only choose differently among orders of equal
-forecast cost. ``printed`` is Eq. 8 as in the paper, whose engine passes on all matches of a probe
-as one query. There the two parts differ.
+``query-cost`` and ``match-cost`` minimise only one part of the cost; ``no-smooth`` uses the
+statistics of the last period instead of forecasts. In this operator every match that is not yet a
+result becomes a probe of the next store, so the numbers of probes and matches differ only by
+arrivals and results, which do not depend on the order. So both ablations have the same cheapest
+orders as the whole cost, as long as a look-up costs the same in every store; they only choose
+differently among orders of equal forecast cost. ``printed`` is Eq. 8 as in the paper, whose engine
+passes on all matches of a probe as one query; under this cost the two parts do differ.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Initial orders by who has less work: dpPick, both the same, or the other."""
+    """Number of initial orders in which dpPick has less work than another policy, or equal, or
+    more.
+    """
 
     wins: int
     ties: int
@@ -53,16 +55,16 @@ class Tally:
 
     @property
     def decided(self) -> int:
-        """Orders in which work differs."""
+        """Number of initial orders in which the work of the two policies differs."""
         return self.wins + self.losses
 
     def __str__(self) -> str:
-        """For a table."""
+        """The three numbers as a cell of a table."""
         return f"{self.wins} less, {self.ties} equal, {self.losses} more"
 
 
 def tally(entry: dict[str, Any], other: str) -> Tally:
-    """DpPick's probes and matches against another's, over the initial orders."""
+    """Compare dpPick's probes and matches with another policy's, for each initial order."""
     pairs = [(work(one["dppick"]), work(one[other])) for one in entry["orders"].values()]
     return Tally(
         sum(ours < theirs for ours, theirs in pairs),
@@ -72,7 +74,7 @@ def tally(entry: dict[str, Any], other: str) -> Tally:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """Each against the whole."""
+    """Return the table: each ablation relative to the complete dpPick."""
     orders = entry["orders"]
     rows = []
     for name in next(iter(orders.values())):
@@ -99,7 +101,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
 
 
 def charts(entry: dict[str, Any]) -> dict[str, str]:
-    """The paper's Fig. 3, by probes and matches."""
+    """Return the paper's Fig. 3, with probes and matches in place of run time."""
     names = list(next(iter(entry["orders"].values())))
     rows = [
         Row(order, tuple(work(one[n]) / 1e6 for n in names))

@@ -1,4 +1,4 @@
-"""The most that probe orders can save where keys are independent, by calculation without a run.
+"""Upper bound of the savings by probe orders if keys are independent, calculated without a run.
 
 Let ``n`` tuples of each input arrive evenly over the stream, with keys that are independent and
 uniform over ``keys`` values. Let ``m`` be the rows with a key divided by ``keys``: the partners
@@ -18,7 +18,7 @@ from itertools import permutations
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """An input: ``rows`` that come, and of those the ones ``with_key``."""
+    """Numbers of ``rows`` of an input, and of its rows ``with_key`` (a key that is not NULL)."""
 
     rows: int
     with_key: int
@@ -26,8 +26,8 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Partial results that the best orders save, as shares of the mean and of the worst permutation
-    of the inputs; ``least``: partial results of the best orders.
+    """Savings by the best orders, as shares of the mean and of the worst permutation's number of
+    partial results; ``least``: number of partial results of the best orders.
     """
 
     mean: float
@@ -36,14 +36,14 @@ class Saving:
 
 
 def savings(sizes: Mapping[str, Size], keys: int) -> dict[str, Saving]:
-    """Of ``probes``, and of probes and matches together (``both``).
+    """Return the savings of ``probes``, and of probes and matches together (``both``).
 
     >>> even = {name: Size(100, 100) for name in "abcd"}
     >>> savings(even, 50)["probes"].worst
     0.0
     """
     each = [_sum(sizes, keys, permutation) for permutation in permutations(sizes)]
-    # Each input's best order is a permutation of the others, its partners by their number.
+    # The best permutation probes the inputs with the fewest partners first.
     best = _sum(sizes, keys, sorted(sizes, key=lambda name: sizes[name].with_key))
     found = {}
     for name, at in (("probes", 0), ("both", 1)):
@@ -54,7 +54,7 @@ def savings(sizes: Mapping[str, Size], keys: int) -> dict[str, Saving]:
 
 
 def _sum(sizes: Mapping[str, Size], keys: int, permutation: Sequence[str]) -> tuple[float, float]:
-    """Probes, and probes and matches, of the orders that a permutation stands for."""
+    """Return the probes, and the sum of probes and matches, of the orders of a permutation."""
     probes = matches = 0.0
     for start, size in sizes.items():
         partners = 1.0

@@ -1,7 +1,7 @@
-"""How long one decision takes: a search, and the forecasts before it.
+"""Time of one decision on probe orders: the forecasts, and the search.
 
-Figures of the steps are random per edge, as the paper has them. dpPick enumerates all sequences, so
-it refuses a clique of ten streams; the exact search finds orders of the same cost.
+The selectivities of the steps are random per edge, as in the paper. dpPick enumerates all
+sequences, so it refuses a clique of ten streams; the exact search finds orders of the same cost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def operator_of(graph: str, streams: int, seed: int) -> Operator:
-    """A ``chain`` or a ``clique`` with random figures."""
+    """Return a join operator with random statistics whose graph is a ``chain`` or a ``clique``."""
     draw = np.random.default_rng(seed)
     edges = {
         (a, b): Match(float(draw.random()), float(draw.uniform(1, 10)))
@@ -51,7 +51,7 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     found = []
     for streams in options.streams:
         draw = np.random.default_rng(streams)
-        # Of a chain with forward and backward steps, and of each store.
+        # Kinds of the series of a chain: of its steps in both directions, and of each store.
         kinds = [
             *[StatisticKind.HIT_RATIO, StatisticKind.MATCHES] * (2 * streams),
             *[StatisticKind.RATE] * (2 * streams),
@@ -78,7 +78,7 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """Milliseconds by streams."""
+    """Return the table: milliseconds by number of streams."""
     names = [n for n in entry["decisions"][0] if n not in ("streams", "series")]
     rows = tuple(
         (

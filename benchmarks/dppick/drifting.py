@@ -1,9 +1,9 @@
-"""Generated four-way joins whose best order changes, or not.
+"""dpPick and its rivals on generated four-way joins, whose best order changes or stays the same.
 
 Each scenario runs from one initial order, a permutation drawn with its seed. *Hindsight* is the
-best of all permutations; each runs from beginning to end. Where nothing drifts, it can
-only be beaten by orders that are not a permutation; where the best order changes, others can beat
-it too.
+permutation with the least work if it is used from beginning to end. If nothing drifts, only orders
+that are not derived from a permutation can beat it; if the best order changes, other orders can
+beat it as well.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 
 HINDSIGHT = replace(FIXED, name="hindsight")
-#: Rivals of dpPick.
+#: The rivals with which dpPick is compared.
 OTHERS = ("fixed", "selectivity", "greedy", "exact", "no-smooth", "hindsight")
 
 
@@ -66,7 +66,8 @@ def _scenario(drift: Drift, options: argparse.Namespace, home: Path) -> dict[str
     orders = initial_orders(workload.join, tuple(workload.join.by_name))
     counts = statics(workload, orders, home)
     best = min(counts, key=lambda name: work(counts[name]))
-    # The same for all patterns of a graph, so that these compare.
+    # The first order is equal in all patterns of a graph and seed, so that patterns can be
+    # compared.
     first = list(orders)[int(np.random.default_rng(drift.seed).integers(len(orders)))]
     no_smooth = [p for p in ablations(options.period, options.length) if p.name == "no-smooth"]
     policies = [(p, orders[first]) for p in (*rivals(options.period, options.length), *no_smooth)]
@@ -94,20 +95,20 @@ class Of(StrEnum):
     NET = "run time without statistics and decisions"
 
     def figure(self, figures: dict[str, Any]) -> float:
-        """Of one policy's runs."""
+        """Return this measure from the figures of a policy's runs."""
         if self is Of.WORK:
             return work(figures)
         return net(figures) if self is Of.NET else float(figures["seconds"]["median"])
 
 
 def ratio(scenario: dict[str, Any], of: str, to: str, by: Of) -> float:
-    """One policy's figure over another's."""
+    """Return the measure ``by`` of policy ``of``, divided by that of policy ``to``."""
     figures = scenario["figures"]
     return by.figure(figures[of]) / by.figure(figures[to])
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """By each figure: scenarios, means by pattern, the mean of all."""
+    """Return a table per measure: the scenarios, means by pattern, and the mean of all."""
     return [_table(entry["scenarios"], by) for by in Of]
 
 
@@ -137,7 +138,7 @@ def _table(scenarios: Sequence[dict[str, Any]], by: Of) -> Grid:
 
 
 def history(entries: Sequence[dict[str, Any]]) -> Grid:
-    """Each line's mean of probes and matches over the others', whatever its settings."""
+    """Return the table of all saved lines: means of dpPick's work, relative to each rival's."""
     rows = tuple(
         (
             entry["at"],
@@ -156,7 +157,7 @@ def history(entries: Sequence[dict[str, Any]]) -> Grid:
 
 
 def charts(entry: dict[str, Any]) -> dict[str, str]:
-    """Probes and matches over hindsight's."""
+    """Return the chart of probes and matches, relative to hindsight's."""
     names = ["fixed", "selectivity", "greedy", "dppick"]
     rows = [
         Row(one["name"], tuple(ratio(one, n, "hindsight", Of.WORK) for n in names))

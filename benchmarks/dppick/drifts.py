@@ -1,10 +1,10 @@
 """Streams of a four-way join whose run time depends on the probe order, with different drifts.
 
 Inputs arrive at unequal rates. Each key of a join is drawn from the keys of the last :data:`REACH`
-batches, so a tuple finds partners only within these; the fewer keys are new per batch, the more
-partners each has (fan-out). Where a mean is below 1, most tuples have unique keys (emptiness). In
-every graph one step is nearly empty, so there are few results. What drifts is which step this is,
-and the fan-out of the others:
+batches, so a tuple finds partners only within these; the fewer new keys there are per batch, the
+more partners a tuple has (fan-out). If a step's mean fan-out is below 1, most tuples have unique
+keys (the step is nearly empty). In every graph one step is nearly empty, so there are few results.
+The position of this step drifts, and the fan-out of the others:
 
 * ``constant``: nothing drifts. ``swap``: at one third and at two thirds of the stream the empty
   step and the widest one change places. ``trend``: they do so gradually, linearly in their
@@ -30,31 +30,32 @@ from benchmarks.dppick.engine import Workload
 from benchmarks.umjoin.operators.joins import Equality, Input, Join
 
 PATTERNS = ("constant", "swap", "trend", "oscillate", "burst")
-#: Graph -> its keys, each with the inputs that have it.
+#: Graph -> its join keys, each with the inputs that have it.
 GRAPHS = {
     "star": (("x", "ha"), ("y", "hb"), ("z", "hc")),
     "path": (("x", "ha"), ("y", "hb"), ("z", "bc")),
     "clique": (("k", "habc"),),
 }
 NAMES = tuple("habc")
-#: Batches for which a key is in use.
+#: Number of batches for which a key is in use.
 REACH = 6
-#: Mean partners of the empty step, and the bounds of the others' (their product is bounded, too).
+#: Mean number of partners in the nearly empty step; bounds of the means of other steps; and the
+#: upper bound of the product of these means.
 EMPTY, LEAST, MOST, PRODUCT = 0.02, 1.0, 100.0, 250.0
 _BURSTS = 4
 _BURST = 0.05
 _CYCLES = 3
-#: Keys are multiples of this; in between is room for keys that only one input has.
+#: Join keys are multiples of this number; keys in between belong to one input only.
 _STRIDE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """One scenario; equal values give equal streams.
+    """A scenario of generated streams; equal values give equal streams.
 
     Attributes:
-        tuples: of all inputs, per batch.
-        batches: how many.
+        tuples: number of tuples of all inputs per batch.
+        batches: number of batches.
     """
 
     graph: str
@@ -65,13 +66,13 @@ class Drift:
 
     @property
     def name(self) -> str:
-        """For tables."""
+        """Name of the scenario in tables."""
         return f"{self.graph}, {self.pattern}, {self.seed}"
 
 
 def workload_of(drift: Drift) -> Workload:
-    """The stream, and its results counted by DuckDB."""
-    # Patterns of one graph and seed have the same rates and means to begin with.
+    """Generate the streams of a scenario, and count their join results with DuckDB."""
+    # All patterns of a graph and seed begin with the same rates and means.
     draw = np.random.default_rng([drift.seed, list(GRAPHS).index(drift.graph)])
     join = _join(drift.graph)
     rates = draw.permutation(np.array([4.0, 2.0, 1.0, 1.0]))
@@ -86,7 +87,8 @@ def workload_of(drift: Drift) -> Workload:
     columns: dict[str, dict[str, list[NDArray[np.int64]]]] = {name: {} for name in NAMES}
     for number, (key, members) in enumerate(GRAPHS[drift.graph]):
         if drift.graph == "clique":
-            # The share of each input's tuples with common keys makes its mean what it is.
+            # The share of each input's tuples that have common keys determines the mean of its
+            # partners.
             wide = float(means.max())
             rows = np.array([counts[m] for m in members])
             fresh = np.full(drift.batches, max(rows) / (2 * wide))
@@ -121,7 +123,7 @@ def _join(graph: str) -> Join:
 
 
 def _means(draw: np.random.Generator, steps: int) -> NDArray[np.float64]:
-    """One empty step; the others' logarithms are uniform, their product is bounded."""
+    """Draw each step's mean partners: one step is nearly empty, the others' product is bounded."""
     logs = draw.uniform(math.log(LEAST), math.log(MOST), steps - 1)
     logs *= min(1.0, math.log(PRODUCT) / logs.sum())
     return draw.permutation(np.append(np.exp(logs), EMPTY))
@@ -152,11 +154,11 @@ def _keys(
     shares: NDArray[np.float64],
     member: int,
 ) -> list[NDArray[np.int64]]:
-    """One input's keys by batch.
+    """Draw the keys of one input, batch by batch.
 
     Args:
-        fresh: keys that come up in each batch.
-        shares: of the tuples that have such keys; the others have keys of their own.
+        fresh: number of new common keys in each batch.
+        shares: share of the tuples with common keys in each batch; other tuples have unique keys.
     """
     ends = REACH * fresh[0] + np.cumsum(fresh)
     begins = np.concatenate([fresh[0] * np.arange(REACH), ends[:-REACH]])[: len(ends)]

@@ -1,9 +1,10 @@
-"""One multi-way join operator over a stream, and the policy that chooses its probe orders.
+"""Execution of one multi-way join operator over a stream, under a policy that chooses probe orders.
 
 The operator is UMJoin's (:mod:`benchmarks.umjoin`) over its in-memory backend. The stream arrives
-in batches; every ``period`` of them the counts are added to series, and the orders of the next
-period are searched. A period is a number of batches, not of seconds, so that all counts and orders
-are reproducible. No data moves when orders change: all orders use the same stores and indexes.
+in batches. After every ``period`` batches the operator's counts are added to series, and the orders
+for the next period are searched. A period is a number of batches, not of seconds, so that all
+counts and orders are reproducible. No data moves when orders change: all orders use the same stores
+and indexes.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from benchmarks.umjoin.operators.chains import StepCounts, StepMeter, StepName
 from benchmarks.umjoin.operators.joins import Join
 from benchmarks.umjoin.operators.multi_join import MultiJoin, probe_orders
 
-#: Input -> the others, in the order in which its tuples probe them.
+#: Input -> the other inputs, in the order in which its tuples probe them.
 Orders: TypeAlias = "Mapping[str, tuple[str, ...]]"
-#: Bytes that no run reaches.
+#: Memory limit in bytes that no run reaches.
 AMPLE = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A stream and what it is joined by.
+    """A stream in batches, and the join to compute over it.
 
     Attributes:
-        expected: results, by DuckDB.
-        reach: batches after which a tuple finds no partner any more; None: it always may.
+        expected: number of results, counted by DuckDB.
+        reach: number of batches after which a tuple finds no more partners; None: no limit.
     """
 
     name: str
@@ -50,7 +51,7 @@ class Workload:
     reach: int | None = None
 
     def stored(self, batch: int) -> dict[str, int]:
-        """Tuples of each input that may still find partners when ``batch`` begins."""
+        """Return each input's number of earlier tuples that may have partners in ``batch``."""
         first = 0 if self.reach is None else max(0, batch - self.reach)
         some = self.batches[first:batch]
         return {name: sum(b[name].num_rows for b in some) for name in self.join.by_name}
@@ -61,11 +62,11 @@ class Policy:
     """Policy for choosing probe orders.
 
     Attributes:
-        algorithm: ``fixed`` chooses nothing: the first orders stay.
-        smooth: whether statistics are forecast; otherwise the last period's are taken.
+        algorithm: with ``fixed`` the first orders stay.
+        smooth: whether statistics are forecast; otherwise those of the last period are used.
         period: T, in batches. ``length``: L, in periods.
-        gain: p, the least share of an order's cost that a change must promise. The rivals
-            ``greedy`` and ``selectivity`` know no costs of whole orders: they always change.
+        gain: p, the minimum saving of a change, as a share of the order's cost. The rivals
+            ``greedy`` and ``selectivity`` compute no costs of whole orders, so they always change.
     """
 
     name: str
@@ -83,12 +84,12 @@ class Outcome:
     """Counts and times of a run.
 
     Attributes:
-        results: that it found.
-        steps: counts of each step; empty where steps are not counted.
-        seconds: of CPU, from the first batch to the last, statistics and decisions included.
-        counting, deciding: CPU seconds of these: counts and keys; forecasts and searches.
+        results: number of results.
+        steps: counts of each step; empty if steps were not counted.
+        seconds: CPU seconds of all batches, including statistics and decisions. counting: CPU
+        seconds of counting steps and keys. ``deciding``: CPU seconds of forecasts and searches.
         batches: CPU seconds of each batch, without decisions.
-        changes: (first batch, input, its new order).
+        changes: (first batch, input, the input's new order) of each change.
     """
 
     results: int = 0
@@ -101,28 +102,28 @@ class Outcome:
 
     @property
     def probes(self) -> int:
-        """Tuples sent to stores."""
+        """Number of tuples sent to stores."""
         return sum(step.probes for step in self.steps.values())
 
     @property
     def matches(self) -> int:
-        """Rows found, results included."""
+        """Number of rows found by probes, results included."""
         return sum(step.matches for step in self.steps.values())
 
     @property
     def work(self) -> int:
-        """Probes and matches."""
+        """Sum of probes and matches."""
         return self.probes + self.matches
 
     @property
     def reorderings(self) -> int:
-        """How often orders changed: all that change at once count once."""
+        """Number of batches at whose beginning orders changed."""
         return len({batch for batch, _, _ in self.changes})
 
 
 def orders_of(join: Join, permutation: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The orders that one permutation of the inputs stands for: each input probes the others in
-    the permutation's order, each as soon as it joins a visited input.
+    """Return the orders that a permutation of the inputs stands for: each input probes the others
+    in the permutation's order, each as soon as it joins a visited input.
     """
     found = {}
     for start in join.by_name:
@@ -138,14 +139,14 @@ def orders_of(join: Join, permutation: Sequence[str]) -> dict[str, tuple[str, ..
 def run(
     workload: Workload, policy: Policy, first: Orders, folder: Path, *, counted: bool = True
 ) -> Outcome:
-    """The whole stream, from ``first`` on.
+    """Run the whole stream, starting with the orders ``first``.
 
     Args:
-        folder: for the backend, new.
+        folder: new folder for the backend.
         counted: whether steps are counted even if the policy is ``fixed``.
 
     Raises:
-        WrongResultError: it has found another number of results than DuckDB.
+        WrongResultError: the number of results differs from DuckDB's.
     """
     join, names = workload.join, tuple(workload.join.by_name)
     history = History.of(join, policy.length)
@@ -193,7 +194,7 @@ def run(
 
 
 def decide(history: History, policy: Policy, orders: Orders) -> dict[str, tuple[str, ...]]:
-    """The orders of the next period."""
+    """Return the orders of the next period, chosen by ``policy`` from the measurements."""
     problem = history.problem(smooth=policy.smooth, accounting=policy.accounting)
     number = {name: n for n, name in enumerate(problem.names)}
     found = search_orders(problem, policy.algorithm, policy.ablation).orders
@@ -210,7 +211,7 @@ def decide(history: History, policy: Policy, orders: Orders) -> dict[str, tuple[
 
 
 class KeyCount:
-    """How many distinct keys an input has had, by the column that has most; keys are from 0 on."""
+    """Distinct keys of an input so far: the maximum over its columns. Keys are small integers."""
 
     def __init__(self) -> None:
         self._seen: dict[str, NDArray[np.bool_]] = {}
@@ -218,11 +219,11 @@ class KeyCount:
 
     @property
     def count(self) -> int:
-        """Distinct keys (kappa); nothing is taken away, as nothing expires here."""
+        """Number of distinct keys (kappa); it never falls, since no tuple expires in these runs."""
         return max(self._counts.values(), default=0)
 
     def add(self, tuples: pa.RecordBatch) -> None:
-        """They are stored."""
+        """Count the keys of stored ``tuples``."""
         for name, column in zip(tuples.schema.names, tuples.columns, strict=True):
             values = column.drop_null().to_numpy()
             seen = self._seen.get(name, np.zeros(0, np.bool_))
@@ -236,7 +237,7 @@ class KeyCount:
 
 
 def _tables(join: Join) -> dict[str, TableSpec]:
-    """The tables with the indexes of all orders that there are."""
+    """Return the tables of all inputs, with the indexes that any probe order needs."""
     orders = {name: list(probe_orders(join, name)) for name in join.by_name}
     found: dict[str, TableSpec] = {}
     for number in range(max(map(len, orders.values()))):
@@ -249,7 +250,7 @@ def _tables(join: Join) -> dict[str, TableSpec]:
 
 
 def _fold(outcome: Outcome, meter: StepMeter) -> None:
-    """Add a period's counts to the run's."""
+    """Add the counts of a period to those of the run."""
     outcome.counting += meter.seconds
     for name, counts in meter.steps.items():
         known = outcome.steps.get(name)

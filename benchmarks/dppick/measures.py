@@ -1,17 +1,20 @@
-"""Measurements of one operator by period, and the order problem that follows from them.
+"""Measurements of a join operator by period, and the search problem for probe orders made from
+them.
 
-A period's counts are kept as series, as a pipeline keeps its interims: per step, the share of
-probes that found a row (gamma) and the rows found per probe and stored row (hits per pair); per
-input, the arrivals and the distinct stored keys. A step is the set of inputs that probe and the
-input that is probed, whatever the start. The problem of the next period is made of forecasts of
-these and of the rows that will be stored, which need no statistics: mu is hits per pair times rows
-over gamma. So the growth of a store need not be forecast.
+The counts of periods are kept as series, as a pipeline keeps its measurement periods: per step, the
+share of probes that found a row (gamma) and the rows found per probe and stored row (hits per
+pair); per input, the arrivals and the distinct stored keys. A step is identified by the set of
+inputs whose joined tuples probe and the input that is probed, whatever input the order starts from.
+The problem for the next period consists of forecasts of these series, and of the numbers of rows
+that will be stored. The matches per hit, mu, are hits per pair times stored rows, divided by gamma;
+so the growth of a store affects mu without being forecast.
 
-Orders run some steps and leave out others. A step that did not run in the last period gets the
-first of these figures that exists: figures of the nearest step to the same input that did run; of a
-step in the opposite direction, since a pair of rows matches from both sides, so that hits per pair
-are equal; of the step itself in older periods; one over keys, as for independent keys. Old figures
-come late because a search for the least cost finds any that have become too low.
+An order includes only some of the possible steps. A step that did not run in the last period gets
+the first of these measurements that exists: that of the most similar step to the same input in the
+last period; that of a step in the opposite direction, since a pair of rows matches from both sides,
+so that hits per pair are equal; that of the step itself in older periods; 1 / (number of keys), as
+for independent keys. Old measurements are used late because a search for the least cost prefers
+steps whose old measurements are too low by now.
 """
 
 from __future__ import annotations
@@ -30,24 +33,25 @@ from benchmarks.papers.dppick.problem import Accounting, Operator
 from benchmarks.umjoin.operators.chains import StepCounts, StepName
 from benchmarks.umjoin.operators.joins import Join
 
-#: (probing inputs as bits, probed input).
+#: A step: (set of probing inputs as a bit mask, number of the probed input).
 Step: TypeAlias = tuple[int, int]
-#: (kind, step); of an input: its rate with no bits, its number of keys with its own bit.
+#: Name of a series: (kind, step). For an input ``n``: (0, n) is its rate, (1 << n, n) its number of
+#: keys.
 _Name: TypeAlias = tuple[StatisticKind, Step]
 
-#: Periods after which a measurement counts half.
+#: Number of periods after which a measurement has half the weight.
 HALF_LIFE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Measurements of one period; inputs by name.
+    """Measurements of one period, by name of the input.
 
     Attributes:
-        steps: the steps that ran.
-        arrivals: tuples.
-        keys: distinct ones stored at its end.
-        before, after: tuples stored when it began and when it ended that may still find partners.
+        steps: the counts of each step that ran.
+        arrivals: number of tuples that arrived.
+        keys: number of distinct keys stored at the end of the period. before, after: number of
+        stored tuples that may still find partners, at the beginning and at the end of the period.
     """
 
     steps: Mapping[StepName, StepCounts]
@@ -59,14 +63,14 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The series of one operator.
+    """The series of measurements of one join operator.
 
     Attributes:
-        names: of the inputs, which have their numbers by it.
-        near: per input the bits of the inputs that it may probe.
-        length: of each series, in periods.
-        periods: how many have been recorded.
-        rows, ahead: tuples stored of each input in the mean of the last period, and of the next.
+        names: names of the inputs, in the order of their numbers.
+        near: per input, the bit mask of the inputs that it may probe.
+        length: maximum length of each series, in periods.
+        periods: number of recorded periods. rows, ahead: mean number of stored tuples per input, in
+        the last and in the next period.
     """
 
     names: tuple[str, ...]
@@ -79,7 +83,7 @@ class History:
 
     @staticmethod
     def of(join: Join, length: int) -> History:
-        """Nothing has been measured yet."""
+        """Return a history without measurements."""
         names = tuple(join.by_name)
         near = tuple(
             sum(1 << r for r, other in enumerate(names) if r != n and join.key((name,), other))
@@ -88,7 +92,7 @@ class History:
         return History(names, near, length)
 
     def recorded(self, period: Period) -> History:
-        """With one more period."""
+        """Return the history with the measurements of ``period`` added."""
         number = {name: n for n, name in enumerate(self.names)}
         rows = {name: (period.before[name] + period.after[name]) / 2 for name in number}
         offered: list[tuple[_Name, float, float]] = []
@@ -121,18 +125,18 @@ class History:
         )
 
     def problem(self, *, smooth: bool, accounting: Accounting = Accounting.TUPLE) -> Operator:
-        """The operator in the next period.
+        """Return the operator whose cheapest orders are to be found, with statistics for the next
+        period.
 
         Args:
-            smooth: whether statistics are forecast; otherwise the last values are taken, and the
-                rows of the last period.
-            accounting: how its orders' costs are counted.
+            smooth: whether statistics are forecast; otherwise those of the last period are used.
+            accounting: definition of an order's cost.
         """
         newest = self.periods - 1
         kept = {k: s for k, s in self.series.items() if newest - s.times[-1] < self.length}
         values = {k: s.values[-1] for k, s in kept.items()}
         if smooth:
-            # A stopped input has no next value.
+            # A series that ended before the last period has no forecast.
             going = [(k, s) for k, s in kept.items() if s.times[-1] == newest]
             made = forecasts([(s, kind) for (kind, _), s in going], 1.0)
             values |= {k: f.value or 0.0 for (k, _), f in zip(going, made, strict=True)}
@@ -161,7 +165,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """A step's hits per pair and its gamma; ``stale``: it did not run in the last period."""
+    """Hits per pair and gamma of a step; ``stale``: the step did not run in the last period."""
 
     hits: float
     gamma: float
@@ -170,27 +174,27 @@ class _Measured:
 
 @dataclass(frozen=True, slots=True)
 class StepFigures:
-    """Figures by the set that probes, for ``benchmarks.papers.dppick``."""
+    """Matches of all steps, in the form that ``benchmarks.papers.dppick`` reads."""
 
     streams: int
     matches: Mapping[Step, Match]
 
     @property
     def by_start(self) -> bool:
-        """Never: steps are counted whichever start came by."""
+        """Return False: a step is counted whichever input the order started from."""
         return False
 
     @property
     def by_side(self) -> bool:
-        """Never: the set says it all."""
+        """Return False: the set of probing inputs determines the matches."""
         return False
 
     def one(self, start: int, visited: int, side: int, target: int) -> Match:
-        """Of the set."""
+        """Return the matches of the step from the set ``visited`` to ``target``."""
         return self.matches[visited, target]
 
     def many(self, start: int, visited: Masks, side: int, allowed: Flags) -> tuple[Floats, Floats]:
-        """Of many sets."""
+        """Return gamma and mu of the steps from many sets."""
         gamma, mu = np.zeros(allowed.shape), np.zeros(allowed.shape)
         for row, target in np.argwhere(allowed).tolist():
             match = self.matches[int(visited[row]), target]
@@ -204,7 +208,7 @@ def _figures(
     rows: tuple[float, ...],
     keys: tuple[float, ...],
 ) -> StepFigures:
-    """Of every set and every input outside it that it joins."""
+    """Return the matches of the steps from every set of inputs to every input that joins it."""
     streams = len(near)
     found = {}
     for visited in range(1, 1 << streams):
@@ -226,7 +230,7 @@ def _estimate(
     rows: tuple[float, ...],
     keys: tuple[float, ...],
 ) -> Match:
-    """See the module. Of several measured steps the one with the least rank is taken."""
+    """Estimate a step's matches as the module says: from the measured step of the least rank."""
     candidates: list[tuple[tuple[int, ...], float, float | None]] = []
     for (head, probed), known in measured.items():
         if probed == target and head & around:
@@ -245,8 +249,8 @@ def _estimate(
 
 
 def _match(mean: float, gamma: float | None) -> Match:
-    """Figures of a mean; gamma where it is not known as ``SizeFigures`` has it, for partners that
-    are Poisson distributed.
+    """Return the matches of a step with ``mean`` partners per probe. If ``gamma`` is unknown, the
+    number of partners is taken as Poisson distributed, as by ``SizeFigures``.
     """
     share = -math.expm1(-mean) if gamma is None else min(gamma, mean)
     return Match(share, mean / share) if share > 0 else Match(0.0, 1.0)

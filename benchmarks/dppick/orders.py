@@ -1,14 +1,15 @@
-"""TPC-DS's four-way join from 24 initial orders, by each algorithm.
+"""Probe orders of TPC-DS's four-way join: each algorithm from 24 initial orders.
 
 ``store_returns``, ``customer``, ``web_returns`` and ``catalog_returns`` are joined on equal
 addresses; all rows are in one random order, and results are counted but not materialised. The
-paper's 24 initial orders are permutations of the four streams. A permutation is interpreted as four
-probe orders: each stream's is the permutation without it. Since all four tables have the same key,
-a stream may probe the others in any of six orders; the algorithms choose among all 6^4
-combinations. *Hindsight* is the best of the 24 permutations; each runs from beginning to end.
+paper's 24 initial orders are permutations of the four streams. A permutation stands for four probe
+orders, one per stream: the permutation without this stream. Since all four tables have the same
+key, a stream may probe the others in any of six orders; the algorithms choose among all 6^4
+combinations. *Hindsight* is the permutation with the least work if it is used from beginning to
+end.
 
-The bound is calculated from the tables' sizes and the greatest number of distinct keys: how much
-the best orders save where keys are independent. No algorithm can save more.
+The bound (:mod:`.bound`) is the saving of the best orders if keys are independent, calculated from
+the tables' sizes and the greatest number of distinct keys. No algorithm can save more.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from benchmarks.report.charts import Row, grouped
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid, columns
 
-#: References of savings, among all permutations.
+#: References to which savings are relative: the mean or the worst of all permutations.
 OVER = ("mean", "worst")
 
 
@@ -62,8 +63,8 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def saved(entry: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Measured savings of the best permutation against the mean and the worst: of ``probes``, of
-    ``both`` (with matches), and of ``seconds``.
+    """Return the measured savings of the best permutation, relative to the mean and the worst one:
+    of ``probes``, of ``both`` (probes and matches), and of ``seconds``.
     """
     fixed = {name: one["fixed"] for name, one in entry["orders"].items()}
     figures = {
@@ -82,7 +83,7 @@ def saved(entry: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def ratios(entry: dict[str, Any], of: str, to: str) -> dict[str, float]:
-    """Run time of one algorithm over that of another, by initial order."""
+    """Return the run time of algorithm ``of``, divided by that of ``to``, by initial order."""
     return {
         name: one[of]["seconds"]["median"] / one[to]["seconds"]["median"]
         for name, one in entry["orders"].items()
@@ -90,7 +91,7 @@ def ratios(entry: dict[str, Any], of: str, to: str) -> dict[str, float]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """The bound, the algorithms, the initial orders."""
+    """Return the tables of the bound, of the algorithms, and of the initial orders."""
     orders, best = entry["orders"], work(entry["best"])
     measured = saved(entry)
     bound = tuple(
@@ -161,7 +162,7 @@ def _percent(share: float | None) -> str:
 
 
 def charts(entry: dict[str, Any]) -> dict[str, str]:
-    """The paper's Fig. 2: run times, and probes and matches beside them."""
+    """Return the paper's Fig. 2: run times, and charts of probes and matches beside them."""
     names = [n for n in next(iter(entry["orders"].values())) if n != "exact"]
     seconds, works = [], []
     for order, one in entry["orders"].items():

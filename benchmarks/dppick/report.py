@@ -1,7 +1,8 @@
-"""``docs/benchmarks-dppick.md`` from saved figures: ``python -m benchmarks.dppick --report``.
+"""Writes ``docs/benchmarks-dppick.md`` from saved figures: ``python -m benchmarks.dppick
+--report``.
 
-Reads ``docs/benchmarks/dppick.jsonl``, one line per run of one benchmark, and shows the newest of
-each. Equal lines give equal bytes.
+Reads ``docs/benchmarks/dppick.jsonl``, one line per run of one benchmark, and shows the newest line
+of each benchmark. Equal lines give an equal page, byte for byte.
 """
 
 from __future__ import annotations
@@ -116,5 +117,5 @@ def report(docs: Path) -> int:
 
 
 def _titled(tables: Callable[[dict[str, Any]], list[Grid]], entry: dict[str, Any]) -> list[Grid]:
-    """Tables whose titles say that they are not of the pipeline."""
+    """Return the benchmark's tables, with a note in their titles that no pipeline was measured."""
     return [replace(grid, title=f"one operator: {grid.title}") for grid in tables(entry)]

@@ -1,4 +1,4 @@
-"""Runs of several policies in turns, and their records."""
+"""Runs of dpPick and other policies in turns, and their figures."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ FIXED = Policy("fixed", Algorithm.FIXED)
 
 
 def rivals(period: int, length: int) -> tuple[Policy, ...]:
-    """Fixed orders, rivals that choose step by step, and both searches."""
+    """Return the policies to compare: fixed orders, step-by-step rivals, and both searches."""
     adaptive = (Algorithm.SELECTIVITY, Algorithm.GREEDY, Algorithm.DPPICK, Algorithm.EXACT)
     return FIXED, *(Policy(str(a), a, period=period, length=length) for a in adaptive)
 
 
 def ablations(period: int, length: int) -> tuple[Policy, ...]:
-    """dpPick, without a part of it, and with the cost as printed (Eq. 8)."""
+    """Return dpPick, its ablations, and dpPick with the cost as printed (Eq. 8)."""
     pick, printed = Algorithm.DPPICK, Accounting.PAPER
 
     def policy(name: str, ablation: Ablation | None, accounting: Accounting) -> Policy:
@@ -44,7 +44,7 @@ def ablations(period: int, length: int) -> tuple[Policy, ...]:
 
 
 def initial_orders(join: Join, names: Sequence[str]) -> dict[str, Orders]:
-    """Every permutation of the inputs, named by their short ``names``, with the orders it means."""
+    """Map every permutation of the inputs (joined short ``names``) to the orders it stands for."""
     inputs = tuple(join.by_name)
     return {
         "".join(names[inputs.index(one)] for one in permutation): orders_of(join, permutation)
@@ -53,7 +53,7 @@ def initial_orders(join: Join, names: Sequence[str]) -> dict[str, Orders]:
 
 
 def statics(workload: Workload, first: dict[str, Orders], home: Path) -> dict[str, dict[str, int]]:
-    """Probes and matches of each of the orders if it stays; equal orders run once."""
+    """Return probes and matches of each of the orders if they never change; equal ones run once."""
     found: dict[str, dict[str, int]] = {}
     known: dict[tuple[tuple[str, tuple[str, ...]], ...], dict[str, int]] = {}
     for name, orders in first.items():
@@ -66,12 +66,12 @@ def statics(workload: Workload, first: dict[str, Orders], home: Path) -> dict[st
 
 
 def work(counts: dict[str, Any]) -> int:
-    """Probes and matches."""
+    """Return the sum of probes and matches in ``counts``."""
     return int(counts["probes"] + counts["matches"])
 
 
 def net(figures: dict[str, Any]) -> float:
-    """Seconds of a run without statistics and decisions."""
+    """Return the seconds of a run without those of statistics and decisions."""
     return float(
         figures["seconds"]["median"] - figures["counting"]["median"] - figures["deciding"]["median"]
     )
@@ -83,14 +83,15 @@ def in_turns(
     rounds: int,
     home: Path,
 ) -> dict[str, dict[str, Any]]:
-    """All policies, each from its orders, in turns; policy -> figures.
+    """Run all policies, each from its initial orders, in turns; policy -> figures.
 
     Raises:
-        WrongResultError: a run found other results, or did not repeat the first one's counts.
+        WrongResultError: a run has wrong results, or other counts than the policy's first run.
     """
     runs: dict[str, list[Outcome]] = {policy.name: [] for policy, _ in policies}
     for number in range(rounds):
-        # Every other round is backwards, so that a slowdown of the machine favours no policy.
+        # Every second round has the reverse order, so that a slowdown of the machine favours no
+        # policy.
         for policy, orders in policies[:: -1 if number % 2 else 1]:
             runs[policy.name].append(one(workload, policy, orders, home, counted=False))
     return {name: _summary(workload, name, found) for name, found in runs.items()}
@@ -99,7 +100,7 @@ def in_turns(
 def one(
     workload: Workload, policy: Policy, orders: Orders, home: Path, *, counted: bool
 ) -> Outcome:
-    """One run, in a folder of its own."""
+    """Run one policy, in a new folder."""
     folder = home / "state"
     try:
         return run(workload, policy, orders, folder, counted=counted)
@@ -123,7 +124,7 @@ def _summary(workload: Workload, name: str, found: list[Outcome]) -> dict[str, A
 
 
 def _first_batches(found: list[Outcome]) -> list[float]:
-    """Each first batch after a change, over the mean of its neighbours: medians of the runs."""
+    """Return times of first batches with new orders, relative to the mean of their neighbours."""
     ratios = []
     for batch in sorted({number for number, _, _ in found[0].changes}):
         if 0 < batch < len(found[0].batches) - 1:

@@ -1,4 +1,4 @@
-"""TPC-DS's four tables as one stream of keys in random order."""
+"""TPC-DS's four tables as one stream of join keys in random order."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from benchmarks.dppick.engine import Workload
 from benchmarks.state import tpcds
 from benchmarks.umjoin.operators.joins import Equality, Input, Join
 
-#: The paper's names of the tables, in the order of ``tpcds.TABLES``.
+#: The paper's short names of the tables, in the order of ``tpcds.TABLES``.
 SHORT = ("Cu", "Cr", "Sr", "Wr")
 
 
 def tpcds_stream(scale: float, batch: int, seed: int, cache: Path) -> Workload:
-    """All rows of the four tables, shuffled as a whole, ``batch`` in each batch but the last."""
+    """Shuffle the rows of all four tables together, and cut them into batches of ``batch`` rows."""
     folder = tpcds.data(scale, cache)
     keys = {
         table: pq.read_table(folder / f"{table}.parquet", columns=[key])[key].combine_chunks()
         for table, key in tpcds.TABLES.items()
     }
-    # The rows of each table have a random order already: only the table of each next row is drawn.
+    # The rows of each table are in random order already, so only the table of each next row is
+    # drawn.
     which = np.repeat(np.arange(len(keys)), [len(column) for column in keys.values()])
     np.random.default_rng(seed).shuffle(which)
     batches, begin = [], np.zeros(len(keys), np.int64)
@@ -50,7 +51,9 @@ def tpcds_stream(scale: float, batch: int, seed: int, cache: Path) -> Workload:
 
 
 def sizes_of(workload: Workload) -> tuple[dict[str, Size], int]:
-    """Rows and rows with a key of each input; the greatest number of distinct keys of one."""
+    """Return the rows, and rows with a key, of each input, and the most distinct keys of
+    an input.
+    """
     sizes, most = {}, 0
     for name in workload.join.by_name:
         column = pa.chunked_array([batch[name].column(0) for batch in workload.batches])

@@ -1,8 +1,9 @@
-"""The period T and the length L of series.
+"""dpPick with different periods T and lengths L of the series of measurements.
 
-Inputs are TPC-DS, from the paper's two initial orders for this (CrWrSrCu, WrCuCrSr), and a star
-whose best order oscillates. L is varied with a decision after every batch, so that series are long
-enough to be cut; runs have 60 (TPC-DS at scale 1) and 120 batches.
+The inputs are TPC-DS, from the two initial orders of the paper's experiment (CrWrSrCu, WrCuCrSr),
+and a star join whose best order oscillates. While L is varied, a decision is made after every
+batch, so that series become long enough to be cut; runs have 60 (TPC-DS at scale 1) and 120
+batches.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from benchmarks.report.charts import Line, lines
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 
-#: The initial orders that the paper sweeps.
+#: The initial orders of the paper's experiment with T and L.
 SWEPT = ("CrWrSrCu", "WrCuCrSr")
 
 
@@ -55,7 +56,7 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """A row for each T and L."""
+    """Return the table: a row for each T and L."""
     rows = tuple(
         (
             one["name"],
@@ -73,7 +74,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
 
 
 def charts(entry: dict[str, Any]) -> dict[str, str]:
-    """The paper's Figs. 4 and 5."""
+    """Return the charts of the paper's Figs. 4 and 5."""
     found = {}
     titles = {"T": "Run time by period (Fig. 4)", "L": "Run time by length (Fig. 5)"}
     for letter, title in titles.items():

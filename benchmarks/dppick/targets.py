@@ -1,4 +1,4 @@
-"""Targets of orders chosen at run time, by one operator."""
+"""Targets of dpPick's benchmarks: savings and costs of probe orders chosen at run time."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from benchmarks.dppick.rounds import work
 from benchmarks.report.grids import Grid
 from benchmarks.report.targets import Figure, Target, Verdict, table
 
-#: Percent of each policy's run time that the paper saves, on average.
+#: Rival -> percent of its run time that dpPick saves in the paper, on average.
 PUBLISHED = {"fixed": 31.2, "greedy": 20.4, "selectivity": 56.1}
-#: Percent of the initial orders in which the paper's run time is less than that of no-smooth.
+#: Percent of the initial orders from which dpPick runs faster than no-smooth in the paper.
 PUBLISHED_WINS = 91.7
-#: Seconds of a period as pipelines have it.
+#: Length in seconds of a measurement period in pipelines.
 PERIOD = 3.0
-#: Orders that have to differ, so that their share says something: all of five fall to one side by
-#: chance with a probability of 3 %.
+#: Minimum number of initial orders that must differ for a verdict: with five, all differ in favour
+#: of one side by chance with a probability of some 3 %.
 FEWEST = 5
 
 
 def targets(newest: Mapping[str, dict[str, Any]]) -> Grid:
-    """Every target that there are figures for; ``newest``: part -> its newest line."""
+    """Return a table of all targets with figures; ``newest``: benchmark -> its newest line."""
     return table(_READERS, newest)
 
 
@@ -73,7 +73,7 @@ def _orders(entry: dict[str, Any]) -> Iterator[Target]:
 
 
 def _saved(what: str, ratios: Sequence[float], limit: float) -> Target:
-    """A mean of cases, in percent saved."""
+    """Return a target for the mean of the savings in several cases, in percent."""
     return Target(what, Figure.mean(ratios).map(_percent_saved), limit, True, 1, " %")
 
 
@@ -82,8 +82,8 @@ def _percent_saved(ratio: float) -> float:
 
 
 def _ablations(entry: dict[str, Any]) -> Iterator[Target]:
-    """The paper's 22 of 24 are of run time, and it names no ties; orders of equal work are left out
-    here.
+    """Yield the targets of the ablation no-smooth. The paper's 22 of 24 initial orders are counted
+    by run time, without ties; for the target on work, orders of equal work are left out.
     """
     counts = ablations.tally(entry, "no-smooth")
     what = "TPC-DS: less work than no-smooth, of the initial orders in which work differs"

@@ -1,1 +1,1 @@
-"""Nexmark: its 24 queries as continuous queries, their exactness and what they cost together."""
+"""Nexmark: its 24 queries as continuous queries, checked against DuckDB, and their joint cost."""

@@ -1,4 +1,6 @@
-"""``python -m benchmarks.nexmark [exact|report]``: cost of the queries, exactness, or the page."""
+"""``python -m benchmarks.nexmark [exact|report]``: cost of the queries, their exactness, or the
+page.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of queries in their result files, against DuckDB's answer over the same input."""
+"""Comparison of Nexmark queries' result files with DuckDB's answers over the same input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.combined.registry import Registry
 
 
 def forms_of(streams: Mapping[str, Events], queries: Sequence[Nexmark]) -> dict[str, JoinQuery]:
-    """Query or part -> normal form."""
+    """Return the normal form of each query and of each of its parts, by name."""
     records = [record(name, one.table, Path()) for name, one in streams.items()]
     registry = Registry(records, Keys("forms"))
     for query in queries:
@@ -25,7 +25,7 @@ def forms_of(streams: Mapping[str, Events], queries: Sequence[Nexmark]) -> dict[
 
 
 class Answers(Oracle):
-    """The oracle beside the files in ``results``."""
+    """Compares the result files in the folder ``results`` with an oracle."""
 
     def __init__(
         self, streams: Mapping[str, Events], queries: Sequence[Nexmark], results: Path
@@ -34,15 +34,15 @@ class Answers(Oracle):
         self._forms, self._results = forms_of(streams, queries), results
 
     def check(self, query: Nexmark) -> int:
-        """Number of rows of a query's answer.
+        """Compare a query's result files with the oracle; return the number of rows of its answer.
 
         Raises:
-            WrongResultError: its files have another answer.
+            WrongResultError: the files have another answer.
         """
         return self.compare(query.name, query.oracle, self._found(query.name))
 
     def _found(self, name: str) -> str:
-        """The rows of the files: of a view the current ones, of others all rows and changes."""
+        """Return SQL for the rows in a query's files: of a view the current ones, else all rows."""
         form = self._forms[name]
         files = f"read_parquet('{self._results / name}/*.parquet', union_by_name = true)"
         if form.view is None:

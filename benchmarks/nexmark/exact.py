@@ -1,8 +1,8 @@
-"""Nexmark's queries in one pipeline, fed in random batches, beside DuckDB.
+"""Exactness of Nexmark's queries: all in one pipeline, fed in random batches, compared with DuckDB.
 
-Registration, planner, driver and tasks are the product's, in this process; tasks and drivers die
-and plans are random, as in every run of :class:`tests.support.combined.pipeline.Combined`. Answers
-are compared at the end; with ``--always`` queries without parts are compared after every batch.
+The real registration, planner, driver and tasks run in this process; tasks and drivers are killed
+and plans are random, as in every run of :class:`tests.support.combined.pipeline.Combined`. Results
+are compared at the end; with ``--always``, those of queries without parts after every batch.
 """
 
 from __future__ import annotations
@@ -39,17 +39,18 @@ from tests.support.combined.streams import Kind, RandomStream
 from tests.support.scenarios.run import seeds_of
 from tests.support.surroundings.redis import redis_url
 
-#: Shortly before midnight: two days, and times that are not by day.
+#: Shortly before midnight, so that events are on two days, and times of day matter.
 BEGIN = dt.datetime(2024, 1, 1, 23, 59, 30, tzinfo=dt.UTC)
-#: Events come in the order of their times, so none is late, and windows end.
+#: Lateness in microseconds. Events arrive in the order of their times, so none is late; but windows
+#: end.
 LATENESS = 5_000_000
 TABLE = "side_input"
-#: Beginnings of the events of a run that are failures.
+#: Beginnings of the names of events in a run that are failures.
 _FAILURES = ("task failed", "driver gone", "restart")
 
 
 def record(name: str, table: pa.Table, folder: Path) -> StreamRecord:
-    """A stream of Nexmark's as the service registers it, read from files in ``folder``."""
+    """Return the service's record of one of Nexmark's streams, read from files in ``folder``."""
     looked_up = name == TABLE
     columns = tuple(ColumnRecord(name=f.name, type=str(spark_type(f.type))) for f in table.schema)
     return StreamRecord(
@@ -67,17 +68,17 @@ def record(name: str, table: pa.Table, folder: Path) -> StreamRecord:
 
 @dataclass(slots=True)
 class GeneratedStream(RandomStream):
-    """A stream whose rows are given, written slice by slice in their order."""
+    """One of Nexmark's streams, whose generated rows are written slice by slice, in order."""
 
     events: Events = field(kw_only=True)
 
     @property
     def record(self) -> StreamRecord:
-        """The stream as the service registers it."""
+        """The stream's record as the service stores it."""
         return record(self.name, self.events.table, self.folder)
 
     def write_upto(self, number: int) -> None:
-        """Write the rows before the event ``number`` that are not written yet, as a file."""
+        """Write the rows of events before number ``number`` that are not written yet, as a file."""
         begun, end = len(self.rows), self.events.upto(number)
         if end == begun:
             return
@@ -88,22 +89,22 @@ class GeneratedStream(RandomStream):
 
     @property
     def late(self) -> int:
-        """Number of late rows: none, by the order of the events."""
+        """Number of late rows: none, since events are ordered by time."""
         return 0
 
     def fill(self, connection: duckdb.DuckDBPyConnection, batch: int) -> bool:
-        """Make the table of the rows read up to ``batch``."""
+        """Register the rows that the pipeline has read up to ``batch`` as a table of DuckDB."""
         connection.register(self.name, self.events.table.slice(0, self.ends[batch][0]))
         return True
 
 
 class NexmarkRun(Combined):
-    """A run of ``queries`` over ``events`` events in about ``batches`` batches.
+    """A random run of Nexmark's ``queries`` over ``events`` events in ``batches`` batches.
 
     Attributes:
-        calm: whether nothing fails and plans are the optimiser's.
-        always: whether answers are compared after every batch, and not only at the end.
-        compared: query -> rows of its answer at the end, which are DuckDB's.
+        calm: whether nothing fails and plans are the optimiser's instead of random ones.
+        always: whether results are compared after every batch, and not only at the end.
+        compared: query -> number of rows of its answer at the end, which equals DuckDB's.
     """
 
     def __init__(
@@ -159,8 +160,8 @@ class NexmarkRun(Combined):
             self._watch.ended(self.driver.state)
 
     def kept(self, name: str) -> list[str]:
-        """Streams whose tuples a query, or a part of it, keeps for ever, as its notes say; a part
-        that is read as a stream counts as ``parts``.
+        """Return the streams whose tuples a query, or a part of its statement, stores for ever
+        according to its notes; a part that is read as a stream is called ``parts``.
         """
         found = set[str]()
         for one in self.registry.records:
@@ -180,10 +181,10 @@ def exact(
     calm: bool = False,
     always: bool = True,
 ) -> NexmarkRun:
-    """Run ``queries`` and compare.
+    """Run Nexmark's ``queries`` with a seed, and compare their results with DuckDB's.
 
     Raises:
-        AssertionError: an answer is not DuckDB's.
+        AssertionError: a result differs from DuckDB's.
     """
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with redis_url() as url, tempfile.TemporaryDirectory(prefix="anabranch-nexmark-") as folder:
@@ -200,7 +201,7 @@ def exact(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run seeds and print the rows of all answers; 1: some answer is not DuckDB's, or empty."""
+    """Run seeds and print the rows of all answers; returns 1 if an answer is wrong or empty."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.nexmark exact",
         description=__doc__,
@@ -234,10 +235,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _told(seed: int, options: argparse.Namespace) -> NexmarkRun:
-    """The run of a seed.
+    """Run one seed, and print a line about it.
 
     Raises:
-        AssertionError: an answer is not DuckDB's, or has no rows.
+        AssertionError: a result differs from DuckDB's, or has no rows.
     """
     begun = time.monotonic()
     run = exact(
@@ -259,7 +260,7 @@ def _told(seed: int, options: argparse.Namespace) -> NexmarkRun:
 def _document(
     options: argparse.Namespace, load: tuple[float, ...], runs: Sequence[NexmarkRun]
 ) -> dict[str, Any]:
-    """Rows of every answer by seed, and what befell the runs."""
+    """Return the line of figures: rows of every answer by seed, and counts of all runs."""
     events = sum((run.events for run in runs), Counter[str]())
     settings = {name: value for name, value in vars(options).items() if name != "json"}
     return document("nexmark", settings, load) | {
@@ -273,7 +274,7 @@ def _document(
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """A line per query, with the rows of its answers."""
+    """Return the table: a line per query, with the number of rows of its answer."""
     rows = tuple(
         (
             query.name,

@@ -1,10 +1,10 @@
-"""Nexmark's events: persons, auctions and bids, columnar and by seed.
+"""Generator of Nexmark's events (persons, auctions and bids) as Arrow tables, from a seed.
 
-Written from the published model. Of 50 events 1 is a person, 3 are auctions and 46 are bids; event
-``n`` has its time by the rate. Identifiers count up from 1000, categories from 10. A bid is on the
-hot auction (the first of each hundred) with probability 1/2, else on one that is probably still
-open; bidders and sellers are hot with probability 3/4, else one of the active persons. A few
-identifiers are ahead of the stream, so partners may come later than the rows that name them.
+Written from the published model. Of 50 events 1 is a person, 3 are auctions and 46 are bids; the
+time of event ``n`` follows from the rate. Identifiers count up from 1000, categories from 10. A bid
+is on the hot auction (the first of each hundred) with probability 1/2, else on one that is probably
+still open; bidders and sellers are hot with probability 3/4, else one of the active persons. A few
+identifiers are ahead of the stream, so a row may arrive before the row that it refers to.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[np.int64]
 
-#: Events of each kind among :data:`CYCLE`.
+#: Numbers of events of each kind among :data:`CYCLE` events.
 PERSONS, AUCTIONS, BIDS = 1, 3, 46
 CYCLE = PERSONS + AUCTIONS + BIDS
 FIRST_ID = 1000
 FIRST_CATEGORY, CATEGORIES = 10, 5
-#: Of so many persons or auctions one is hot.
+#: Number of persons or auctions of which one is hot.
 HOT_GROUP = 100
-#: 1 - 1 / ratio is the probability of a hot auction, seller, bidder or channel.
+#: Ratio ``r`` of a hot auction, seller, bidder or channel, whose probability is 1 - 1 / r.
 HOT_AUCTIONS, HOT_SELLERS, HOT_BIDDERS, HOT_CHANNELS = 2, 4, 4, 2
 ACTIVE_PERSONS, OPEN_AUCTIONS = 1000, 100
-#: Greatest distance by which an identifier is ahead of the stream.
+#: Maximum distance by which an identifier is ahead of the stream.
 LEAD = 10
-#: Mean bytes of a row, which ``extra`` fills.
+#: Mean bytes of a row; the column ``extra`` fills it up.
 PERSON_BYTES, AUCTION_BYTES, BID_BYTES = 200, 500, 100
 CHANNELS = 10_000
 SIDE_ROWS = 10_000
@@ -61,27 +61,27 @@ _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Rows of one stream.
+    """Generated rows of one Nexmark stream.
 
     Attributes:
-        numbers: of the events, ascending, one per row.
+        numbers: number of each row's event, ascending.
     """
 
     table: pa.Table
     numbers: Numbers
 
     def upto(self, number: int) -> int:
-        """How many rows come before the event ``number``."""
+        """Return the number of rows before the event ``number``."""
         return int(np.searchsorted(self.numbers, number))
 
 
 def generate(
     events: int, *, rate: float = 10_000.0, seed: int = 1, begin: dt.datetime = BEGIN
 ) -> dict[str, Events]:
-    """The streams of ``events`` events, and the table ``side_input``, which precedes them.
+    """Generate the streams of ``events`` events, and the table ``side_input``, which comes first.
 
     Args:
-        rate: events a second of event time.
+        rate: events per second of event time.
         begin: time of the first event.
     """
     number = np.arange(events, dtype=np.int64)
@@ -104,7 +104,7 @@ def generate(
 
 
 def write(streams: dict[str, Events], folder: Path) -> dict[str, Path]:
-    """Write a Parquet file per stream into ``folder``; its path by the stream's name."""
+    """Write a Parquet file per stream into ``folder``; return stream -> path."""
     folder.mkdir(parents=True, exist_ok=True)
     found = {}
     for name, events in streams.items():
@@ -119,7 +119,7 @@ def write(streams: dict[str, Events], folder: Path) -> dict[str, Path]:
 def _persons(
     rng: np.random.Generator, number: Numbers, millis: Numbers, rate: float
 ) -> dict[str, pa.Array]:
-    """The columns of persons."""
+    """Generate the columns of persons with the event numbers ``number``."""
     size = len(number)
     name = _joined([_picked(rng, FIRST_NAMES, size), _picked(rng, LAST_NAMES, size)], " ")
     mail = _joined([_text(rng, size, 3, 7), _constant("@", size), _text(rng, size, 3, 5)])
@@ -139,13 +139,14 @@ def _persons(
 def _auctions(
     rng: np.random.Generator, number: Numbers, millis: Numbers, rate: float
 ) -> dict[str, pa.Array]:
-    """The columns of auctions."""
+    """Generate the columns of auctions with the event numbers ``number``."""
     size = len(number)
     last = _last_person(number)
     hot = rng.integers(0, HOT_SELLERS, size) > 0
     seller = np.where(hot, last // HOT_GROUP * HOT_GROUP, _some_person(rng, last))
     initial = _prices(rng, size)
-    # Time in which so many auctions begin as are open at once; the mean length of an auction.
+    # Event time in ms in which as many auctions begin as are open at once: the mean length of an
+    # auction.
     horizon = OPEN_AUCTIONS * CYCLE / AUCTIONS * 1000.0 / rate
     length = 1 + rng.integers(0, max(int(horizon * 2), 1), size)
     columns = {
@@ -165,7 +166,7 @@ def _auctions(
 def _bids(
     rng: np.random.Generator, number: Numbers, millis: Numbers, rate: float
 ) -> dict[str, pa.Array]:
-    """The columns of bids."""
+    """Generate the columns of bids with the event numbers ``number``."""
     size = len(number)
     last, person = _last_auction(number), _last_person(number)
     least = np.maximum(last - OPEN_AUCTIONS, 0)
@@ -173,7 +174,7 @@ def _bids(
     hot = rng.integers(0, HOT_AUCTIONS, size) > 0
     auction = np.where(hot, last // HOT_GROUP * HOT_GROUP, open_one)
     hot = rng.integers(0, HOT_BIDDERS, size) > 0
-    # The second of each hundred, so that hot sellers are not the hot bidders.
+    # Hot bidders are the second person of each hundred, so that they are not the hot sellers.
     bidder = np.where(hot, person // HOT_GROUP * HOT_GROUP + 1, _some_person(rng, person))
     channel, url = _channels(rng, size)
     columns = {
@@ -188,29 +189,29 @@ def _bids(
 
 
 def _last_person(number: Numbers) -> Numbers:
-    """The newest person as of an event, counted from 0."""
+    """Return the number, from 0, of the newest person as of each event."""
     return number // CYCLE * PERSONS + np.minimum(number % CYCLE, PERSONS - 1)
 
 
 def _last_auction(number: Numbers) -> Numbers:
-    """The newest auction as of an auction's or a bid's event, counted from 0."""
+    """Return the number, from 0, of the newest auction as of each event of an auction or a bid."""
     return number // CYCLE * AUCTIONS + np.minimum(number % CYCLE - PERSONS, AUCTIONS - 1)
 
 
 def _some_person(rng: np.random.Generator, last: Numbers) -> Numbers:
-    """One of the active persons, or one that is yet to come."""
+    """Draw for each event one of the active persons, or one that arrives later."""
     active = np.minimum(last + 1, ACTIVE_PERSONS)
     found: Numbers = last + 1 - active + rng.integers(0, active + LEAD)
     return found
 
 
 def _prices(rng: np.random.Generator, size: int) -> Numbers:
-    """Prices in cents, from 100 to 100 million, whose logarithm is uniform."""
+    """Draw prices in cents, from 100 to 100 million, whose logarithms are uniform."""
     return np.round(10.0 ** (rng.random(size) * 6) * 100).astype(np.int64)
 
 
 def _channels(rng: np.random.Generator, size: int) -> tuple[pa.Array, pa.Array]:
-    """Channels, and addresses, which are the same for a channel."""
+    """Draw channels, and their addresses (URLs); a channel always has the same address."""
     draw = np.random.default_rng((CHANNELS, size and 1))
     every = CHANNELS + len(WELL_KNOWN)
     parts = [_constant("https://www.nexmark.com", every)]
@@ -220,7 +221,7 @@ def _channels(rng: np.random.Generator, size: int) -> tuple[pa.Array, pa.Array]:
     names = pa.concat_arrays(
         [_joined([_constant("channel-", CHANNELS), numbered]), pa.array(WELL_KNOWN)]
     )
-    # Nine of ten numbered channels have their number in their address.
+    # Nine in ten of the numbered channels have their number in their address.
     known = draw.integers(0, 10, every) > 0
     known[CHANNELS:] = False
     marks = _decimal(draw.integers(0, 1 << 31, every))
@@ -255,12 +256,12 @@ def _joined(parts: Sequence[pa.Array], separator: str = "") -> pa.Array:
 
 
 def _extra(rng: np.random.Generator, size: int, mean: int) -> pa.Array:
-    """Texts that differ from ``mean`` characters by a fifth at most."""
+    """Draw texts with lengths of ``mean`` characters, plus or minus a fifth."""
     return _text(rng, size, mean - mean // 5, mean + mean // 5)
 
 
 def _text(rng: np.random.Generator, size: int, least: int, most: int) -> pa.Array:
-    """Random texts of small letters, from ``least`` to ``most`` long."""
+    """Draw random texts of small letters, with lengths from ``least`` to ``most``."""
     offsets = np.zeros(size + 1, np.int32)
     np.cumsum(rng.integers(least, most + 1, size), out=offsets[1:])
     letters = _LETTERS[rng.integers(0, len(_LETTERS), int(offsets[-1]), dtype=np.uint8)]

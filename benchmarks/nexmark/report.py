@@ -1,8 +1,9 @@
-"""``docs/benchmarks-nexmark.md`` from saved figures.
+"""Writes ``docs/benchmarks-nexmark.md`` from saved figures.
 
 ``python -m benchmarks.nexmark report [--docs docs]`` reads ``docs/benchmarks/nexmark.jsonl``, one
-line per run of one part, and shows the newest of each; of costs all lines with the settings of the
-newest, so rounds may be run one by one. Equal lines give equal bytes.
+line per run of one part, and shows the newest line of each part. Of costs, it combines all lines
+with the settings of the newest one, so rounds may be run one by one. Equal lines give an equal
+page, byte for byte.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from benchmarks.report.targets import grid, paragraphs
 from benchmarks.rivals import nexmark as rivals
 
 _MEBI = 2**20
-#: Digits of pooled figures behind the point.
+#: Decimal digits of pooled figures.
 _DIGITS = 2
 _INTRODUCTION = """\
 # Nexmark
@@ -66,7 +67,7 @@ Redis then, and writes its state and results.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Write the page; returns the exit code."""
     docs = docs_folder("nexmark", arguments)
     found = newest(docs, "nexmark")
     if "exact" not in found:
@@ -90,13 +91,13 @@ def _saved(docs: Path) -> list[dict[str, Any]]:
 
 
 def _alike(docs: Path, last: dict[str, Any]) -> list[dict[str, Any]]:
-    """The saved lines with the part and settings of ``last``."""
+    """Return the saved lines with the same part and settings as ``last``."""
     kind = last["part"], last["settings"]
     return [one for one in _saved(docs) if (one["part"], one["settings"]) == kind]
 
 
 def _rivals(docs: Path) -> list[str]:
-    """Other engines: for each number of events the lines with the newest settings."""
+    """Return the section on other engines: by number of events, lines with the newest settings."""
     benchmark = rivals.BENCHMARK
     newest_of = {
         one["settings"]["events"]: one for one in _saved(docs) if one["part"] == benchmark.name
@@ -117,7 +118,8 @@ def _rivals(docs: Path) -> list[str]:
 
 
 def pooled(values: Sequence[Any]) -> Any:
-    """Figures of several lines: each line's median is a run, other values are the last line's.
+    """Combine the figures of several lines: medians become the runs of a new median, other values
+    are taken from the last line.
 
     >>> pooled([{"s": Spread.of([3]).rounded(0), "n": 1}, {"s": Spread.of([5]).rounded(0), "n": 2}])
     {'s': {'median': 4.0, 'low': 3, 'high': 5, 'runs': 2, 'interval': [3, 5]}, 'n': 2}
@@ -140,11 +142,11 @@ def _exact(entry: dict[str, Any]) -> list[str]:
 
 
 def findings(entry: dict[str, Any], lines: Sequence[dict[str, Any]]) -> list[str]:
-    """The result in words; none without single queries.
+    """Return the result in words; nothing without figures of single queries.
 
     Args:
         entry: the pooled figures.
-        lines: the lines that it was made of.
+        lines: the lines of which it was made.
     """
     if not entry["singles"]:
         return []
@@ -166,7 +168,7 @@ def findings(entry: dict[str, Any], lines: Sequence[dict[str, Any]]) -> list[str
 
 
 def _tasks(line: dict[str, Any], number: int) -> tuple[float, float]:
-    """CPU seconds of tasks and views in a round: of all single joins, and at once."""
+    """Return CPU seconds of tasks and views in a round: of all single joins, and together."""
     runs = line["runs"]
     kind = str(Kind.WORKERS)
     alone = sum(runs[name][number]["cpu_by_kind"][kind] for name in line["joins"])

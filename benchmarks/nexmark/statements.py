@@ -15,14 +15,14 @@ STREAMS = ("person", "auction", "bid", "side_input")
 
 @dataclass(frozen=True, slots=True)
 class Nexmark:
-    """One query.
+    """One query of Nexmark.
 
     Attributes:
         name: ``q0`` to ``q23``.
-        about: its task, in a few words.
+        about: the question that it answers, in a few words.
         sql: the statement to register, in Spark SQL.
-        duck: the same for DuckDB; empty: ``sql`` itself.
-        joins: whether it belongs to the join queries that run at once.
+        duck: the same statement for DuckDB; empty: equal to ``sql``.
+        joins: whether it is one of the join queries whose joint cost is measured.
         note: deviation from the published statement; empty: none.
     """
 
@@ -35,13 +35,13 @@ class Nexmark:
 
     @property
     def oracle(self) -> str:
-        """DuckDB's statement."""
+        """The query's statement for DuckDB."""
         return self.duck or self.sql
 
 
 _TIES = "ties are broken by further columns, which the published order leaves open"
 
-#: Winning bids: the highest bid of each auction within its time, the first of equal ones.
+#: Winning bids: the highest bid of each auction while it was open; of equal bids the first.
 _WINNING = """SELECT {columns}
 FROM auction a JOIN bid b ON a.id = b.auction
 WHERE b.date_time BETWEEN a.date_time AND a.expires
@@ -61,7 +61,7 @@ _RANKS = (
 
 
 def _counts(of: str, name: str) -> str:
-    """``count`` of all rows, and of each band of prices."""
+    """Return SQL that counts ``of`` in all rows, and in each range of prices."""
     bands = (f"count({of}) FILTER (WHERE {band}) AS rank{n}_{name}" for n, band in _RANKS)
     return ", ".join((f"count({of}) AS total_{name}", *bands))
 
@@ -307,5 +307,5 @@ FROM bid b JOIN person p ON p.id = b.bidder JOIN auction a ON a.seller = b.bidde
         joins=True,
     ),
 )
-#: The queries with joins or rankings, which run at once.
+#: The queries with joins or rankings, whose joint cost is measured.
 JOINS = tuple(query for query in QUERIES if query.joins)

@@ -1,14 +1,14 @@
-"""CPU time of Nexmark's join queries in one pipeline, against one pipeline for each.
+"""CPU time of Nexmark's join queries in one pipeline, compared with one pipeline per query.
 
 Every pipeline is the real system (Redis, service, Spark's runtime as processes), live, over the
 same recorded events, and reads only the streams of its queries. CPU seconds are summed over the
-whole tree of processes, from the second batch until every view has included the last: the first
-batch starts Spark's workers and warms up. Rounds run each single query and all of them in turn, so
-that disturbances meet both. The answers of every run are compared with DuckDB's; otherwise there
-are no figures.
+whole tree of processes, from the second batch (the first one starts Spark's workers and warms up)
+until every view includes the last batch. Every round runs each single query and then all queries
+together, so that disturbances affect both. The results of every run are compared with DuckDB's; if
+they differ, no figures are reported.
 
-*Variants* are joins of two or three streams that differ in category, state and least price, of
-four templates in turn.
+*Variants* are further joins of two or three streams, made from four templates in turn, with
+different categories, states and least prices.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
 from benchmarks.session import PATIENCE, Session, session
 
-#: Seconds without a change of the progress until a pipeline is at its end.
+#: Seconds without a change of its progress after which a pipeline is finished.
 _QUIET = 3.0
-#: Of these, seconds until its CPU time is taken.
+#: Seconds after the last change at which CPU time is read.
 _SETTLED = 0.5
 _MEBI = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Cost of one pipeline.
+    """Cost of one pipeline with some of Nexmark's queries.
 
     Attributes:
-        seconds: from the second batch to the last change of the progress.
+        seconds: time from the second batch to the last change of the progress.
         cpu: kind of process -> CPU seconds over about the same time.
-        rows: query -> rows of its answer.
+        rows: query -> number of rows of its result.
     """
 
     seconds: float
@@ -69,7 +69,7 @@ class Cost:
         return sum(self.cpu.values())
 
     def to_json(self) -> dict[str, Any]:
-        """For the benchmark's line."""
+        """The cost as part of the benchmark's line."""
         return {
             "seconds": round(self.seconds, 2),
             "cpu_seconds": round(self.cpu_seconds, 2),
@@ -82,14 +82,16 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Events, and their files as recorded streams."""
+    """Generated events, and their files as recorded streams."""
 
     streams: dict[str, Events]
     recorded: tuple[RecordedStream, ...]
 
     @classmethod
     def of(cls, events: int, batches: int, rate: float, folder: Path) -> Input:
-        """``events`` events, rounded up to equal batches, each of whole cycles of the model."""
+        """Generate ``events`` events, rounded up to equal batches of whole cycles of the event
+        model.
+        """
         cycles = -(-events // (CYCLE * batches))
         streams = generate(cycles * CYCLE * batches, rate=rate, begin=BEGIN)
         paths = write(streams, folder)
@@ -99,7 +101,7 @@ class Input:
         )
 
     def read_by(self, queries: Sequence[Nexmark]) -> tuple[RecordedStream, ...]:
-        """The streams that some query reads."""
+        """Return the streams that some of ``queries`` read."""
         forms = forms_of(self.streams, queries)
         joins = (join for form in forms.values() for join in form.planned)
         read = {relation.stream for join in joins for relation in join.relations}
@@ -119,12 +121,12 @@ def _recorded(name: str, events: Events, path: Path, batches: int) -> RecordedSt
 
 
 def cost(queries: Sequence[Nexmark], given: Input, home: Path, *, tasks: int) -> Cost:
-    """Run ``queries`` in one pipeline below the folder ``home``.
+    """Run ``queries`` in one pipeline below the folder ``home``; return its cost.
 
     Raises:
-        WrongResultError: an answer is not DuckDB's.
+        WrongResultError: a result differs from DuckDB's.
         ClientError: a process failed.
-        TimeoutError: it does not end.
+        TimeoutError: the pipeline does not finish.
     """
     streams = given.read_by(queries)
     try:
@@ -154,8 +156,8 @@ def cost(queries: Sequence[Nexmark], given: Input, home: Path, *, tasks: int) ->
 def _ended(
     system: Session, meter: KindMeter, rows: Mapping[str, int]
 ) -> tuple[float, dict[str, float], Progress]:
-    """Time of the last change of the progress, CPU seconds of each kind until shortly after it,
-    and the progress.
+    """Wait until the pipeline is finished; return the time of the last change of its progress, the
+    CPU seconds of each kind until shortly after it, and the progress.
     """
     begun = moved = time.monotonic()
     seen: Any = None
@@ -179,7 +181,7 @@ def _ended(
 
 
 def duckdb_seconds(queries: Sequence[Nexmark], given: Input) -> float:
-    """CPU seconds of DuckDB for one run of each query over the whole input, in memory."""
+    """Return the CPU seconds of DuckDB for one run of each query over the whole input in memory."""
     with duckdb.connect(config={"threads": 1}) as connection:
         connection.execute("SET TimeZone = 'UTC'")
         for name, one in given.streams.items():
@@ -205,7 +207,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """All rounds."""
+    """Run all rounds; return the figures."""
     given = Input.of(options.events, options.batches, options.rate, home / "input")
     joins = [q for q in JOINS if options.queries is None or q.name in options.queries]
     chosen = {"joins": joins, "all": QUERIES, "none": ()}[options.singles]
@@ -246,7 +248,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def _figures(costs: Sequence[Cost]) -> dict[str, Any]:
-    """Medians and ranges of a pipeline."""
+    """Return medians and ranges of the cost of one pipeline, over the rounds."""
     return {
         "cpu_seconds": spread((one.cpu_seconds for one in costs), 2),
         "seconds": spread((one.seconds for one in costs), 2),
@@ -257,7 +259,7 @@ def _figures(costs: Sequence[Cost]) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """All pipelines, then both sides."""
+    """Return the tables: of all pipelines, and single ones compared with the joint one."""
     lines = [(name, one) for name, one in entry["singles"].items()]
     lines.append((f"all {len(entry['joins'])} join queries at once", entry["together"]))
     lines += [(f"{count} variants at once", one) for count, one in entry["variants"].items()]
@@ -292,7 +294,7 @@ BENCHMARK = Benchmark(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Measure and print; returns the exit code."""
     return run_benchmark("nexmark", BENCHMARK, arguments, lambda _: None)
 
 

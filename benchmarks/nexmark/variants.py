@@ -7,7 +7,7 @@ import itertools
 from benchmarks.nexmark.generator import CATEGORIES, FIRST_CATEGORY, STATES
 from benchmarks.nexmark.statements import Nexmark
 
-#: Least prices of a variant's bids, in cents.
+#: Least prices in cents of the bids in a variant.
 _PRICES = (100, 1_000, 10_000, 100_000, 1_000_000)
 _CATEGORIES = tuple(range(FIRST_CATEGORY, FIRST_CATEGORY + CATEGORIES))
 
@@ -26,10 +26,11 @@ _FAMILIES = (("q3", _SELLERS), ("q20", _BIDS), ("bidders", _BIDDERS), ("q23", _T
 
 
 def variants(count: int) -> list[Nexmark]:
-    """The first ``count`` variants, of the families in turn; at most 355 differ.
+    """Return the first ``count`` variants, from the templates in turn; there are at most 355
+    different ones.
 
     Raises:
-        ValueError: so many do not differ.
+        ValueError: there are fewer different variants than ``count``.
     """
     every = [
         itertools.product(_CATEGORIES, STATES, _PRICES[:1]),

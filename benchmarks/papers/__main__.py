@@ -29,7 +29,7 @@ PAPERS: Mapping[str, Paper] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run a subcommand; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers")
     papers = parser.add_subparsers(metavar="PAPER", required=True)
     for name, paper in PAPERS.items():

@@ -1,4 +1,4 @@
-"""Subcommands of ``python -m benchmarks.papers``."""
+"""Subcommands of ``python -m benchmarks.papers``: what each paper's module provides."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 
 class Paper(Protocol):
-    """A module with the subcommands of one paper.
+    """Protocol of a module with the subcommands of one paper.
 
     Attributes:
         ABOUT: one line for the help text.
@@ -26,10 +26,10 @@ def command(
     about: str,
     run: Callable[[argparse.Namespace], int],
 ) -> argparse.ArgumentParser:
-    """Add a subcommand; returns its parser, for its options.
+    """Add a subcommand; return its parser, to which options can be added.
 
     Args:
-        run: runs it with the parsed options; returns the exit code.
+        run: function that runs the subcommand with the parsed options, and returns the exit code.
     """
     parser = commands.add_parser(name, help=about, description=about)
     parser.set_defaults(run=run, forwards=False)
@@ -42,6 +42,6 @@ def forward(
     about: str,
     main: Callable[[Sequence[str]], int],
 ) -> None:
-    """Add a subcommand that hands all its arguments to ``main``, a module's entry point."""
+    """Add a subcommand that passes all its arguments to ``main``, a module's main function."""
     parser = commands.add_parser(name, help=about, add_help=False)
     parser.set_defaults(run=main, forwards=True)

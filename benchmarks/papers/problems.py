@@ -1,4 +1,6 @@
-"""Problem files (docs/planner.md) as arguments of commands, and answers as JSON or text."""
+"""Problem files (docs/planner.md) as arguments of the papers' subcommands; output as JSON
+or text.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,10 @@ def problem_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def read_document(name: str) -> Any:
-    """The YAML document in the file ``name``; ``-`` is standard input.
+    """Read the YAML document in the file ``name``; ``-`` is standard input.
 
     Raises:
-        PlannerError: the file can't be read, or has no YAML in UTF-8.
+        PlannerError: the file can't be read, or is not YAML in UTF-8.
     """
     try:
         given = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
@@ -44,7 +46,7 @@ def read_document(name: str) -> Any:
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float]:
-    """The answer of ``work``, and the seconds that it took."""
+    """Return the result of ``work``, and its time in seconds."""
     began = time.perf_counter()
     answer = work()
     return answer, time.perf_counter() - began

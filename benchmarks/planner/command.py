@@ -29,7 +29,7 @@ from benchmarks.report.figures import document, line, show, tell
 
 
 class Part(StrEnum):
-    """Parts of the benchmark, in order of measurement."""
+    """Parts of the planning benchmark, in order of measurement."""
 
     TARGETS = "targets"
     INCREMENTAL = "incremental"
@@ -41,7 +41,7 @@ class Part(StrEnum):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code. Parts that are done keep their line if a later fails."""
+    """Measure and print; returns the exit code. Lines of finished parts stay if a part fails."""
     options = _options(arguments)
     sources = fingerprint()
     for part in options.only:
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def fingerprint() -> str:
-    """A digest of the planner's code on disk, which every worker loads."""
+    """Return a digest of the planner's code on disk, which every worker loads."""
     digest = hashlib.sha256()
     folder = Path(anabranch_planner.__file__).parent
     for path in sorted(folder.rglob("*.py")):
@@ -111,7 +111,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _settings(part: Part, options: argparse.Namespace) -> dict[str, Any]:
-    """The options that affect a part."""
+    """Return the options that affect a part."""
     seeds = {"seeds": options.seeds}
     parallelism = {"parallelism": list(options.parallelism)}
     limit = {"limit": options.limit}

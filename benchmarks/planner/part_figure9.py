@@ -1,9 +1,9 @@
-"""The part ``figure9``: the simulation of the CLASH paper, section VII-C, Fig. 9.
+"""Part ``figure9``: the simulation in section VII-C of the CLASH paper, Fig. 9.
 
-As in the paper, probes are all that is charged (objective ``paper``), MIRs are allowed, and exact
-duplicates are left out. Sizes of the printed program are given without partition attributes and
-with them (decorated): the paper counts decorated orders, but with copies of stores free, as in its
-program, decoration makes no plan cheaper.
+As in the paper, only probes are charged (objective ``paper``), MIRs are allowed, and there are no
+duplicate queries. Sizes of the printed program are given without partition attributes and with them
+(decorated). The paper counts decorated orders; but since copies of stores are free in its program,
+decoration makes no plan cheaper.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from benchmarks.planner.runs import (
 from benchmarks.planner.worker import measure
 from benchmarks.report.figures import Spread, tell
 
-#: Partitions per store where orders are decorated; any number above 1 gives the same sizes.
+#: Partitions per store for decorated orders; any number above 1 gives the same sizes.
 _DECORATED = 2
 
 
@@ -39,10 +39,11 @@ class Options:
     """Options of the part.
 
     Attributes:
-        limit: seconds that a joint program has.
-        pools: numbers of relations that (a) to (d) draw from; (e) and (f) draw from the last.
-        counts: numbers of queries of three relations, (a) to (e).
-        sizes, sized_counts: relations per query, and numbers of queries, of (f).
+        limit: time limit of a joint program in seconds.
+        pools: numbers of relations to draw from, for plots (a) to (d); (e) and (f) use the last
+            one.
+        counts: numbers of queries with three relations, for plots (a) to (e).
+        sizes, sized_counts: relations per query, and numbers of queries, for plot (f).
     """
 
     seeds: int
@@ -55,7 +56,7 @@ class Options:
 
 
 def measure_figure9(options: Options) -> dict[str, Any]:
-    """The six plots' figures."""
+    """Measure the figures of the six plots."""
     cost_groups = [
         _costs(Shape(pool, count, 3), options) for pool in options.pools for count in options.counts
     ]
@@ -72,7 +73,7 @@ def measure_figure9(options: Options) -> dict[str, Any]:
 
 
 def _costs(shape: Shape, options: Options) -> dict[str, Any]:
-    """Costs with and without sharing, sizes, and run times of the default and the printed way."""
+    """Return costs with and without sharing, and run times of the default and printed programs."""
     first = Case(
         shape,
         0,
@@ -115,7 +116,7 @@ def _costs(shape: Shape, options: Options) -> dict[str, Any]:
 
 
 def _program_sizes(shape: Shape, options: Options) -> dict[str, Any]:
-    """Variables and listed orders of the printed program, as its MIRs and decoration go."""
+    """Return the numbers of variables and orders of the printed program, by MIRs and decoration."""
     found: dict[str, Any] = {}
     for name, parallelism, mir in (
         ("plain", 1, True),
@@ -141,7 +142,7 @@ def _program_sizes(shape: Shape, options: Options) -> dict[str, Any]:
 
 
 def _times(shape: Shape, options: Options) -> dict[str, Any]:
-    """Run time by the size of queries."""
+    """Return the run times by number of relations per query."""
     cases = [
         Case(
             shape,

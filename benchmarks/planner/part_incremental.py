@@ -1,7 +1,8 @@
-"""The part ``incremental``: one query added to a thousand that are planned.
+"""Part ``incremental``: one query added to a thousand planned queries.
 
-Run as a module it is the worker: of each case it plans all queries but the last one (not timed as
-a target), adds the last, and then plans all from scratch, to compare with.
+As a main program this module is the worker: for each case it plans all queries except the last one
+(without a target for the time), adds the last one, and then plans all of them from scratch for
+comparison.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from benchmarks.planner.targets import TARGETS, Kind, Target, memory_verdicts, v
 from benchmarks.planner.worker import measure, peak_bytes, say
 from benchmarks.report.figures import Spread, tell
 
-#: Fields reported by a worker per case, in this order.
+#: The three runs that a worker reports per case, in this order.
 STEPS = ("first", "added", "improved")
 _SMALL = Shape(5, 4, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of the part; ``limit``: seconds for planning the whole, before and afterwards."""
+    """Options of the part; ``limit``: seconds for planning from scratch, before and afterwards."""
 
     seeds: int
     parallelisms: Sequence[int]
@@ -52,7 +53,7 @@ class Options:
 
 
 def measure_incremental(options: Options) -> dict[str, Any]:
-    """Every target of one query more."""
+    """Measure every target on one added query."""
     groups: list[dict[str, Any]] = []
     verdicts: list[dict[str, Any]] = []
     for target in options.targets:
@@ -105,7 +106,9 @@ def _judge(target: Target, parallelism: int, added: Sequence[Run]) -> dict[str, 
 
 
 def steps(case: Case) -> list[Run]:
-    """Plan all but the last query of a case, then all from that plan, then all from scratch."""
+    """Plan a case without its last query, then with it from that plan, then with it
+    from scratch.
+    """
     drawn = draw(case.shape, case.seed, case.environment)
     *most, last = drawn.queries
     session = Session()
@@ -143,7 +146,7 @@ def _step(case: Case, drawn: Drawn, seconds: float | None, make: Callable[[Deadl
 
 
 def main() -> int:
-    """The worker."""
+    """Main program of the worker."""
     cases = [Case.from_json(json.loads(text)) for text in sys.stdin]
     for case in cases[:1]:
         steps(replace(case, shape=_SMALL))

@@ -1,6 +1,8 @@
-"""The part ``mixed``: random queries over TPC-H by keys and by type-compatible columns.
+"""Part ``mixed``: plans of random queries over TPC-H, joined by keys and by columns of compatible
+types.
 
-Costs of joint, shared and individual plans, under exact rows and selectivities of generated data.
+Costs of joint, shared and individual plans are compared, with exact row counts and selectivities of
+generated data.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _PLANS = (Optimizer.CLASH, Optimizer.SHARED, Optimizer.INDIVIDUAL)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Sets per mixture and number of queries; ``scale``: of the data behind the statistics."""
+    """Options: sets per mixture, queries per set; ``scale``: TPC-H's, for the statistics."""
 
     seeds: int
     scale: float
@@ -50,7 +52,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """TPC-H as random queries see it: streams, rows by table, and pairs of columns that join."""
+    """TPC-H for random queries: streams, rows by table, and pairs of columns that join."""
 
     streams: dict[str, Stream]
     rows: dict[str, int]
@@ -58,7 +60,7 @@ class Data:
 
 
 def measure_mixed(options: Options) -> dict[str, Any]:
-    """Cost ratios by mixture, number of queries and objective."""
+    """Measure cost ratios by mixture, number of queries and objective."""
     with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
         data = data_of(Path(folder), options.scale)
     groups = []
@@ -92,10 +94,11 @@ def measure_mixed(options: Options) -> dict[str, Any]:
 
 
 def _ratios(problem: Drawn, case: Case) -> dict[str, float]:
-    """Cost ratios, individual to joint and individual to shared, and the gap of the joint plan.
+    """Return the cost ratios individual to joint and individual to shared, and the gap of the joint
+    plan.
 
     Raises:
-        WrongPlanError: a joint plan costs more than the others.
+        WrongPlanError: the joint plan costs more than another one.
     """
     joint, shared, alone = (
         timed(replace(case, optimizer=optimizer), problem) for optimizer in _PLANS
@@ -109,7 +112,7 @@ def _ratios(problem: Drawn, case: Case) -> dict[str, float]:
 
 
 def data_of(folder: Path, scale: float) -> Data:
-    """TPC-H at ``scale``, generated in ``folder``."""
+    """Generate TPC-H at scale factor ``scale`` in ``folder``."""
     recorded = tpch.generate(folder, scale, 1, tables=TABLES)
     streams = {
         one.name: Stream(
@@ -122,7 +125,7 @@ def data_of(folder: Path, scale: float) -> Data:
 
 
 def drawn(data: Data, queries: Sequence[RandomQuery]) -> Drawn:
-    """A set of queries with exact rows and selectivities."""
+    """Return a planning problem of ``queries``, with exact row counts and selectivities."""
     parsed = [
         parse_sql(f"q{number}", query.query(f"q{number}").sql, data.streams)
         for number, query in enumerate(queries)
@@ -130,14 +133,14 @@ def drawn(data: Data, queries: Sequence[RandomQuery]) -> Drawn:
     relations = {one.id: one.stream for query in parsed for one in query.relations}
     statistics = Statistics(
         cardinalities={one: float(data.rows[stream]) for one, stream in relations.items()},
-        # Of pairs that follow from others by transitivity as well.
+        # Includes pairs of columns whose equality follows from others by transitivity.
         selectivities={equality(join): join.selectivity for join in data.joins},
     )
     return Drawn(parsed, statistics, list(data.streams.values()))
 
 
 def equality(join: Joinable) -> Equality:
-    """A join's predicate; labels are tables."""
+    """Return a join's equality predicate, whose labels are tables."""
     sides = (
         AttrRef(Label(table), column)
         for table, column in zip(join.tables, join.columns, strict=True)

@@ -1,4 +1,4 @@
-"""The part ``rivals``: the formulation as printed against the tight one, on the same problems."""
+"""Part ``rivals``: the CLASH paper's integer program and our tight one, on the same problems."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from benchmarks.planner.targets import TARGETS, Kind, Target, verdict
 from benchmarks.planner.worker import measure
 from benchmarks.report.figures import Spread, tell
 
-#: Rivals on every problem. Ratios are between the first two, which use the same solver.
+#: Formulations and solvers for every problem. Ratios compare the first two, which use the same
+#: solver.
 CONTENDERS = (
     (Formulation.PAPER, Solver.HIGHS),
     (Formulation.TIGHT, Solver.HIGHS),
@@ -23,7 +24,7 @@ CONTENDERS = (
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """A shape on which the formulations meet; ``seeds``: at most so many, where none may end."""
+    """A shape of problems for both programs; ``seeds``: maximum number of problems, if slow."""
 
     shape: Shape
     seeds: int | None = None
@@ -34,7 +35,7 @@ DUELS = (Duel(Shape(100, 100, 3)), Duel(Shape(100, 10, 4)), Duel(Shape(100, 10, 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of the part; ``limit``: seconds that the joint program has."""
+    """Options of the part; ``limit``: time limit of the joint program in seconds."""
 
     seeds: int
     parallelisms: Sequence[int]
@@ -45,9 +46,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How many times longer the printed formulation takes on one problem, by wall and by CPU.
+    """Ratio of the printed program's time to the tight one's on one problem, in wall and CPU time.
 
-    ``at_least``: it had not proven its plan when its time was over.
+    ``at_least``: whether the printed program reached its time limit without a proof, so that the
+    ratio is a lower bound.
     """
 
     wall: float
@@ -56,7 +58,7 @@ class Ratio:
 
 
 def measure_rivals(options: Options) -> dict[str, Any]:
-    """Every duel under every objective and parallelism."""
+    """Measure every duel under every objective and parallelism."""
     groups: list[dict[str, Any]] = []
     verdicts: list[dict[str, Any]] = []
     for duel in options.duels:
@@ -77,7 +79,7 @@ def _duel(
         0,
         parallelism=parallelism,
         objective=objective,
-        # The joint program gets a part of the deadline only.
+        # The joint program gets only this share of the deadline.
         deadline=options.limit / JOINT_SHARE,
     )
     cases = [
@@ -119,13 +121,13 @@ def _duel(
 
 
 def ratio(printed: Run, tight: Run) -> Ratio | None:
-    """The ratio on one problem; None where there is none to tell.
+    """Return the ratio on one problem; None if it is undefined.
 
-    Both have to be there, and the tight formulation has to have proven its plan.
+    Both runs must exist, and the tight program must have proven its plan.
     """
     if printed.refused or not tight.proven:
         return None
-    # Time after the time-out of the program does not count.
+    # Time beyond the program's time limit does not count.
     spent = printed.planning if printed.proven else _program_seconds(printed)
     cpu = printed.cpu if printed.proven else min(printed.cpu, spent)
     return Ratio(spent / tight.planning, cpu / tight.cpu, at_least=not printed.proven)
@@ -148,14 +150,15 @@ def _spread(ratios: Sequence[Ratio], runs: int) -> dict[str, Any] | None:
 
 
 def planning(runs: Sequence[Run]) -> dict[str, Any]:
-    """The summary of runs, and the compared time, without the ruleset."""
+    """Return the summary of runs with the compared time, which excludes the ruleset."""
     found = summary(runs)
     planned = [r.planning for r in runs if not r.refused]
     return found | ({"planning": Spread.of(planned).rounded(4)} if planned else {})
 
 
 def rotated(items: Iterable[Any], by: int) -> list[Any]:
-    """``items`` beginning at another one each time, so that none is always the first.
+    """Return ``items`` rotated by ``by``, so that in a series of runs each item comes first in
+    turn.
 
     >>> rotated("abc", 4)
     ['b', 'c', 'a']
@@ -175,7 +178,7 @@ def _judge(
 ) -> dict[str, Any] | None:
     if target.kind is Kind.FASTER and ratios:
         found = Spread.of(r.wall for r in ratios).rounded(1)
-        # Where there is no ratio, because the tight formulation proved nothing, none is claimed.
+        # Without a ratio, because the tight program proved nothing, the ratio counts as 0.
         missing = [0.0] * (len(tight) - len(ratios))
         met = target.met(Spread.of([*(r.wall for r in ratios), *missing]).median)
         counted = {"problems": len(ratios), "at_least": sum(r.at_least for r in ratios)}

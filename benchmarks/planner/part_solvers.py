@@ -1,4 +1,4 @@
-"""The part ``solvers``: the tight program by every solver, on one thread and on two."""
+"""Part ``solvers``: the tight integer program with every solver, on one thread and on two."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHAPES = (Shape(100, 100, 3), Shape(100, 10, 4), Shape(100, 100, 4), Shape(100, 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of the part; ``limit``: seconds that the joint program has."""
+    """Options of the part; ``limit``: time limit of the joint program in seconds."""
 
     seeds: int
     threads: Sequence[int]
@@ -29,7 +29,7 @@ class Options:
 
 
 def measure_solvers(options: Options) -> dict[str, Any]:
-    """Every solver on every shape, interleaved."""
+    """Measure every solver on every shape, interleaved."""
     entrants = list(product(options.solvers, options.threads))
     groups: list[dict[str, Any]] = []
     for shape in options.shapes:

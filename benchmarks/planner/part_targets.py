@@ -1,4 +1,4 @@
-"""The part ``targets``: time to the proven optimum, certified gaps, savings, memory."""
+"""Part ``targets``: time to the proven optimum, certified gaps, savings, memory."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from benchmarks.planner.targets import (
 from benchmarks.planner.worker import Measured, measure
 from benchmarks.report.figures import Spread, tell
 
-#: The optimiser's deadline as a share of the time for a certified gap. The rest is for the pass
-#: that is running when the deadline passes, and for the ruleset.
+#: The optimiser's deadline, as a share of the time that a target allows for a certified gap. The
+#: rest is for the pass that is running at the deadline, and for the ruleset.
 DEADLINE_SHARE = 0.8
 _PLANS = (Optimizer.CLASH, Optimizer.SHARED, Optimizer.INDIVIDUAL)
 
@@ -32,8 +32,8 @@ class Options:
     """Options of the part.
 
     Attributes:
-        parallelisms: partitions per store; above 1 stores are partitioned, which is harder.
-        limit: seconds that the optimiser has where the proven optimum is wanted.
+        parallelisms: partitions per store; values above 1 make planning harder.
+        limit: time limit of the optimiser in seconds for proven optima.
     """
 
     seeds: int
@@ -43,7 +43,7 @@ class Options:
 
 
 def measure_targets(options: Options) -> dict[str, Any]:
-    """Every target that needs a plan of one problem."""
+    """Measure every target on plans of one problem."""
     groups: list[dict[str, Any]] = []
     verdicts: list[dict[str, Any]] = []
     for parallelism in options.parallelisms:
@@ -102,7 +102,7 @@ def _progress(group: dict[str, Any]) -> str:
 
 
 def _judge(target: Target, parallelism: int, runs: Sequence[Run]) -> dict[str, Any]:
-    """A run that did not prove its plan counts with the time that it took, a lower bound."""
+    """Judge a target; a run without a proof counts with its time, which is a lower bound."""
     seconds = Spread.of(r.seconds for r in runs).rounded(4)
     proven = sum(r.proven for r in runs)
     cpu = Spread.of(r.cpu for r in runs).rounded(4)
@@ -116,7 +116,7 @@ def _judge(target: Target, parallelism: int, runs: Sequence[Run]) -> dict[str, A
 
 
 def _savings(shape: Shape, options: Options) -> dict[str, Any]:
-    """Savings of joint plans under both objectives, without partitioned stores."""
+    """Return the savings of joint plans under both objectives, with one partition per store."""
     first = Case(shape, 0, deadline=options.limit)
     cases = [
         replace(first, seed=seed, objective=objective, optimizer=optimizer)

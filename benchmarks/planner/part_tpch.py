@@ -1,4 +1,4 @@
-"""The part ``tpch``: the demo's five queries, planned under exact statistics of generated data."""
+"""Part ``tpch``: the demo's five queries, planned with exact statistics of generated data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PLANS = (Optimizer.CLASH, Optimizer.SHARED, Optimizer.INDIVIDUAL)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of the part; ``scale``: of the data behind the statistics."""
+    """Options of the part; ``scale``: TPC-H scale factor of the data behind the statistics."""
 
     repeats: int
     parallelisms: Sequence[int]
@@ -45,13 +45,13 @@ class Options:
 
 
 def measure_tpch(options: Options) -> dict[str, Any]:
-    """Every optimiser under every objective and parallelism; seeds change nothing but ties."""
+    """Measure every optimiser, objective and parallelism; seeds only decide between equal plans."""
     drawn = demo(options.scale)
     groups: list[dict[str, Any]] = []
     for objective in TUPLES:
         for parallelism in options.parallelisms:
             runs: dict[Optimizer, list[Run]] = defaultdict(list)
-            # The first one loads the solver and is left out.
+            # The first run loads the solver and is not counted.
             for repeat in range(options.repeats + 1):
                 for optimizer in _PLANS:
                     gc.collect()
@@ -87,7 +87,7 @@ def measure_tpch(options: Options) -> dict[str, Any]:
 
 
 def demo(scale: float) -> Drawn:
-    """The demo's queries, and what there is to know about their streams."""
+    """Return the demo's queries, with exact statistics of their streams."""
     with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
         recorded = tpch.generate(Path(folder), scale, 1)
         streams = {
@@ -102,7 +102,7 @@ def demo(scale: float) -> Drawn:
 
 
 def exact_statistics(queries: Sequence[JoinQuery], files: dict[str, Path]) -> Statistics:
-    """Rows and distinct keys as DuckDB counts them; of filters the queries have none."""
+    """Return numbers of rows and distinct keys as DuckDB counts them; queries have no filters."""
     keys: dict[str, set[tuple[str, ...]]] = defaultdict(set)
     for query in queries:
         pairs: dict[tuple[str, str], set[str]] = defaultdict(set)

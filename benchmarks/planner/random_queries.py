@@ -1,4 +1,4 @@
-"""The random problems of :mod:`benchmarks.papers.clash.environment` as queries and statistics."""
+"""Random problems of :mod:`benchmarks.papers.clash.environment` as queries and statistics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def natural(
     attributes: int | None = None,
     per_relation: int = 3,
 ) -> tuple[tuple[JoinQuery, ...], Statistics]:
-    """``count`` natural joins of ``size`` relations each, if as many exist; and the statistics.
+    """Return ``count`` natural joins of ``size`` relations each, or all that exist; and the
+    statistics.
 
     >>> queries, _ = natural(1, relations=10, count=2, size=3)
     >>> [(q.id, *q.labels) for q in queries]
@@ -53,19 +54,19 @@ def natural(
 def tree(
     seed: int, *, relations: int, count: int, size: int, attributes: int = 3
 ) -> tuple[tuple[JoinQuery, ...], Statistics]:
-    """``count`` joins whose predicates form a tree; arguments and result as for ``natural``."""
+    """Return ``count`` joins by trees of predicates; arguments and result as for ``natural``."""
     problem = tree_problem(seed, relations=relations, count=count, size=size, attributes=attributes)
     return join_queries(problem), statistics_of(problem)
 
 
 def statistics_of(problem: RandomProblem) -> Statistics:
-    """The same rate for every relation, and as many distinct values of everything."""
+    """Return statistics with the same rate and the same number of distinct values everywhere."""
     rates = {RelationId(name): RATE for name in problem.columns}
     return Statistics(cardinalities=rates, every_distinct=rates)
 
 
 def join_queries(problem: RandomProblem) -> tuple[JoinQuery, ...]:
-    """The queries, as the planner's own normaliser makes them of the problem's file."""
+    """Return the problem's queries, normalised by the planner from the problem's file."""
     relation = {n: make_relation(StreamName(n), ()) for n in problem.columns}
     member = {n: QueryMember(n, Label(n), RelationId(n)) for n in problem.columns}
     matrix: dict[int, tuple[tuple[int | None, ...], ...]] = {}
@@ -93,7 +94,7 @@ def join_queries(problem: RandomProblem) -> tuple[JoinQuery, ...]:
 
 
 def _closed(predicates: Sequence[Equality]) -> tuple[KeyClass, ...]:
-    """The predicates closed under equality."""
+    """Return the predicates closed under transitivity."""
     group: dict[AttrRef, set[AttrRef]] = {}
     for predicate in predicates:
         merged = group.get(predicate.left, {predicate.left}) | group.get(

@@ -1,4 +1,4 @@
-"""One timed planning: a case, what came of it, and how runs of equal cases are summed up."""
+"""One timed planning run: the problem, the outcome, and summaries over runs of equal cases."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from benchmarks.report.figures import Spread
 
 #: Relative gap up to which a plan counts as proven optimal.
 PROVEN_GAP = 1e-6
-#: Phases in the order of the report: planner phases, the ruleset, the rest.
+#: Phases in the order of the report: the planner's phases, the ruleset, other time.
 PHASES = ("build", "search", "reduce", "solve", "assemble", "ruleset", "other")
-#: The objectives that count tuples, as the paper does.
+#: Objectives that count tuples, as in the paper.
 TUPLES = (Objective.TUPLES, Objective.PAPER)
 _LONG = DataType(TypeKind.BIGINT)
 
@@ -44,7 +44,7 @@ class Environment(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The size of a random problem: relations, queries over them, relations per query.
+    """Size of a random problem: number of relations, number of queries, relations per query.
 
     >>> str(Shape(100, 10, 4))
     '100×10×4'
@@ -60,7 +60,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A random problem and how it is to be planned; ``deadline`` is the optimiser's."""
+    """A random problem and how to plan it; ``deadline``: the optimiser's, in seconds."""
 
     shape: Shape
     seed: int
@@ -74,12 +74,12 @@ class Case:
     deadline: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """The case as JSON."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, doc: dict[str, Any]) -> Case:
-        """The case that ``doc`` was made from."""
+        """Return the case that ``doc`` represents."""
         read: dict[str, Callable[[Any], Any]] = {
             "shape": lambda shape: Shape(**shape),
             "environment": Environment,
@@ -97,11 +97,11 @@ class Run:
     """Outcome of one case.
 
     Attributes:
-        seconds, cpu: of everything, by the wall and by the CPUs (children of solvers included).
+        seconds, cpu: wall and CPU seconds of the whole run (including child processes of solvers).
         phases: phase -> seconds.
-        probes: the part of the cost that is probes.
-        refused: the code of the error by which the planner declined; everything else that is
-            said about the plan is 0 then.
+        probes: cost of the probes alone.
+        refused: code of the planner's error if there is no plan; then all figures of the plan are
+            0.
     """
 
     seconds: float
@@ -119,7 +119,7 @@ class Run:
 
     @property
     def proven(self) -> bool:
-        """Whether the plan is known to be optimal."""
+        """Whether the plan is proven optimal."""
         return not self.refused and self.gap <= PROVEN_GAP
 
     @property
@@ -129,12 +129,12 @@ class Run:
 
 
 class WrongPlanError(Exception):
-    """Plans that must cost the same do not, or a joint plan costs more than plans made alone."""
+    """Plans that must cost the same do not, or a joint plan costs more than individual plans."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A case's problem, as it comes from parsing."""
+    """The problem of a case, as parsed."""
 
     queries: Sequence[JoinQuery]
     statistics: Statistics
@@ -142,7 +142,7 @@ class Drawn:
 
 
 def draw(shape: Shape, seed: int, environment: Environment = Environment.NATURAL) -> Drawn:
-    """The random problem of a case."""
+    """Draw the random problem of a case."""
     make = natural_problem if environment is Environment.NATURAL else tree_problem
     problem = make(seed, relations=shape.relations, count=shape.queries, size=shape.size)
     return Drawn(
@@ -156,24 +156,24 @@ def draw(shape: Shape, seed: int, environment: Environment = Environment.NATURAL
 
 
 def warm_up(cases: Iterable[Case]) -> None:
-    """Load what the cases need: a small plan by every solver and formulation among them."""
+    """Load the code that the cases need: plan a small problem by each solver and formulation."""
     small = Shape(5, 3, 3)
     for case in dict.fromkeys(replace(c, shape=small, seed=0, deadline=None) for c in cases):
         run(case)
 
 
 def run(case: Case) -> Run:
-    """Plan a case, and time it.
+    """Draw the problem of a case, plan it, and return the timed run.
 
     Raises:
-        PlannerError: the plan is not valid, or no ruleset can be made of it.
+        PlannerError: the plan is invalid, or can't be compiled into a ruleset.
     """
     drawn = draw(case.shape, case.seed, case.environment)
     return timed(case, drawn)
 
 
 def timed(case: Case, drawn: Drawn) -> Run:
-    """Plan ``drawn`` as the case says; of the case's shape and environment nothing is used."""
+    """Plan ``drawn`` with the options of the case, ignoring its shape, and time it."""
     gc.collect()
     began, cpu = time.perf_counter(), cpu_seconds()
     deadline = Deadline(time.perf_counter, seconds=case.deadline)
@@ -209,7 +209,7 @@ def timed(case: Case, drawn: Drawn) -> Run:
 def told(
     plan: Plan, queries: Sequence[JoinQuery], deadline: Deadline, seconds: float, cpu: float
 ) -> Run:
-    """Figures of a plan that has been validated."""
+    """Return the figures of a validated plan."""
     validate_plan(plan, queries)
     return Run(
         seconds=seconds,
@@ -227,17 +227,17 @@ def told(
 
 
 def phases_of(deadline: Deadline, seconds: float) -> dict[str, float]:
-    """Phase -> seconds; ``other`` is what of ``seconds`` is in no phase."""
+    """Return phase -> seconds; ``other`` is the part of ``seconds`` outside of all phases."""
     return {**deadline.spent, "other": seconds - sum(deadline.spent.values())}
 
 
 def compile_validated(plan: Plan, drawn: Drawn, parallelism: int) -> None:
-    """Compile the ruleset of ``plan``, which validates it, as the service does."""
+    """Compile the ruleset of ``plan``, which also validates the plan, as in the service."""
     compile_ruleset(plan, drawn.queries, drawn.streams, epoch=0, parallelism=parallelism, sinks={})
 
 
 def cpu_seconds() -> float:
-    """CPU seconds of this process and of its children that have ended."""
+    """Return the CPU seconds of this process and of its ended children."""
     usages = (
         resource.getrusage(resource.RUSAGE_SELF),
         resource.getrusage(resource.RUSAGE_CHILDREN),
@@ -246,7 +246,7 @@ def cpu_seconds() -> float:
 
 
 def summary(runs: Sequence[Run]) -> dict[str, Any]:
-    """Medians and ranges over runs of one case under different seeds.
+    """Return medians and ranges over runs of one case under different seeds.
 
     Figures of plans cover only the runs that were not refused.
     """
@@ -275,10 +275,10 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def require_equal(what: str, runs: Iterable[Run]) -> None:
-    """Plans of one problem that are proven optimal cost the same.
+    """Check that all plans of one problem that are proven optimal have the same cost.
 
     Raises:
-        WrongPlanError: they don't.
+        WrongPlanError: two of them differ.
     """
     costs = [r.cost for r in runs if r.proven]
     if costs and max(costs) > min(costs) * (1 + 2 * PROVEN_GAP):
@@ -286,7 +286,8 @@ def require_equal(what: str, runs: Iterable[Run]) -> None:
 
 
 def require_no_worse(what: str, clash: Run, *others: Run) -> None:
-    """A proven joint plan costs at most what each of ``others`` does, each at most the next.
+    """Check that a proven joint plan costs at most as much as each of ``others``, and each of these
+    at most as much as the next.
 
     Raises:
         WrongPlanError: it costs more.

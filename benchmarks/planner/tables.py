@@ -1,4 +1,4 @@
-"""A part's line of figures as tables, for the terminal and for the report."""
+"""Figures of the planning benchmark as tables, for the terminal and for the report."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _NONE = "–"
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """The tables of one part and, last, its targets."""
+    """Return the tables of one part, with its targets as the last one."""
     return [*figures_of(entry), *verdicts([entry])]
 
 
 def figures_of(entry: dict[str, Any]) -> list[Grid]:
-    """The tables of one part without its targets."""
+    """Return the tables of one part without its targets."""
     return _OF_PART[entry["part"]](entry)
 
 
 def verdicts(entries: Iterable[dict[str, Any]]) -> list[Grid]:
-    """Targets and measured figures, over parts; empty without targets."""
+    """Return the table of targets and measured figures of all parts; empty without targets."""
     rows = [
         _verdict(v, entry["settings"]["seeds"])
         for entry in entries

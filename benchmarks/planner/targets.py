@@ -1,4 +1,4 @@
-"""Targets of the planner, as data, and the verdicts on them."""
+"""Targets of the planner as data, and the verdicts on them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ MEBI = 2**20
 class Kind(StrEnum):
     """Kind of a target; figures are medians over seeds.
 
-    * ``PROVEN``: seconds to the proven optimum, at most.
-    * ``CERTIFIED``: the gap that is proven ``within`` seconds, at most.
-    * ``ADDED``: seconds in which one query more is planned, at most, proven ``within`` a gap.
-    * ``SAVED``: the share of the probes of individually optimised plans that is saved, at least.
-    * ``FASTER``: how many times faster the tight formulation is than the printed one, at least.
-    * ``ALONE``: the share of the problems on which the printed one proves nothing ``within``
-      seconds that the tight one proves, at least.
-    * ``MEMORY``: the peak of any process in bytes, at most.
+    * ``PROVEN``: maximum seconds to the proven optimum.
+    * ``CERTIFIED``: maximum gap that is proven ``within`` this many seconds.
+    * ``ADDED``: maximum seconds of planning one more query, proven ``within`` a gap.
+    * ``SAVED``: minimum share of the probes of individually optimised plans that the joint plan
+    saves.
+    * ``FASTER``: minimum ratio of the printed program's time to the tight one's.
+    * ``ALONE``: of the problems on which the printed program proves nothing ``within`` seconds, the
+      minimum share that the tight one solves.
+    * ``MEMORY``: maximum peak memory of any process, in bytes.
     """
 
     PROVEN = "proven"
@@ -37,13 +38,13 @@ class Kind(StrEnum):
     MEMORY = "memory"
 
 
-#: Kinds whose figure must be at least the target.
+#: Kinds of targets whose figure must be at least the target.
 AT_LEAST = (Kind.SAVED, Kind.FASTER, Kind.ALONE)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One target; ``shape`` is None where it is about all of them."""
+    """A target of the planner; ``shape`` is None if the target is about all shapes."""
 
     kind: Kind
     shape: Shape | None
@@ -51,7 +52,7 @@ class Target:
     within: float = 0.0
 
     def met(self, median: float) -> bool:
-        """Whether ``median`` reaches it."""
+        """Whether ``median`` reaches the target."""
         return keeps(median, self.wanted, self.kind in AT_LEAST)
 
 
@@ -78,20 +79,20 @@ TARGETS = (
 
 
 def of_kind(kind: Kind) -> list[tuple[Target, Shape]]:
-    """The targets of one kind and their shapes."""
+    """Return the targets of one kind, with their shapes."""
     return [(t, t.shape) for t in TARGETS if t.kind is kind and t.shape is not None]
 
 
 def verdict(
     target: Target, found: dict[str, float], *, met: bool | None = None, **about: Any
 ) -> dict[str, Any]:
-    """A target beside its measured figure, as JSON.
+    """Return a target with its measured figure, as JSON.
 
     Args:
-        found: a rounded spread.
-        met: whether the median meets it, where more than the median decides; the table's verdict
-            is that of its interval (:func:`judged`).
-        about: under which settings it was found.
+        found: the figure, a rounded :class:`Spread`.
+        met: whether the target is met, if more than the median decides; the verdict in tables is
+            based on the interval (:func:`judged`).
+        about: settings under which the figure was measured.
     """
     return {
         "kind": str(target.kind),
@@ -105,11 +106,11 @@ def verdict(
 
 
 def judged(saved: dict[str, Any], runs: int) -> tuple[Figure, Verdict]:
-    """A saved target's figure with its interval, and the verdict.
+    """Return the figure of a saved target with its interval, and the verdict.
 
     Args:
-        saved: what :func:`verdict` made.
-        runs: problems of the line, where the target does not say how many it is of.
+        saved: a result of :func:`verdict`.
+        runs: number of problems of the line, if the target does not state its own.
     """
     kind, wanted, found = Kind(saved["kind"]), saved["wanted"], saved["found"]
     count = saved.get("problems", saved.get("runs", runs))
@@ -122,14 +123,15 @@ def judged(saved: dict[str, Any], runs: int) -> tuple[Figure, Verdict]:
             figure = Figure.of(found, count)
     unproven = kind is Kind.PROVEN and saved["proven"] < count
     if saved.get("at_least") or unproven:
-        # The greatest times are those at which the limit stopped a run.
+        # The greatest times are lower bounds, since the limit stopped these runs.
         figure = replace(figure, interval=(figure.interval[0], math.inf))
     least = kind in AT_LEAST
     conditions = [figure.verdict(wanted, least=least)]
     if kind is Kind.CERTIFIED:
         conditions.append(Figure.of(saved["seconds"], count).verdict(saved["within"], least=False))
     if not saved["met"] and keeps(figure.value, wanted, least):
-        # The figure keeps its limit, so something else failed: too few problems were proven.
+        # The figure is within its limit, so the target is missed because too few problems were
+        # proven.
         conditions.append(Verdict.NO)
     return figure, Verdict.all(conditions)
 
@@ -137,7 +139,7 @@ def judged(saved: dict[str, Any], runs: int) -> tuple[Figure, Verdict]:
 def memory_verdicts(
     targets: Iterable[Target], peaks: Iterable[int], **about: Any
 ) -> list[dict[str, Any]]:
-    """The targets for memory and the peaks of processes; the highest decides."""
+    """Return the memory targets with the peaks of processes; the highest peak decides."""
     found = Spread.of(peaks).rounded(0)
     return [
         verdict(t, found, met=t.met(found["high"]), **about)

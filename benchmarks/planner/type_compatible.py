@@ -1,12 +1,13 @@
-"""Random queries over TPC-H as the CLASH paper draws them (section VII-A).
+"""Random queries over TPC-H, drawn as in section VII-A of the CLASH paper.
 
-Two columns of different tables can join if they are of one type and have values in common. A query
-begins with a random table and adds random joins with tables that it does not have, until it has as
-many as it shall have. Foreign keys lead to few partners, ``l_linestatus = o_orderstatus`` to half
-of the other table, ``c_custkey = n_nationkey`` to partners for few rows.
+Two columns of different tables can join if they have the same type and common values. A query
+begins with a random table, and adds random joins with further tables until it has the requested
+number of tables. Foreign keys lead to few partners, ``l_linestatus = o_orderstatus`` to half of the
+other table, ``c_custkey = n_nationkey`` to partners for few rows.
 
-Columns are all of TPC-H's but free texts (names, comments, addresses, phones). Foreign keys are the
-nine of one column; that of two columns (lineitem to partsupp) occurs as its two halves.
+Columns are all columns of TPC-H except free texts (names, comments, addresses, phones). Foreign
+keys are the nine with one column; the one with two columns (lineitem to partsupp) occurs as its two
+halves.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "l_receiptdate", "l_shipinstruct", "l_shipmode",
     ),
 }  # fmt: skip
-#: Foreign keys of one column, by the names of both columns.
+#: Foreign keys of one column, as pairs of column names.
 FOREIGN_KEYS = {
     frozenset(pair)
     for pair in (
@@ -52,11 +53,11 @@ FOREIGN_KEYS = {
 
 @dataclass(frozen=True, slots=True)
 class Joinable:
-    """Two columns that can join.
+    """Two columns of TPC-H that can join.
 
     Attributes:
-        tables: their tables, and ``columns``: their names, in the same order.
-        selectivity: share of the pairs of rows that agree.
+        tables, columns: tables and names of the two columns, in the same order.
+        selectivity: share of the pairs of rows with equal values.
     """
 
     tables: tuple[str, str]
@@ -65,7 +66,7 @@ class Joinable:
 
     @property
     def is_key(self) -> bool:
-        """Whether one references the other."""
+        """Whether one column is a foreign key that references the other."""
         return frozenset(self.columns) in FOREIGN_KEYS
 
     def __str__(self) -> str:
@@ -74,7 +75,7 @@ class Joinable:
 
 
 def joinable(files: Mapping[str, Path]) -> list[Joinable]:
-    """All pairs with common values, in the order of tables and columns.
+    """Return all pairs of columns with common values, in the order of tables and columns.
 
     Args:
         files: table -> its Parquet file.
@@ -108,13 +109,15 @@ def joinable(files: Mapping[str, Path]) -> list[Joinable]:
 
 @dataclass(frozen=True, slots=True)
 class RandomQuery:
-    """A drawn query; ``joins``: one fewer than it has tables."""
+    """A random query; ``joins``: one fewer than its tables."""
 
     tables: tuple[str, ...]
     joins: tuple[Joinable, ...]
 
     def results(self, rows: Mapping[str, int]) -> float:
-        """Results that are expected of tables with ``rows``, if joins are independent."""
+        """Return the expected number of results over tables with ``rows``, if joins are
+        independent.
+        """
         found = 1.0
         for table in self.tables:
             found *= rows[table]
@@ -123,7 +126,7 @@ class RandomQuery:
         return found
 
     def query(self, name: str) -> DemoQuery:
-        """As a query that shows the first column of each table."""
+        """Return the query, whose output is the first column of each table."""
         first, *others = self.tables
         source, there = first, {first}
         for table, join in zip(others, self.joins, strict=True):
@@ -135,11 +138,11 @@ class RandomQuery:
 
 
 class Mixture(StrEnum):
-    """Joins that queries are drawn from; the paper does not say how often it takes which.
+    """Kinds of joins from which queries are drawn; the paper does not state its mixture.
 
     * ``KEYS``: foreign keys only.
-    * ``HALVES``: a foreign key or another pair of columns, each as likely.
-    * ``PAIRS``: all pairs of columns, each as likely.
+    * ``HALVES``: a foreign key or another pair of columns, each with probability 1/2.
+    * ``PAIRS``: all pairs of columns, with equal probabilities.
     """
 
     KEYS = "foreign keys"
@@ -150,7 +153,7 @@ class Mixture(StrEnum):
 def draw(
     joins: Sequence[Joinable], mixture: Mixture, count: int, size: int, seed: int
 ) -> list[RandomQuery]:
-    """Different queries of ``size`` tables each, by ``joins``."""
+    """Draw ``count`` different queries of ``size`` tables each."""
     chance = random.Random(seed)
     tables = sorted({table for join in joins for table in join.tables})
     found: dict[frozenset[Joinable], RandomQuery] = {}
@@ -161,7 +164,8 @@ def draw(
             only_keys = mixture is Mixture.KEYS or (
                 mixture is Mixture.HALVES and chance.random() < 0.5
             )
-            # Each table has a foreign key, or is referenced by one, so there always is one.
+            # There is always such a join, since each table has a foreign key or is referenced by
+            # one.
             some = [join for join in beyond if join.is_key] if only_keys else beyond
             if mixture is Mixture.HALVES and not only_keys:
                 some = [join for join in beyond if not join.is_key] or beyond

@@ -1,4 +1,4 @@
-"""Cases in a process of their own, so that its peak memory is theirs.
+"""Planning of cases in a separate process, so that the process's peak memory is that of the cases.
 
 Protocol: one JSON line per case on standard input; one JSON line per run on standard output, in
 the order of the cases, then one with the process's peak memory.
@@ -22,26 +22,26 @@ _STATUS = Path("/proc/self/status")
 
 
 class WorkerError(Exception):
-    """The process that measures ended before it had answered."""
+    """The measuring process ended before it had answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Runs of a process in the order of its cases, and the most memory that it ever had."""
+    """Runs of a process in the order of its cases, and the process's peak memory."""
 
     runs: tuple[Run, ...]
     peak_bytes: int
 
 
 def measure(cases: Sequence[Case], module: str = __name__, per_case: int = 1) -> Measured:
-    """Run ``cases`` one after the other in a fresh, warmed-up process.
+    """Run ``cases`` one after the other in a new, warmed-up process.
 
     Args:
-        module: the worker that is run; it speaks the protocol above.
-        per_case: how many runs it makes of each case.
+        module: main module of the process, which follows the protocol above.
+        per_case: number of runs of each case.
 
     Raises:
-        WorkerError: it crashed or was killed.
+        WorkerError: the process crashed or was killed.
     """
     command = [sys.executable, "-m", module]
     with subprocess.Popen(
@@ -63,10 +63,10 @@ def measure(cases: Sequence[Case], module: str = __name__, per_case: int = 1) ->
 
 
 def peak_bytes() -> int:
-    """The most memory that this process ever had.
+    """Return the peak memory of this process in bytes.
 
-    Linux hands ``ru_maxrss`` down from the process that started this one, so it is used only where
-    the kernel does not tell the peak of this program alone.
+    On Linux, ``ru_maxrss`` is inherited from the parent process, so it is used only if the kernel
+    does not report the peak of this program alone.
     """
     if _STATUS.is_file():
         found = re.search(r"^VmHWM:\s*(\d+) kB$", _STATUS.read_text(), re.MULTILINE)
@@ -77,13 +77,13 @@ def peak_bytes() -> int:
 
 
 def say(document: dict[str, object]) -> None:
-    """Answer one line."""
+    """Write one line of the protocol."""
     sys.stdout.write(line(document) + "\n")
     sys.stdout.flush()
 
 
 def main() -> int:
-    """The process's side."""
+    """Main program of the measuring process."""
     cases = [Case.from_json(json.loads(text)) for text in sys.stdin]
     warm_up(cases)
     for case in cases:

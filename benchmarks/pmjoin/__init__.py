@@ -1,1 +1,1 @@
-"""Benchmarks of placement and of orders by value (PMJoin)."""
+"""Benchmarks of placement, hot keys and probe orders per substream (ideas of the PMJoin paper)."""

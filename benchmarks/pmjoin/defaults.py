@@ -1,4 +1,4 @@
-"""Several substreams, partitions of stores and tasks on one host, against one of each.
+"""Several substreams, partitions and tasks on one host, compared with one of each.
 
 `python -m benchmarks.pmjoin.defaults [--json] [--scale 0.1] [--ds-scale 0.1] [--rounds 7]`
 
@@ -7,16 +7,16 @@ The real planner, driver and worker run in one process, without Spark. *One key*
 joins of `benchmarks.throughput`. *TPC-DS* has three joins of sales, returns, customers and items,
 by item and by customer; rows are shuffled, and a row's position in its stream is its event time.
 Each workload has eight batches of equal size, and every epoch of two batches is planned with the
-statistics of the one before; the first two epochs are left out. Runs alternate: one substream
-(*kind*) or at most four, one partition per store or four, one task or two (threads of one process).
-DuckDB counts the expected results.
+statistics of the previous epoch; the first two epochs are not measured. Runs alternate between one
+substream (*kind*) and at most four, one partition per store and four, one task and two (threads of
+one process). DuckDB counts the expected results.
 
 *work* is the number of probes and matches of all steps, *time* the run time of all measured
 batches, *CPU* their CPU time plus that of planning, and *planning* the time of making one plan from
-the last statistics: all as ratios to one substream, one partition and one task in the same round.
-*Least* are ratios of the least time and CPU of all rounds, since other processes only add to a run.
-*Same rules*: every epoch has the rules of the first row, byte for byte. *s* are seconds of all
-measured batches.
+the last statistics: all as ratios to the run with one substream, one partition and one task in the
+same round. *Least* are ratios of the least time and CPU time of all rounds, since other processes
+can only slow a run down. *Same rules*: every epoch has the same ruleset as in the first row, byte
+for byte. *s* are seconds of all measured batches.
 """
 
 from __future__ import annotations
@@ -52,14 +52,15 @@ from benchmarks.report.grids import Grid
 from benchmarks.state import tpcds
 from benchmarks.state.command import CACHE
 
-#: Figures of a run, and the rules of its epochs.
+#: Figures of a run, and the rulesets of its epochs as texts.
 Run = tuple[Figures, list[str]]
 
 
 ONE_KEY = Skew("different", 1.2, 20_000)
-#: Batches, batches of an epoch, and batches that are not measured.
+#: Number of batches, number of batches per epoch, and number of first batches that are not
+#: measured.
 BATCHES, EVERY, WARM = 8, 2, 4
-#: Columns of TPC-DS's tables that the joins read.
+#: Columns of TPC-DS's tables that the joins read, by table.
 COLUMNS = {
     "store_sales": ("ss_item_sk", "ss_customer_sk", "ss_ticket_number", "ss_quantity"),
     "store_returns": ("sr_item_sk", "sr_customer_sk", "sr_ticket_number", "sr_return_quantity"),
@@ -94,14 +95,14 @@ TPCDS = (
         ("store_returns", "catalog_sales", "customer"),
     ),
 )
-#: Figures that are compared, run by run.
+#: Figures that are compared between runs.
 FIGURES = ("work", "seconds", "cpu", "planning")
 LEAST = ("seconds", "cpu")
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """How a workload is planned and run: kinds at most, partitions per store, tasks."""
+    """Setting of a run: maximum number of substreams (kinds), partitions per store, tasks."""
 
     most: int = 1
     partitions: int = 1
@@ -112,7 +113,7 @@ SIDES = (Side(), Side(4), Side(1, 4), Side(4, 4), Side(1, 1, 2), Side(1, 4, 2))
 
 
 def tpcds_joins(folder: Path, batches: int) -> Workload:
-    """The three joins over tables in a random order, in ``folder``."""
+    """Make the workload of three TPC-DS joins, over tables in random order in ``folder``."""
     tables = {}
     for name, columns in COLUMNS.items():
         table = pq.read_table(folder / f"{name}.parquet", columns=list(columns))
@@ -130,7 +131,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Figures by workload and side."""
+    """Run all workloads with all settings; return the figures."""
     workloads = [
         ONE_KEY.workload(),
         tpch_joins(home / "tables", options.scale, BATCHES),
@@ -159,7 +160,7 @@ def _compared(workload: Workload, rounds: int, home: Path) -> list[dict[str, Any
 
 
 def _apart(runs: Sequence[Run]) -> tuple[list[Figures], list[str]]:
-    """Figures of all, and the rules of the first."""
+    """Return the figures of all runs of a setting, and the rulesets of the first one."""
     return [figures for figures, _ in runs], runs[0][1]
 
 
@@ -183,7 +184,7 @@ def _run(workload: Workload, side: Side, home: Path) -> Run:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One table: a row per workload and side."""
+    """Return the table: a row per workload and setting."""
     rows = [
         (
             row["workload"],

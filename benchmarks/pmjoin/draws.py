@@ -1,4 +1,4 @@
-"""Streams of PMJoin's experiments: how often each value of a key arrives (section 4)."""
+"""Random streams of PMJoin's experiments: the arrival rate of each value of a key (section 4)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-#: Values of a key, where nothing else is said.
+#: Default number of values of a key.
 VALUES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How the rates of values are drawn.
+    """Distribution of the rates of values.
 
     Attributes:
-        similar: all streams follow Zipf distributions of exponents 0.1 to 0.3; else any.
-        contiguous: frequent values are next to each other; else anywhere.
+        similar: whether all streams have Zipf distributions with exponents from 0.1 to 0.3; else
+            any distributions.
+        contiguous: whether frequent values are next to each other; else they are anywhere.
     """
 
     similar: bool
@@ -37,15 +38,17 @@ KINDS = [Kind(similar, contiguous) for contiguous in (True, False) for similar i
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Assumptions on streams where the paper is silent.
+    """Assumptions on streams about which the paper says nothing.
 
     Attributes:
-        deviations: of normal distributions, from and to, as parts of the range of values; drawn
-            evenly, or their logarithm where ``even`` is false.
-        by_parameter: each distribution with each parameter (tenths) is as likely as any other;
-            else each family is.
-        shifted: each stream has its contiguous hot spot elsewhere; else where the paper defines it.
-        geometric: rates are a geometric series from 10 to 1,000; else drawn evenly between these.
+        deviations: least and greatest standard deviation of normal distributions, as shares of the
+            range of values; drawn uniformly or, if ``even`` is false, with uniform logarithms.
+        by_parameter: whether each distribution with each parameter (in tenths) has the same
+            probability; else each family has.
+        shifted: whether the contiguous hot spots of streams are at different places; else where the
+            paper defines them.
+        geometric: whether the streams' rates are a geometric series from 10 to 1,000; else they are
+            drawn uniformly between these.
     """
 
     deviations: tuple[float, float] = (0.05, 0.5)
@@ -55,16 +58,17 @@ class Reading:
     geometric: bool = False
 
 
-#: Normal distributions have their mean in the middle and others begin with their frequent values,
-#: as the paper says; the rest is ours.
+#: As the paper says, normal distributions have their mean in the middle, and others begin with
+#: their frequent values; the other assumptions are ours.
 OURS = Reading()
 _FAMILIES = ("uniform", "normal", "zipf", "self-similar")
-#: Zipf's exponents are 0.1, 0.2 ... 1.5, self-similar ones 0.1 ... 0.9; as many normal ones.
+#: The distributions with their parameters: Zipf with exponents 0.1, 0.2 ... 1.5, self-similar with
+#: 0.1 ... 0.9, and nine normal ones.
 _BY_PARAMETER = ("uniform", *["normal"] * 9, *["zipf"] * 15, *["self-similar"] * 9)
 
 
 def weights(rng: np.random.Generator, values: int, kind: Kind, reading: Reading = OURS) -> Floats:
-    """The part of a stream's tuples that each value has."""
+    """Draw the share of each value in a stream's tuples."""
     number = np.arange(1, values + 1, dtype=np.float64)
     choices = _BY_PARAMETER if reading.by_parameter else _FAMILIES
     which = "zipf" if kind.similar else rng.choice(choices)
@@ -81,7 +85,8 @@ def weights(rng: np.random.Generator, values: int, kind: Kind, reading: Reading 
     elif which == "zipf":
         found = number ** -rng.uniform(0.1, 0.3 if kind.similar else 1.5)
     else:
-        # The first h * n values have the part 1 - h of the weight, and so on within these.
+        # The first h * n values have the share 1 - h of the tuples, and so on recursively within
+        # these.
         h = rng.uniform(0.1, 0.9)
         ends = (np.arange(values + 1) / values) ** (np.log(1 - h) / np.log(h))
         found = np.diff(ends)
@@ -97,8 +102,8 @@ def drawn(
     values: int = VALUES,
     reading: Reading = OURS,
 ) -> tuple[Floats, Floats]:
-    """Rates and windows by stream and value; random hot spots are each stream's own where streams
-    differ, else common to all.
+    """Return rates and windows by stream and value. Random hot spots differ between streams if
+    distributions do, else all streams have the same.
     """
     common = rng.permutation(values)
     rows = []
@@ -114,7 +119,7 @@ def drawn(
 
 
 def rates_of(rng: np.random.Generator, count: int, reading: Reading = OURS) -> list[float]:
-    """Tuples per second of streams, "varying from 10 to 1000"."""
+    """Draw the tuples per second of streams, "varying from 10 to 1000"."""
     if reading.geometric:
         return list(rng.permutation(np.geomspace(10, 1000, count)))
     return list(rng.uniform(10, 1000, count))

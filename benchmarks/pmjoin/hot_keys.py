@@ -1,5 +1,4 @@
-"""Hot keys on three hosts, spread and not spread: the real planner, driver and workers in one
-process.
+"""Hot keys on three simulated hosts, with and without spreading; real planner, driver and workers.
 
 `python -m benchmarks.pmjoin.hot_keys [--json] [--rows 2000] [--exponents 0 0.6 0.9 1.2]`
 
@@ -7,14 +6,15 @@ Three hosts of two tasks each are simulated by threads that see only their own p
 each other copies of Arrow batches. R and S are joined within the time of two batches, by a key that
 follows a Zipf distribution over 20,000 values; the same values are frequent in both (*pair*). T is
 joined with the result, by the same key (*one key*) or by another key of S (*chain*) whose values
-are equally frequent. Every epoch of two batches is planned with the statistics of the one before,
-with `hot_keys` on and off, over the same rows; DuckDB counts the expected results.
+are equally frequent. Every epoch of two batches is planned with the statistics of the previous
+epoch, with `hot_keys` on and off, over the same rows; DuckDB counts the expected results.
 
 A host's *load* is the number of rows that it writes, plus tuples that probe there, plus their
 matches. *Busiest* is the greatest load of a host over the mean of the hosts, in the second half of
 the batches, when the rows that were stored before hot values were spread have expired; *rows* and
-*matches* are the same ratio for these alone. *Load* is the sum over all hosts, and *bytes* are the
-bytes between hosts, on over off. *Predicted* is the planner's figure for the busiest host.
+*matches* are the same ratio for rows and for matches alone. *Load* is the load of all hosts
+together, and *bytes* the bytes between hosts, both with spreading relative to without. *Predicted*
+is the planner's estimate for the busiest host.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]
 
 
-#: Batches of an epoch; how many batches a row is joined with.
+#: Batches per epoch; and number of batches with whose rows a row is joined.
 EVERY, KEPT = 2, 2
-#: Seconds of event time that a batch brings.
+#: Seconds of event time per batch.
 SPAN = 60
 HOSTS, TASKS, PARTITIONS = 3, 2, 16
-#: Of one key's values.
+#: Number of values of a key.
 VALUES = 20_000
 
 
 def _near(one: str, other: str) -> str:
-    """That two rows are of the same batches, nearly."""
+    """Return SQL for the condition that two rows are at most about two batches apart."""
     span = f"INTERVAL '{KEPT * SPAN}' SECOND"
     return f"{one}.at BETWEEN {other}.at - {span} AND {other}.at + {span}"
 
@@ -82,7 +82,7 @@ SHAPES = {
 def workload(
     shape: str, exponent: float, rows: int, batches: int, seed: int, *, equal: bool | None = None
 ) -> Workload:
-    """A workload with ``rows`` rows of each stream in each batch.
+    """Generate a workload with ``rows`` rows per stream and batch.
 
     Args:
         equal: whether all keys of all streams follow the distribution, with the same frequent
@@ -112,11 +112,11 @@ def _drawn(random: np.random.Generator, names: Ints, weights: Floats, count: int
 
 
 class Hosts(NamedTuple):
-    """Loads of hosts in the last half of the batches.
+    """Loads of the hosts in the second half of the batches.
 
     Attributes:
-        loads: kind of work -> load of each host. ``sent``: bytes between them.
-        moved: of every batch of the run, the partitions that have changed hosts.
+        loads: kind of work -> load of each host. ``sent``: bytes between hosts.
+        moved: number of partitions that changed hosts, for every batch of the run.
     """
 
     loads: dict[str, list[int]]
@@ -125,20 +125,20 @@ class Hosts(NamedTuple):
 
     @property
     def totals(self) -> list[int]:
-        """All work of each host."""
+        """Return the load of each host, over all kinds of work."""
         return [sum(kinds) for kinds in zip(*self.loads.values(), strict=True)]
 
 
 def on_hosts(
     made: Workload, home: Path, partitions: int, **settings: Any
 ) -> AbstractContextManager[Engine]:
-    """A pipeline on three hosts, with ``settings`` of :class:`Engine` beside."""
+    """Return an engine with three hosts, and further ``settings`` of :class:`Engine`."""
     sizes = {"tasks": HOSTS * TASKS, "parallelism": partitions, "every": EVERY, "hosts": HOSTS}
     return pipeline(made, home, **sizes, **settings)
 
 
 def watched(engine: Engine, made: Workload) -> Hosts:
-    """Loads of a pipeline's hosts over all batches of a workload.
+    """Run all batches of a workload; return the loads of the hosts.
 
     Raises:
         WrongResultError: DuckDB counts other results.
@@ -159,7 +159,9 @@ def watched(engine: Engine, made: Workload) -> Hosts:
 
 
 def run(made: Workload, home: Path, *, hot: bool) -> dict[str, Any]:
-    """The loads of hosts over the last half of the batches, and the hot values that were spread."""
+    """Return hosts' loads in the second half of the batches, and the hot values that
+    were spread.
+    """
     with on_hosts(made, home, PARTITIONS, hot_keys=hot) as engine:
         seen = watched(engine, made)
         found, stores = engine.hot, engine.driver.state.stores
@@ -176,7 +178,7 @@ def run(made: Workload, home: Path, *, hot: bool) -> dict[str, Any]:
 
 
 def load_of(report: TaskReport) -> dict[str, int]:
-    """Rows, probes and matches of a task."""
+    """Return the rows, probes and matches of a task."""
     reads = [counts for by_index in report.measured.reads.values() for counts in by_index.values()]
     return {
         "rows": report.measured.inserts.rows,
@@ -186,7 +188,7 @@ def load_of(report: TaskReport) -> dict[str, int]:
 
 
 def moved(before: Placement | None, after: Placement | None) -> int:
-    """Partitions that have gone to another host."""
+    """Return the number of partitions whose host has changed."""
     if before is None or after is None:
         return 0
     pairs = zip(before.owners, after.owners, strict=True)
@@ -194,7 +196,7 @@ def moved(before: Placement | None, after: Placement | None) -> int:
 
 
 def over_mean(loads: Sequence[int]) -> float:
-    """The greatest of the hosts' loads over their mean."""
+    """Return the greatest load of a host, divided by the mean."""
     return max(loads) * HOSTS / max(sum(loads), 1)
 
 
@@ -206,7 +208,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """All workloads, on and off; shapes of three streams by the greatest exponent only."""
+    """Run all workloads, with and without spreading; return the figures."""
     pairs = [("pair", exponent) for exponent in options.exponents]
     others = [(shape, max(options.exponents)) for shape in SHAPES if shape != "pair"]
     found = []
@@ -224,7 +226,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """The busiest host of each run, on and off."""
+    """Return the table of the busiest host in each run, with and without spreading."""
     rows = []
     for one in entry["runs"]:
         on, off = one["on"], one["off"]

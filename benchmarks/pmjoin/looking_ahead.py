@@ -1,22 +1,22 @@
-"""Looking ahead, on and off: the real planner, driver and workers in one process.
+"""Look-ahead filters, on and off: the real planner, driver and workers in one process.
 
 `python -m benchmarks.pmjoin.looking_ahead [--json] [--rows 10000 100000] [--rounds 5]`
 
 *Star*: a stream S joins R1, R2 and R3, each by its own key, so that a tuple of S has all three
-keys. Each tuple of S has no partner by one of its keys, drawn at random, except for one in a
-hundred, which has partners by all; by the other keys it finds about 12 rows on average at the end.
-*One key*: four streams are joined by one key; each has half of its values, drawn independently.
-Values follow a Zipf distribution of exponent 1.2, and in each stream other values are frequent. An
-intermediate result has to be stored completely, so no tuple may be dropped before its store: both
-workloads are planned without intermediate results, and with them for comparison. *TPC-H*: the five
-joins of `benchmarks.throughput`, where nearly all keys have partners; with intermediate results,
-which is the default.
+keys. For 99 of 100 tuples of S, one randomly drawn key has no partner, and each of the other keys
+finds about 12 rows on average at the end; the remaining tuples have partners by all keys. *One
+key*: four streams are joined by one key; each has half of its values, drawn independently. Values
+follow a Zipf distribution with exponent 1.2, and each stream has different frequent values. An
+intermediate result must be stored completely, so filters may not drop tuples on the way to its
+store: both workloads are planned without intermediate results and, for comparison, with them.
+*TPC-H*: the five joins of `benchmarks.throughput`, where nearly all keys have partners; with
+intermediate results, which is the default.
 
-Every epoch of two batches is planned with the statistics of the one before, with and without
-looking ahead, in turns; the first epoch, planned without statistics, is left out. DuckDB counts the
-expected results. *Asked* are tuples that were looked up in a look-ahead filter, *dropped* the
-ones that it dropped. Ratios are of medians, on over off; *look-ups* are probes plus look-ups in
-filters.
+Every epoch of two batches is planned with the statistics of the previous epoch. Runs with and
+without filters alternate; the first epoch, planned without statistics, is not measured. DuckDB
+counts the expected results. *Asked* is the number of tuples that were looked up in a look-ahead
+filter, *dropped* the number that it dropped. Ratios are those of medians with filters to medians
+without; *look-ups* are probes plus look-ups in filters.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ from benchmarks.report.grids import Grid
 Ints = NDArray[np.int64]
 
 
-#: Batches of an epoch.
+#: Batches per epoch.
 EVERY = 2
-#: Rows of all batches for each value of a key. Of the star: rows of R with it, on the mean.
+#: Rows of all batches per value of a key; and for the star, rows of R per value of S's keys, on
+#: average.
 PER_VALUE, PER_KEY = 12, 2
-#: The part of S's tuples that have partners by all keys.
+#: Share of S's tuples that have partners by all keys.
 WHOLE = 0.01
 EXPONENT = 1.2
 KEYS = ("a", "b", "c")
@@ -68,7 +69,7 @@ ONE_KEY = DemoQuery(
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """How a workload is planned."""
+    """A way to plan a workload: with or without look-ahead filters and intermediate results."""
 
     mir: bool
     ahead: bool
@@ -78,14 +79,14 @@ class Side:
 
 
 def star(rows: int, batches: int, seed: int) -> Workload:
-    """So many rows of each stream in each batch; S knows three keys."""
+    """Generate the star: ``rows`` rows of each stream per batch; S has three keys."""
     random, count = np.random.default_rng(seed), rows * batches
     values = count // PER_VALUE
     columns: dict[str, Ints] = {"n": np.arange(count)}
     lacking = np.where(random.random(count) < WHOLE, len(KEYS), random.integers(0, 3, count))
     made = {}
     for number, (key, rival) in enumerate(zip(KEYS, RIVALS, strict=True)):
-        # Values that only S has come after R's values.
+        # Values that only S has are greater than the values of R.
         columns[key] = _drawn(random, count, values) + values * (lacking == number)
         made[rival] = pa.table({"n": np.arange(count), key: _drawn(random, count, values)})
     tables = {"s": pa.table(columns)} | made
@@ -93,7 +94,7 @@ def star(rows: int, batches: int, seed: int) -> Workload:
 
 
 def one_key(rows: int, batches: int, seed: int) -> Workload:
-    """The same number of rows, of four streams over one key."""
+    """Generate four streams over one key, with ``rows`` rows of each per batch."""
     random, count = np.random.default_rng(seed), rows * batches
     values = count // PER_KEY
     tables = {}
@@ -105,7 +106,7 @@ def one_key(rows: int, batches: int, seed: int) -> Workload:
 
 
 def _drawn(random: np.random.Generator, count: int, values: int) -> Ints:
-    """Values from 0 on, Zipf-distributed; which are the frequent ones is drawn, too."""
+    """Draw Zipf-distributed values from 0 on, with a random order of their frequencies."""
     weights = np.arange(1, values + 1) ** -EXPONENT
     ranks = random.choice(values, count, p=weights / weights.sum())
     found: Ints = random.permutation(values)[ranks]
@@ -113,13 +114,13 @@ def _drawn(random: np.random.Generator, count: int, values: int) -> Ints:
 
 
 def tpch_joins(folder: Path, scale: float, batches: int) -> Workload:
-    """The five joins over tables as TPC-H makes them."""
+    """Make the workload of the five TPC-H joins, over tables in the order of TPC-H's generator."""
     tables = {s.name: pq.read_table(s.path) for s in tpch.generate(folder, scale, 1)}
     return counted("TPC-H", cut(tables, batches), tpch.QUERIES)
 
 
 def run(workload: Workload, home: Path, side: Side) -> Figures:
-    """Wall and CPU seconds, and counts, of all batches after the first epoch.
+    """Return wall and CPU seconds, and counts, of all batches after the first epoch.
 
     Raises:
         WrongResultError: DuckDB counts other results.
@@ -144,7 +145,7 @@ COUNTS = ("probes", "matches", "asked", "dropped")
 
 
 def compared(workload: Workload, home: Path, rounds: int, *, alone: bool) -> dict[str, Any]:
-    """All sides in turns, so many times; ``alone``: also without intermediate results."""
+    """Run all variants in turns, ``rounds`` times; ``alone``: also without intermediate results."""
     kinds = (False, True) if alone else (True,)
     sides = [Side(mir, ahead) for mir in kinds for ahead in (False, True)]
     tell(workload.name)
@@ -168,7 +169,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """All workloads, on and off."""
+    """Run all workloads with and without look-ahead filters; return the figures."""
     found = []
     for rows in options.rows:
         for make in (star, one_key):
@@ -181,7 +182,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """Figures of each side, and ratios."""
+    """Return the tables: figures of each variant, and ratios."""
     sides, ratios = [], []
     for one in entry["workloads"]:
         medians = {

@@ -1,17 +1,17 @@
-"""Intermediate results that leave out unprofitable values, against whole ones and none.
+"""Intermediate results that leave out unprofitable values, compared with whole ones and with none.
 
 `python -m benchmarks.pmjoin.partial [--json] [--rows 60000 240000]`
 
 The real planner, driver and worker run in one process, with one task and without Spark. Three
-streams are joined on one key. `r` brings many rows, `s` and `t` few, and a tenth of these have one
-value that `r` lacks. The stored join of `s` and `t` saves each tuple of `r` a probe, but no probe
-ever reads its rows with that value.
+streams are joined on one key. `r` has many rows, `s` and `t` have few, and a tenth of these have
+one frequent value that does not occur in `r`. The stored join of `s` and `t` saves each tuple of
+`r` a probe, but no probe ever reads its rows with the frequent value.
 
-*none*: no intermediate result may be kept. *whole*: the planner knows neither frequent values nor
-measured steps, so it keeps one as a whole. *partial*: the service's normal plan. First come two
-epochs of two batches, then eight batches are measured. The three alternate; all must have DuckDB's
-number of results. *rows* are rows of intermediate results at the end, *work* is the number of
-probes and matches of all steps, including maintenance of intermediate results.
+*none*: plans may have no intermediate result. *whole*: the planner knows neither frequent values
+nor measured steps, so its intermediate result has all values. *partial*: the normal plan. After two
+epochs of two batches, eight batches are measured. Runs of the three variants alternate; all must
+have DuckDB's number of results. *rows* are rows of intermediate results at the end, *work* is the
+number of probes and matches of all steps, including maintenance of intermediate results.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from benchmarks.report.grids import Grid
 NAMES = "rst"
 QUERY = DemoQuery("q", "r.k", "r JOIN s ON r.k = s.k JOIN t ON s.k = t.k", tuple(NAMES))
 SIDES = ("none", "whole", "partial")
-#: Batches of an epoch, that are not measured, and that are.
+#: Batches per epoch, first batches that are not measured, and measured batches.
 EVERY, WARM, MEASURED = 2, 4, 8
-#: Values of the key; rows of `r` for each of `s` and of `t`, and of these the share of the one
-#: frequent value.
+#: Number of values of the key; rows of `r` per row of `s` and of `t`; and the share of the rows of
+#: `s` and `t` with the one frequent value.
 VALUES, LESS, FREQUENT = 20_000, 40, 0.1
 
 
@@ -47,7 +47,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Figures by rows and side; sides alternate."""
+    """Run all variants in turns; return the figures by number of rows and variant."""
     found = []
     for rows in options.rows:
         workload = _workload(rows)
@@ -83,7 +83,7 @@ def _run(workload: Workload, side: str, home: Path) -> Figures:
 
 
 def _workload(rows: int) -> Workload:
-    """So many rows of `r` in each batch."""
+    """Generate the workload, with ``rows`` rows of `r` per batch."""
     batches = [
         {name: _table(name, rows, batch, at) for at, name in enumerate(NAMES)}
         for batch in range(WARM + MEASURED)
@@ -101,7 +101,7 @@ def _table(name: str, rows: int, batch: int, stream: int) -> pa.Table:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One table: a row per number of rows and side."""
+    """Return the table: a row per number of rows and variant."""
     rows = [
         (
             row["side"],

@@ -1,5 +1,5 @@
-"""PMJoin's Fig. 8, different distributions, under several readings of details that the paper leaves
-open.
+"""PMJoin's Fig. 8 for different distributions, under several assumptions on details that the paper
+does not state.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from benchmarks.papers.pmjoin.stream_join_opt import simple, stream_join_opt
 from benchmarks.pmjoin.draws import OURS, Kind, Reading, drawn, rates_of
 
 STREAMS = 10
-#: Draws of each reading: they differ much.
+#: Number of draws per set of assumptions; draws differ much.
 DRAWS = 12
 BASE, NARROW, TOGETHER = "as in Fig. 8", "normal of 0.001 to 0.5 by logarithm", "the last three"
-#: One by one, and the last three at once.
+#: The assumptions: varied one by one, and the last three together.
 READINGS = {
     BASE: OURS,
     "hot spots shifted": Reading(shifted=True),
@@ -32,7 +32,7 @@ READINGS = {
 
 
 def measure() -> list[dict[str, Any]]:
-    """A row per reading and kind of hot spots: means, and the range of what each value costs."""
+    """Return a row per set of assumptions and kind of hot spots: mean costs, ranges per value."""
     rows = []
     for name, reading in READINGS.items():
         for contiguous in (True, False):
@@ -72,9 +72,11 @@ def _run(seed: int, kind: Kind, reading: Reading) -> dict[str, float]:
 
 
 def each_exactly(rates: ValueRates) -> float:
-    """Least rate of tuples sent, each stream at a host of its own: the sum of the values' optima.
+    """Return the least rate of tuples sent if each stream arrives at a separate host: the sum of
+    the optima of all values.
 
-    The dynamic program of :mod:`benchmarks.papers.pmjoin.exact`, for all values at once.
+    Computed by the dynamic program of :mod:`benchmarks.papers.pmjoin.exact`, for all values at
+    once.
     """
     count = rates.count
     ready = np.zeros((1 << count, count, rates.values))

@@ -1,7 +1,8 @@
-"""``docs/benchmarks-pmjoin.md`` from saved figures.
+"""Writes ``docs/benchmarks-pmjoin.md`` from saved figures.
 
 ``python -m benchmarks.pmjoin.report [--docs docs]`` reads ``docs/benchmarks/pmjoin.jsonl``, one
-line per run of one benchmark, and shows the newest of each. Equal lines give equal bytes.
+line per run of one benchmark, and shows the newest line of each benchmark. Equal lines give an
+equal page, byte for byte.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ several hosts wherever they arrive, which costs part of the traffic that placeme
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Write the page; returns the exit code."""
     docs = docs_folder("pmjoin", arguments)
     found = newest(docs, "pmjoin")
     part = simulation.BENCHMARK
@@ -114,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Part(NamedTuple):
-    """A benchmark of the runtime: its section, and the targets that it is held against."""
+    """A benchmark of the runtime: its section of the page, and its targets."""
 
     title: str
     benchmark: Benchmark
@@ -123,7 +124,7 @@ class _Part(NamedTuple):
 
 
 def _said(text: str) -> Callable[[dict[str, Any]], str]:
-    """A note that no figures are in."""
+    """Return a note that does not depend on figures."""
     return lambda _: text
 
 
@@ -149,7 +150,7 @@ def _measured() -> tuple[_Part, ...]:
 
 
 def note_on_groups(entry: dict[str, Any]) -> str:
-    """Why groups spare less than in the paper's Fig. 8."""
+    """Return a note on why groups save less than in the paper's Fig. 8."""
     found = {
         row["reading"]: row
         for row in entry["figures"]["readings"]
@@ -182,7 +183,7 @@ def note_on_groups(entry: dict[str, Any]) -> str:
 
 
 def note_on_prices(entry: dict[str, Any]) -> str:
-    """Why work and time fall by less than orders per substream permit."""
+    """Return a note on why work and time fall by less than orders per substream would permit."""
     skewed = [
         row
         for row in entry["rows"]
@@ -216,12 +217,12 @@ def note_on_prices(entry: dict[str, Any]) -> str:
 
 
 def _names(cpu: dict[tuple[Any, ...], float], most: int) -> list[tuple[Any, ...]]:
-    """Workloads that were measured with and without MIRs by so many kinds."""
+    """Return names of workloads measured with and without MIRs, by number of substreams."""
     return [key[:3] for key in cpu if key[3:] == (most, True) and (*key[:3], most, False) in cpu]
 
 
 def note_on_optimum(entry: dict[str, Any]) -> str:
-    """Note on ratios of StreamJoinOpt to the optimum that their mean hides."""
+    """Return a note on ratios of StreamJoinOpt's cost to the optimum that their mean conceals."""
     figures = entry["figures"]
     worst = max(figures["6"], key=lambda row: row["ratio"])
     return (
@@ -234,7 +235,7 @@ def note_on_optimum(entry: dict[str, Any]) -> str:
 
 
 def note_on_routing(entry: dict[str, Any]) -> str:
-    """Note on the paper's Fig. 9, compared with ours."""
+    """Return a note on the paper's Fig. 9, compared with our figures."""
     rows = [row for row in entry["figures"]["9"] if row["kind"].startswith("different")]
     least, most = (pick(row["groups"] for row in rows) for pick in (min, max))
     sent, spent = (
@@ -252,9 +253,9 @@ def note_on_routing(entry: dict[str, Any]) -> str:
 
 
 def note_on_selections(entry: dict[str, Any]) -> str:
-    """Note on the paper's Fig. 11, compared with ours."""
+    """Return a note on the paper's Fig. 11, compared with our figures."""
     rows = entry["figures"]["11"]
-    # Without PMJoins a ratio is 1.
+    # Queries without PMJoins have the ratio 1, and are left out.
     some = [row for row in rows if row["with_PMJoins"]] or rows
     left = {name: statistics.fmean(row[f"{name}_×"] for row in some) for name in SELECTIONS}
     shares = ", ".join(f"{name} {100 * ratio:.1f} %" for name, ratio in left.items())
@@ -275,7 +276,7 @@ def _percent(ratio: float) -> str:
 
 
 def charts(entry: dict[str, Any]) -> dict[str, str]:
-    """Name -> SVG: the paper's Fig. 8 and 9, by kind of distribution, and 11."""
+    """Return chart name -> SVG: the paper's Fig. 8 and 9 by kind of distribution, and Fig. 11."""
     figures, found = entry["figures"], {}
     kinds = list(dict.fromkeys(row["kind"] for row in figures["8"]))
     for letter, kind in zip("abcd", kinds, strict=True):
@@ -304,7 +305,7 @@ def _points(
 
 
 def targets(entry: dict[str, Any]) -> tuple[Target, ...]:
-    """Targets of the simulation: means over figures, which hang on the draws, and seconds."""
+    """Return the targets of the simulation: means over random draws, and seconds."""
     figures = entry["figures"]
     compared = [row["ratio"] for figure in ("5", "6", "7") for row in figures[figure]]
     seconds = {row["streams"]: row["exact_seconds"] for row in figures["6"]}
@@ -320,7 +321,7 @@ def targets(entry: dict[str, Any]) -> tuple[Target, ...]:
         name = f"different distributions, {groups} groups, of one plan, mean"
         rows.append(_at_most(name, Figure.mean(left), most))
     ways = [name for name in figures["8"][0] if name not in ("kind", "groups", "plan")]
-    # Tuples a second are saved to three digits behind the point.
+    # Tuples per second are saved with three decimal digits.
     worst = max(row["plan"] / min(row[way] for way in ways) for row in figures["8"])
     name = "chosen groups, of the best others, worst"
     rows.append(_at_most(name, Figure.counted(round(worst, 3)), 1.0))
@@ -328,8 +329,8 @@ def targets(entry: dict[str, Any]) -> tuple[Target, ...]:
 
 
 def targets_apart(entry: dict[str, Any]) -> tuple[Target, ...]:
-    """Targets of substreams: four kinds at most where large batches have few results (*different*
-    and the chain); eight for batches with little in them.
+    """Return the targets of substreams: for at most four kinds, workloads whose large batches have
+    few results (*different* and the chain); for eight, batches with little work.
     """
     rows, rounds = [row for row in entry["rows"] if row["mir"]], entry["settings"]["rounds"]
     targets = []
@@ -359,7 +360,7 @@ def targets_apart(entry: dict[str, Any]) -> tuple[Target, ...]:
 
 
 def targets_defaults(entry: dict[str, Any]) -> tuple[Target, ...]:
-    """Targets of four kinds where little is expected of them."""
+    """Return the targets of four substreams for workloads in which little saving is expected."""
     found = {
         row["workload"]: row
         for row in entry["rows"]
@@ -378,7 +379,7 @@ def targets_defaults(entry: dict[str, Any]) -> tuple[Target, ...]:
 
 
 def targets_kept(entry: dict[str, Any]) -> tuple[Target, ...]:
-    """Targets of intermediate results that keep only rows that pay: the worst of all sizes."""
+    """Return the targets of partial intermediate results: the worst case over all sizes."""
     found = {(row["rows"], row["side"]): row for row in entry["rows"]}
     sizes = sorted({rows for rows, _ in found})
 
@@ -393,7 +394,7 @@ def targets_kept(entry: dict[str, Any]) -> tuple[Target, ...]:
 
 
 def targets_ahead(entry: dict[str, Any]) -> tuple[Target, ...]:
-    """Targets of looking ahead."""
+    """Return the targets of look-ahead filters."""
     rows, rounds = [], entry["settings"]["rounds"]
     for workload, sides in ((one["workload"], one["sides"]) for one in entry["workloads"]):
         kind = ", with MIRs" if workload == "TPC-H" else ""
@@ -411,7 +412,7 @@ def targets_ahead(entry: dict[str, Any]) -> tuple[Target, ...]:
 
 
 def targets_hot(entry: dict[str, Any]) -> tuple[Target, ...]:
-    """Targets of hot keys: the worst of all seeds, by the greatest exponent that was measured."""
+    """Return the targets of hot keys: the worst seed, for the greatest measured exponent."""
     greatest = max(run["exponent"] for run in entry["runs"])
     runs = [run for run in entry["runs"] if run["exponent"] == greatest]
     rows = []
@@ -425,7 +426,7 @@ def targets_hot(entry: dict[str, Any]) -> tuple[Target, ...]:
 
 
 def targets_placed(entry: dict[str, Any]) -> tuple[Target, ...]:
-    """Targets of streams with sites: the worst of all seeds, by the greatest exponent."""
+    """Return the targets of streams with sites: the worst seed, for the greatest exponent."""
     runs = [run for run in entry["runs"] if run["values"] == "different" and not run["hot"]]
     greatest = max(run["exponent"] for run in runs)
     ratios: dict[tuple[str, int], list[float]] = {}
@@ -444,7 +445,7 @@ def targets_placed(entry: dict[str, Any]) -> tuple[Target, ...]:
 
 
 def _worst(counts: Sequence[float]) -> Figure:
-    """The greatest of counts over seeds; each repeats exactly."""
+    """Return the greatest of counts over seeds; each of them repeats exactly."""
     return Figure(max(counts), min(counts), max(counts), len(counts), (max(counts), max(counts)))
 
 

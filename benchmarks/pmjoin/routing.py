@@ -1,10 +1,10 @@
-"""Cost of routing tuples by groups of values (PMJoin, Fig. 9).
+"""CPU time of routing tuples by groups of values (PMJoin, Fig. 9).
 
-For a second of stream time the tuples that arrive, and the results of joins that are inputs of
-others, are drawn by their rates. Two look-ups are made for each: the group of its value, and the
-host to which that group's plan sends its stream or join; if that is another host, it is appended to
-that host's outgoing tuples. With one group there is nothing to look up first. This is the CPU time
-of Python, so only its ratios are meaningful.
+The tuples that arrive in a second of stream time, and the results of joins that are inputs of other
+joins, are drawn by their rates. Two look-ups are made for each tuple: the group of its value, and
+the host to which this group's plan sends its stream or join. If that is another host, the tuple is
+appended to the list of outgoing tuples for that host. With one group, the first look-up is omitted.
+CPU times are those of Python code, so only their ratios are meaningful.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from benchmarks.papers.pmjoin.operators import Operator
 from benchmarks.papers.pmjoin.partitioners import Group
 from benchmarks.papers.pmjoin.rates import Mask, RatesByValue
 
-#: A tuple: what it is a join of, its value, and where it is.
+#: A tuple: the streams that it joins, its value, and its host.
 Tuple = tuple[Mask, int, int]
 
 
-#: Times that a second is routed.
+#: Number of repetitions with the same tuples.
 ROUNDS = 99
 
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """A second of stream time.
+    """Outcome of routing the tuples of one second.
 
     Attributes:
-        tuples: routed ones. ``sent``: the ones sent to another host.
-        milliseconds: of CPU, median.
+        tuples: number of routed tuples. ``sent``: number of tuples sent to another host.
+        milliseconds: median CPU time.
     """
 
     tuples: int
@@ -42,7 +42,7 @@ class Routed:
 
 
 def route(rates: RatesByValue, groups: Sequence[Group], seed: int) -> Routed:
-    """Route a second's tuples by the plans of ``groups``."""
+    """Route the tuples of one second by the plans of ``groups``."""
     group_of = np.zeros(rates.values, np.int64)
     tables: list[dict[Mask, int]] = []
     tuples: list[Tuple] = []
@@ -56,7 +56,7 @@ def route(rates: RatesByValue, groups: Sequence[Group], seed: int) -> Routed:
             for value, count in zip(group.values.tolist(), counts.tolist(), strict=True):
                 tuples += [(one.streams, value, one.host)] * count
         tables.append(table)
-    # In the order of arrival groups alternate.
+    # Tuples of different groups alternate in the order of arrival.
     order = rng.permutation(len(tuples)).tolist()
     tuples = [tuples[at] for at in order]
     hosts = 1 + max(host for table in tables for host in table.values())
@@ -77,7 +77,7 @@ def route(rates: RatesByValue, groups: Sequence[Group], seed: int) -> Routed:
 
 
 def _edges(plan: Operator) -> Iterator[tuple[Operator, int]]:
-    """Each input of an operator, and the host of that operator."""
+    """Yield each input of an operator, with the operator's host."""
     for one in plan.inputs:
         yield one, plan.host
         yield from _edges(one)

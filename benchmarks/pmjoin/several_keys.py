@@ -1,8 +1,8 @@
-"""Queries whose joins are by several keys: how PMJoins are selected (PMJoin, Fig. 11).
+"""Queries joined by several keys: ways to select their PMJoins (PMJoin, Fig. 11).
 
-20 streams of 100 to 1,000 tuples per second, windows of 10 to 100 s, dealt to ten hosts at random.
-A query joins all of them along a random tree, each edge by one of 3 to 7 keys, all of them used. A
-stream has another distribution for each key.
+20 streams with 100 to 1,000 tuples per second and windows of 10 to 100 s arrive at ten random
+hosts. A query joins all of them along a random tree; each edge is by one of 3 to 7 keys, and all
+keys are used. A stream has a different distribution for each key.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from benchmarks.papers.pmjoin.stream_join_opt import simple, stream_join_opt
 from benchmarks.pmjoin.draws import Kind, weights
 
 STREAMS, HOSTS, QUERIES, KEYS = 20, 10, 200, (3, 7)
-#: Beyond these hardly anything is left to send.
+#: Numbers of values of a key; with more values, hardly any tuples are left to send.
 RANGES = (10, 100, 1000, 10_000)
-#: Groups of values of each PMJoin.
+#: Number of groups of values per PMJoin.
 GROUPS = 10
-#: The ways to select; *saving* is ours, others the paper's.
+#: Ways to select PMJoins; *saving* is ours, the others are the paper's.
 SELECTIONS = ("heuristic", "random", "alternative", "saving")
 
 
 def measure(seeds: int) -> list[dict[str, Any]]:
-    """A row per number of values: means over the queries of as many sets of streams."""
+    """Return a row per number of values: means over the queries of ``seeds`` sets of streams."""
     return [_row(seeds, values) for values in RANGES]
 
 
@@ -74,9 +74,9 @@ def _runs(seed: int, values: int) -> list[dict[str, float]]:
 
 
 def query(rng: np.random.Generator) -> list[list[int]]:
-    """The streams that have each key."""
+    """Draw a query: the streams that have each key."""
     keys = int(rng.integers(KEYS[0], KEYS[1] + 1))
-    # Each key has an edge; the rest have any.
+    # Each key has at least one edge; the other edges have random keys.
     of_edges = [*range(keys), *(int(key) for key in rng.integers(keys, size=STREAMS - 1 - keys))]
     of_edges = [of_edges[at] for at in rng.permutation(STREAMS - 1)]
     order = [int(stream) for stream in rng.permutation(STREAMS)]
@@ -87,13 +87,14 @@ def query(rng: np.random.Generator) -> list[list[int]]:
 
 
 def costs(rates: KeyedRates, sites: Sequence[int], random: Random) -> dict[str, float]:
-    """Tuples per second by each way to select the PMJoins of a query."""
+    """Return the tuples per second that a query sends, for each way to select its PMJoins."""
     plan = stream_join_opt(rates, sites)
     possible = pmjoins(plan, rates, rates.shares, _by_rate)
     heuristic = selected(plan, rates, possible, Selection.INPUT_RATE)
     chosen = {one.candidate.streams for one in heuristic.joins}
     others = [one for one in possible if one.candidate.streams not in chosen]
-    # By input rate, as the heuristic has them, which leaves the order among others to itself.
+    # Select by input rate, as in the heuristic, which does not order the candidates that it leaves
+    # out.
     alternative = selected(plan, rates, others, Selection.INPUT_RATE)
     shuffled = random.sample(possible, len(possible))
     return {

@@ -1,22 +1,22 @@
-"""PMJoin's experiments: tuples per second sent between hosts, by its rate model.
+"""Simulation of PMJoin's experiments: tuples per second sent between hosts, by its rate model.
 
 `python -m benchmarks.pmjoin.simulation [--json] [--seeds 1]`
 
 Streams are as in the paper's Fig. 5 to 11, as far as it describes them. Rates of values follow
 uniform, normal, Zipf (exponent 0.1 to 1.5) or self-similar (0.1 to 0.9) distributions; *similar*
-ones are Zipf of 0.1 to 0.3. Hot spots are contiguous, where the paper defines them, or spread at
-random, for each stream differently where distributions differ. Costs are means of the rate model;
-single events are not simulated. Joins are by one key, except in Fig. 11. Each figure is the mean
-over ``--seeds`` draws, for Fig. 5 to 7 over three times as many.
+ones are Zipf of 0.1 to 0.3. Hot spots are contiguous, at the places that the paper defines, or
+random; random ones differ between streams if distributions differ. Costs are means of the rate
+model; single events are not simulated. Joins are by one key, except in Fig. 11. Each figure is the
+mean over ``--seeds`` draws, for Fig. 5 to 7 over three times as many.
 
-*Routing (Fig. 9)*: one second of tuples is drawn, and each is looked up in the table of its value's
-group; with one group there is no group to look up. Milliseconds are CPU time of Python, so only
-ratios are meaningful. *Several keys (Fig. 11)*: 20 streams of 100 to 1,000 tuples per second with
-windows of 10 to 100 s are assigned to ten hosts at random; each of 200 queries joins all of them
-along a random tree whose edges have 3 to 7 keys; each PMJoin has ten groups by rate. *Alternative*
-selects among the PMJoins that the paper's heuristic leaves out, *saving* is the best selection.
-Ratios (×) are relative to one plan, means over the queries that have PMJoins; tuples are means over
-all queries, dominated by a few.
+*Routing (Fig. 9)*: the tuples of one second are drawn, and each is routed by the table of its
+value's group (with one group, the group is not looked up). Milliseconds are CPU time of Python
+code, so only ratios are meaningful. *Several keys (Fig. 11)*: 20 streams of 100 to 1,000 tuples per
+second with windows of 10 to 100 s are assigned to ten hosts at random; each of 200 queries joins
+all of them along a random tree whose edges have 3 to 7 keys; each PMJoin has ten groups by rate.
+*Alternative* selects among the PMJoins that the paper's heuristic leaves out, *saving* is the best
+selection. Ratios (×) are relative to a single plan for all values, as means over the queries that
+have PMJoins; tuples are means over all queries, which a few queries dominate.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Floats = NDArray[np.float64]
 Groups = NDArray[np.int64]
 
 
-#: Streams, where nothing else is said.
+#: Default number of streams.
 STREAMS = 10
 RANGES = (10, 100, 1000, 10_000, 100_000)
 COUNTS = (4, 6, 8, 10, 12, 14)
@@ -63,9 +63,9 @@ STREAM_COUNTS = (4, 7, 10)
 PARTITIONS = (1, 2, 4, 10, 100, 1000)
 #: Numbers of groups in Fig. 10.
 FEW_PARTITIONS = (1, 500, 1000)
-#: Draws of Fig. 5 to 7, which are soon made, for each of the others.
+#: Number of draws of Fig. 5 to 7 per draw of the other figures, since they take less time.
 EASY = 3
-#: Values whose rates are worked out at once: two to the number of streams times as many numbers.
+#: Number of values whose rates are computed at once, with 2^(number of streams) numbers per value.
 CHUNK = 2000
 WAYS: dict[str, Callable[[ValueRates, int], Groups]] = {
     "hash": lambda rates, groups: by_hash(rates.values, groups),
@@ -75,7 +75,7 @@ WAYS: dict[str, Callable[[ValueRates, int], Groups]] = {
 
 
 def totals(rates: Floats, windows: Floats) -> ValueRates:
-    """The rates of all values together, as if they were one."""
+    """Return the rates of all values together, as if they were one value."""
     parts = range(0, rates.shape[1], CHUNK)
     sums = [
         windowed(rates[:, at : at + CHUNK], windows[:, at : at + CHUNK]).by_value.sum(axis=1)
@@ -89,7 +89,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Figure -> rows of means."""
+    """Simulate all figures; return figure -> rows of means."""
     found: dict[str, Any] = {}
     seeds = options.seeds
     figures: dict[tuple[str, ...], Callable[[], tuple[list[dict[str, Any]], ...]]] = {
@@ -125,7 +125,7 @@ def _algorithms(rates: ValueRates, sites: Sequence[int]) -> dict[str, float]:
 
 
 def _ranges(seeds: int) -> list[dict[str, Any]]:
-    """Fig. 5: the data range; LASW: slower streams have shorter windows, HASW: faster ones."""
+    """Fig. 5: cost by data range; LASW: slower streams have shorter windows, HASW: faster ones."""
     rows = []
     for windows in ("LASW", "HASW"):
         for kind in (Kind(similar=True), Kind(similar=False)):
@@ -145,7 +145,7 @@ def _ranges(seeds: int) -> list[dict[str, Any]]:
 
 
 def _counts(seeds: int) -> list[dict[str, Any]]:
-    """Fig. 6: the number of streams, each at its own host, of 100 tuples per second."""
+    """Fig. 6: cost by number of streams with 100 tuples per second, each at a separate host."""
     rows = []
     for count in COUNTS:
         runs = []
@@ -159,7 +159,7 @@ def _counts(seeds: int) -> list[dict[str, Any]]:
 
 
 def _hosts(seeds: int) -> list[dict[str, Any]]:
-    """Fig. 7: streams of 100 to 500 tuples per second, dealt to five hosts at random."""
+    """Fig. 7: cost of streams with 100 to 500 tuples per second at five random hosts."""
     rows = []
     for count in (5, *COUNTS[1:]):
         runs = []
@@ -174,8 +174,8 @@ def _hosts(seeds: int) -> list[dict[str, Any]]:
 
 
 def _partitions(seeds: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Fig. 8, the number of groups, by partitioner and kind of distribution; and Fig. 9, what it
-    costs to route by these.
+    """Fig. 8: cost by number of groups, partitioner and kind of distribution; Fig. 9: cost of
+    routing by these groups.
     """
     rows, routings = [], []
     for kind in KINDS:
@@ -195,7 +195,7 @@ def _partitions(seeds: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
 
 
 def _grouped(rates: ValueRates, groups: int) -> dict[str, list[Group]]:
-    """Partitioner -> its groups."""
+    """Return partitioner -> its groups of the values."""
     sites = range(rates.count)
     found = {
         name: placed(rates, sites, way(rates, groups), stream_join_opt)
@@ -210,7 +210,7 @@ def _sums(made: dict[str, list[Group]]) -> dict[str, float]:
 
 
 def _routed(rates: ValueRates, made: dict[str, list[Group]], seed: int) -> dict[str, float]:
-    """Tuples that are routed and sent, and milliseconds for it, by partitioner."""
+    """Return by partitioner: number of routed and of sent tuples, and milliseconds of routing."""
     found = {}
     for name in ("hash", "range", "rate", "plan"):
         one = route(rates, made[name], seed)
@@ -220,7 +220,7 @@ def _routed(rates: ValueRates, made: dict[str, list[Group]], seed: int) -> dict[
 
 
 def _streams(seeds: int) -> list[dict[str, Any]]:
-    """Fig. 10: the number of streams, without groups, with 500, and with as many as values."""
+    """Fig. 10: cost by number of streams, for no groups, 500 groups, and one group per value."""
     rows = []
     for contiguous in (True, False):
         kind = Kind(similar=False, contiguous=contiguous)
@@ -251,7 +251,7 @@ HEADINGS = {
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One table per figure."""
+    """Return one table per figure."""
     found = []
     for figure, rows in entry["figures"].items():
         names = [name.replace("_", " ") for name in rows[0]]
@@ -271,7 +271,7 @@ BENCHMARK = Benchmark("simulation", (__doc__ or "").split("\n", 1)[0], _options,
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Simulate and print; returns the exit code."""
     return run_benchmark("pmjoin", BENCHMARK, arguments, lambda _: None)
 
 

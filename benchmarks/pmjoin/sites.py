@@ -1,21 +1,22 @@
-"""Streams that arrive at different hosts: partitions placed by arrivals, and by hash alone.
+"""Streams that arrive at different hosts: partitions placed by arrivals, compared with placement by
+hash.
 
 `python -m benchmarks.pmjoin.sites [--json] [--rows 2000] [--exponents 0.6 0.9 1.2]`
 
 Three hosts of two tasks each are simulated by threads that see only their own partitions and send
-each other copies of Arrow batches. Each of the streams R, S and T arrives at its own host. They are
-joined by one key (*one key*), or R with S by one and S with T by another (*chain*), within the time
-of two batches. Keys follow a Zipf distribution over 20,000 values; each stream has different
-frequent values (*different*), or all have the same (*equal*), so that no host is better than
-another. Every epoch of two batches is planned with the statistics of the one before, without
-spreading hot values, and with it (*hot*). The table has the number of partitions per store. Both
-placements get the same rows; DuckDB counts the expected results.
+each other copies of Arrow batches. Each of the streams R, S and T arrives at a separate host. They
+are joined by one key (*one key*), or R with S by one and S with T by another (*chain*), within the
+time of two batches. Keys follow a Zipf distribution over 20,000 values; each stream has different
+frequent values (*different*), or all have the same (*equal*), so that no host is a better place for
+a partition than another. Every epoch of two batches is planned with the statistics of the previous
+epoch, without and with spreading of hot values (*hot*). The table has the number of partitions per
+store. Both placements get the same rows; DuckDB counts the expected results.
 
-*Sent* are the bytes between hosts in the second half of the batches, *work* is rows, probes and
-matches, both as placed by arrivals over placed by hash. *Local* is the share of the bytes of
-arriving tuples whose partitions are on the host where they arrive. *Busiest* is the greatest work
-of a host over the mean of the hosts, and *moved* the number of partitions that changed hosts during
-the run.
+*Sent* are the bytes between hosts in the second half of the batches, *work* is the number of rows,
+probes and matches; both are ratios of placement by arrivals to placement by hash. *Local* is the
+share of the bytes of arriving tuples whose partitions are on the host where they arrive. *Busiest*
+is the greatest work of a host over the mean of the hosts, and *moved* the number of partitions that
+changed hosts during the run.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from benchmarks.pmjoin.workloads import Workload
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 
-#: Shape, whether streams have the same frequent values, and whether hot values are dealt.
+#: Cases: shape, whether streams have the same frequent values, and whether hot values are spread.
 CASES = (
     ("one key", False, False),
     ("chain", False, False),
@@ -43,17 +44,17 @@ CASES = (
 
 
 class AtSites(Workload):
-    """A workload each of whose streams is read on a host of its own."""
+    """A workload in which each stream is read on a separate host."""
 
     def blocks(self, batch: int, task: int, tasks: int) -> list[Block]:
-        """A task's share of a batch: of the stream of its host, one of whose tasks it is."""
+        """Return a task's share of a batch: rows of the stream that arrives at the task's host."""
         stream = sorted(self.batches[batch])[task % HOSTS]
         found = super().blocks(batch, task // HOSTS, tasks // HOSTS)
         return [block for block in found if block.stream == stream]
 
 
 def run(made: Workload, home: Path, partitions: int, *, near: bool, hot: bool) -> dict[str, Any]:
-    """Bytes sent in the last half of the batches, and loads by host."""
+    """Run a workload; return the bytes sent in the second half of the batches, and hosts' loads."""
     with on_hosts(made, home, partitions, hot_keys=hot, near=near) as engine:
         seen = watched(engine, made)
         local = locality(engine.driver.state)
@@ -75,10 +76,10 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """All cases, the first with all exponents."""
+    """Run all cases, the first one with all exponents; return the figures."""
     found = []
     for shape, equal, hot in CASES:
-        # Equal values that are frequent in three streams have too many results.
+        # Values that are frequent in all three streams have too many results with a great exponent.
         exponents = [min(options.exponents) if equal else max(options.exponents)]
         for exponent in options.exponents if (shape, equal, hot) == CASES[0] else exponents:
             for partitions in options.partitions:
@@ -106,7 +107,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """Both sides of each run."""
+    """Return the table: placement by arrivals and by hash, for each run."""
     rows = []
     for one in entry["runs"]:
         placed, hashed = one["placed"], one["hashed"]

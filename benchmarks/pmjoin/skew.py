@@ -1,4 +1,4 @@
-"""Probe orders per substream at run time: joins of four streams, by the number of substreams.
+"""Probe orders per substream at run time: cost of joins of four streams, by number of substreams.
 
 `python -m benchmarks.pmjoin.skew [--json] [--kinds 1 2 4 8 64] [--sizes 10000 100000 1000000]`
 
@@ -9,18 +9,18 @@ there are few results. `scattered`: each stream has its own random order of valu
 are frequent in several streams, and there are many results. `drifting`: as `different`, but the
 frequent values move with every epoch. `equal`: each value has the same frequency in all streams.
 `chain`: r and s are joined by one key, s, t and u by another; frequent values are as in
-`different`. First come two epochs of two batches, planned with no or few statistics; their batches
-have 100,000 tuples, or as many as the measured ones if these are larger. Then four batches are
-measured (two where batches have a million tuples or results are most). Runs with different numbers
-of substreams (*kinds*) alternate; all must have DuckDB's number of results.
+`different`. The first two epochs of two batches are planned with no or few statistics; their
+batches have 100,000 tuples, or as many as the measured ones if these are larger. Then four batches
+are measured (two if batches have a million tuples, or very many results). Runs with different
+numbers of substreams (*kinds*) alternate; all must have DuckDB's number of results.
 
 *work* is the number of probes and matches of all steps, *time* the run time of the measured
-batches, and *CPU* their CPU time plus that of planning: all as ratios to one order for all tuples.
-Plans may have intermediate results (MIRs) unless stated otherwise. *Empty* is the time of a batch
-of one row per stream at the end of the run, and *planning* the time of making one plan from the
-statistics of the last epoch. *Each value* is the work, without MIRs, if every value of the key had
-the order that is cheapest for it in that batch; *of 64* if only the 64 most frequent values of each
-stream had.
+batches, and *CPU* their CPU time plus that of planning: all as ratios to runs with one probe order
+for all tuples of a stream. Plans may have intermediate results (MIRs) unless stated otherwise.
+*Empty* is the time of a batch of one row per stream at the end of the run, and *planning* the time
+of making one plan from the statistics of the last epoch. *Each value* is the calculated work,
+without MIRs, if every value of the key had its cheapest order in each batch; *of 64*, if only the
+64 most frequent values of each stream had theirs.
 """
 
 from __future__ import annotations
@@ -62,28 +62,30 @@ ONE_KEY = DemoQuery(
 CHAIN = DemoQuery(
     "q", "r.a, u.b", "r JOIN s ON r.a = s.a JOIN t ON s.b = t.b JOIN u ON t.b = u.b", tuple(NAMES)
 )
-#: Keys of each stream.
+#: Shape -> key columns of each stream.
 KEYS = {"one key": ("a", "a", "a", "a"), "chain": ("a", "ab", "b", "b")}
-#: Batches of an epoch; batches that are not measured, and least number of tuples in them.
+#: Batches per epoch; number of first batches that are not measured, and least number of tuples in
+#: them.
 EVERY, WARM, FIRST = 2, 4, 100_000
 #: Number of batches of one row per stream; their median is reported.
 EMPTY = 30
-#: Numbers of kinds that are also planned without intermediate results.
+#: Numbers of substreams that are also planned without intermediate results.
 ALONE = (1, 4)
-#: Figures that are compared, run by run.
+#: Figures that are compared between runs.
 TIMES = ("seconds", "cpu", "empty", "planning")
-#: Frequent values of a stream that are known.
+#: Number of frequent values of a stream that the planner knows.
 LISTED = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """A distribution of arriving keys.
+    """A workload of four streams with skewed keys.
 
     Attributes:
-        heavy: where the heavy values of the streams are; see the module.
-        exponent: of the Zipf distribution. ``values``: of each key.
-        size: tuples of all streams in a batch that is measured, and ``measured`` such batches.
+        heavy: relation between the frequent values of the streams; see the module's docstring.
+        exponent: exponent of the Zipf distribution. ``values``: number of values of each key.
+        size: number of tuples of all streams in a measured batch. ``measured``: number of such
+            batches.
     """
 
     heavy: str
@@ -94,11 +96,11 @@ class Skew:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys of each stream."""
+        """Key columns of each stream."""
         return KEYS.get(self.heavy, KEYS["one key"])
 
     def workload(self) -> Workload:
-        """Its rows."""
+        """Generate the rows."""
         batches = [
             {name: self._table(batch, at) for at, name in enumerate(NAMES)}
             for batch in range(WARM + self.measured)
@@ -118,7 +120,7 @@ class Skew:
         return pa.table(columns)
 
     def _values(self, ranks: NDArray[np.int64], epoch: int, stream: int) -> NDArray[np.int64]:
-        """The value of each rank."""
+        """Return the value of each frequency rank in an epoch."""
         if self.heavy == "scattered":
             return np.random.default_rng((7, stream)).permutation(self.values)[ranks]
         shift = self.values // len(NAMES) * stream if self.heavy != "equal" else 0
@@ -129,7 +131,7 @@ class Skew:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """How it is planned: by how many kinds at most, and whether with intermediate results."""
+    """A way to plan: maximum number of substreams, and whether with intermediate results."""
 
     most: int
     mir: bool = True
@@ -140,7 +142,7 @@ SKEWS = (
     Skew("different", 0.8, 20_000),
     Skew("different", 1.2, 20_000, 10_000),
     Skew("different", 1.2, 20_000),
-    # By 20,000 values there would be some eighty million results.
+    # With 20,000 values there would be some eighty million results.
     Skew("different", 1.2, 80_000, 1_000_000, 2),
     Skew("different", 1.2, 120_000, 1_000_000, 2),
     Skew("different", 1.5, 20_000),
@@ -161,7 +163,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Figures by workload and number of kinds, which alternate."""
+    """Run all workloads with different numbers of substreams in turns; return the figures."""
     rows = []
     for skew in SKEWS:
         if skew.heavy in options.heavy and skew.size in options.sizes:
@@ -204,10 +206,9 @@ def _run(workload: Workload, side: Side, home: Path) -> Figures:
 
 
 def own_orders(workload: Workload) -> Figures:
-    """Probes and matches of the measured batches over one key: ``each`` if every value had the
-    order that is cheapest for it in that batch, ``listed`` if the most frequent values of each
-    stream had. A tuple finds those rows of its own
-    batch that are of a stream before its own.
+    """Calculate probes and matches of the measured batches over one key: ``each`` if every value
+    had its cheapest order in the batch, ``listed`` if only the most frequent values of each stream
+    had. Of its own batch, a tuple finds the rows of streams before its own.
     """
     columns = [[rows[name]["a"].to_numpy() for name in NAMES] for rows in workload.batches]
     values = 1 + max(int(keys.max()) for batch in columns for keys in batch)
@@ -229,7 +230,7 @@ def own_orders(workload: Workload) -> Figures:
 
 
 def _work(arriving: NDArray[np.float64], stores: Sequence[NDArray[np.float64]]) -> Any:
-    """Probes and matches of each value that probes the stores in this order."""
+    """Return the probes and matches of each value if tuples probe the stores in this order."""
     sent, total = arriving, np.zeros_like(arriving)
     for store in stores:
         total += sent * (1 + store)
@@ -238,7 +239,7 @@ def _work(arriving: NDArray[np.float64], stores: Sequence[NDArray[np.float64]]) 
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One table: a row per workload and most kinds."""
+    """Return the table: a row per workload and maximum number of substreams."""
     rows = [
         (
             row["heavy"],

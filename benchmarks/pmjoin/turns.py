@@ -1,4 +1,4 @@
-"""Runs of a workload by several settings, which alternate: what slows a machine down slows all."""
+"""Alternating runs of a workload with several settings, so that a slow machine slows all."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Run = TypeVar("Run")
 #: Figures of a run, by name.
 Figures = dict[str, float]
 
-#: Plans that are timed.
+#: Number of times that planning is timed.
 PLANS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One that has been applied: its wall seconds; CPU seconds of it and of planning before."""
+    """A finished batch: wall seconds, and CPU seconds including those of planning before it."""
 
     number: int
     seconds: float
@@ -40,8 +40,8 @@ class Batch:
 def in_turns(
     sides: Sequence[Side], rounds: int, run: Callable[[Side], Run]
 ) -> dict[Side, list[Run]]:
-    """Figures of each side, ``rounds`` of them; every other round runs backwards. A run that does
-    not count comes first: it is slower, as memory is new to the process.
+    """Run each setting ``rounds`` times in turns; every second round has the reverse order. A first
+    run, which is slower because memory is new to the process, does not count.
     """
     run(sides[0])
     found: dict[Side, list[Run]] = {side: [] for side in sides}
@@ -53,10 +53,10 @@ def in_turns(
 
 @contextmanager
 def pipeline(workload: Workload, home: Path, **settings: Any) -> Iterator[Engine]:
-    """A pipeline for a workload, below a folder that is removed at the end.
+    """Context with an engine for a workload, in a folder that is removed at the end.
 
     Args:
-        settings: of :class:`Engine`.
+        settings: settings of :class:`Engine`.
     """
     with redis_url() as url:
         engine = Engine(home, url, workload.streams, workload.queries, **settings)
@@ -66,7 +66,7 @@ def pipeline(workload: Workload, home: Path, **settings: Any) -> Iterator[Engine
 
 
 def played(engine: Engine, workload: Workload) -> Iterator[Batch]:
-    """Every batch of a workload, after it has been applied.
+    """Run a workload; yield every batch when it is finished.
 
     Raises:
         WrongResultError: DuckDB counts other results.
@@ -84,10 +84,10 @@ def played(engine: Engine, workload: Workload) -> Iterator[Batch]:
 
 
 def measured(engine: Engine, workload: Workload, warm: int) -> Figures:
-    """Work (probes and matches of all steps) and seconds of a workload's batches.
+    """Return the work (probes and matches of all steps) and the seconds of a workload's batches.
 
     Args:
-        warm: batches at the beginning that do not count.
+        warm: number of first batches that do not count.
     """
     found = dict.fromkeys(("work", "seconds", "cpu"), 0.0)
     for batch in played(engine, workload):
@@ -99,13 +99,13 @@ def measured(engine: Engine, workload: Workload, warm: int) -> Figures:
 
 
 def kinds_chosen(engine: Engine) -> float:
-    """Number of substreams of all starts in the last plan."""
+    """Return the number of substreams of all starts in the last plan."""
     epoch = (engine.driver.state.next_batch - 1) // engine.every
     return float(sum(one.count for one in engine.ruleset(epoch).substreams))
 
 
 def planning_seconds(engine: Engine) -> float:
-    """Of one plan by the newest statistics."""
+    """Return the seconds of making one plan from the newest statistics."""
     known, found = engine.statistics(), []
     for _ in range(PLANS):
         began = time.perf_counter()
@@ -117,6 +117,6 @@ def planning_seconds(engine: Engine) -> float:
 def ratio(
     some: Sequence[Figures], others: Sequence[Figures], figure: str, digits: int = 3
 ) -> dict[str, float]:
-    """A figure of runs over that of others in the same round."""
+    """Return the ratios of a figure between runs of the same round: median and range."""
     pairs = zip(some, others, strict=True)
     return spread((a[figure] / b[figure] for a, b in pairs), digits)

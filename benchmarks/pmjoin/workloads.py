@@ -1,4 +1,4 @@
-"""Rows of streams, made before they are measured, so that every run has the same ones."""
+"""Workloads: rows of streams, generated before the measurement, equal in every run."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from anabranch_runtime.sources.blocks import Block
 Rows = Mapping[str, pa.Table]
 
 
-#: The column that has event times, where there is one; none of them is late.
+#: Name of the event-time column, if there is one, and lateness in microseconds; no row is late.
 TIME, LATENESS = "at", 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Rows of streams by batch, the queries over them, and how many results these have."""
+    """Rows of streams by batch, queries over them, and the queries' expected numbers of results."""
 
     name: str
     batches: tuple[Rows, ...]
@@ -32,11 +32,11 @@ class Workload:
 
     @property
     def streams(self) -> list[Stream]:
-        """The streams as the planner knows them."""
+        """The streams in the planner's form."""
         return [_stream(name, table.schema) for name, table in sorted(self.batches[0].items())]
 
     def blocks(self, batch: int, task: int, tasks: int) -> list[Block]:
-        """A task's share of a batch."""
+        """Return a task's share of a batch."""
         found = []
         for name, table in sorted(self.batches[batch].items()):
             rows = _part(table, task, tasks).combine_chunks().to_batches()
@@ -45,7 +45,7 @@ class Workload:
 
 
 def counted(name: str, batches: Sequence[Rows], queries: tuple[DemoQuery, ...]) -> Workload:
-    """A workload, its results counted by DuckDB."""
+    """Return a workload whose results DuckDB has counted."""
     results = {}
     with duckdb.connect() as connection:
         for table in batches[0]:
@@ -57,7 +57,7 @@ def counted(name: str, batches: Sequence[Rows], queries: tuple[DemoQuery, ...]) 
 
 
 def cut(tables: Rows, batches: int) -> list[Rows]:
-    """Batches with an equal share of every table."""
+    """Cut every table into equal shares, one per batch."""
     return [
         {name: _part(table, batch, batches) for name, table in tables.items()}
         for batch in range(batches)

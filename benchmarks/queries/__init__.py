@@ -1,1 +1,1 @@
-"""Many live queries: what one more of them costs, and what all of them cost per epoch and batch."""
+"""Benchmarks of many live queries: cost of one more query, and of all per epoch and batch."""

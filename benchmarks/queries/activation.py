@@ -2,17 +2,17 @@
 
 ``python -m benchmarks.queries.activation [--json] [--rules 50 500 5000] [--rate 1000]``
 
-Valkey, service and runtime run as processes with the settings of ``anabranch up``, while
-``--rate`` events per second arrive. The queries are rules (``benchmarks.queries.rules``). At each
-number of rules, :data:`MORE` further ones are registered one after the other over HTTP, each
-:data:`PAUSE` seconds after the activation of the one before. The table has the milliseconds of a
-registration's answer, and the seconds from its request to the report of the first batch that the
-query is active in.
+Valkey, service and runtime run as processes with the settings of ``anabranch up``, while ``--rate``
+events per second arrive. The queries are rules (``benchmarks.queries.rules``). At each number of
+rules, :data:`MORE` further ones are registered one after the other over HTTP, each :data:`PAUSE`
+seconds after the activation of the one before. The table has the milliseconds until the answer to a
+registration, and the seconds from its request to the report of the first batch in which the query
+is active.
 
 Then :data:`CHANGED` of these rules are replaced, and as many deleted, one by one in the same way:
-seconds to the activation of the new definition, and to the report of the first batch in which a
-deleted rule completes no result. At last :data:`BURST` rules are registered within
-:data:`BURST_SECONDS` seconds, each at its time, from its own request on.
+the table has the seconds to the activation of the new definition, and to the report of the first
+batch in which a deleted rule produces no result. Finally, :data:`BURST` rules are registered within
+:data:`BURST_SECONDS` seconds at equal intervals; the seconds of each are measured from its request.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from benchmarks.report.grids import spread as shown
 
 #: Rules registered one by one at each number of rules, and seconds before each.
 MORE, PAUSE = 10, 6.0
-#: Rules replaced, and deleted, one by one.
+#: Number of rules that are replaced, and that are deleted, one by one.
 CHANGED = 5
-#: Number of rules registered in a burst, and its seconds.
+#: Number of rules registered in a burst, and the length of the burst in seconds.
 BURST, BURST_SECONDS = 20, 2.0
-#: Seconds in which the same entities have events.
+#: Seconds during which the same entities have events.
 ALIVE = 5.0
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Register rules up to each number, then some more one by one."""
+    """Register rules up to each number, then further ones one by one; return the times."""
     levels = sorted(options.rules)
     wanted = rules.rules(levels[-1] + len(levels) * (MORE + CHANGED + BURST))
     with running(whole.spec(home, options.tasks)) as pipeline:
@@ -84,7 +84,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _events(home: Path, rate: float) -> Iterator[None]:
-    """Meanwhile ``rate`` events arrive per second, in a file per :data:`TICK` seconds."""
+    """Context in which ``rate`` events arrive per second, in a file every :data:`TICK` seconds."""
     ended = threading.Event()
     writer = threading.Thread(target=_write, args=(home, round(rate * TICK), ended), daemon=True)
     writer.start()
@@ -96,8 +96,8 @@ def _events(home: Path, rate: float) -> Iterator[None]:
 
 
 def _write(home: Path, count: int, ended: threading.Event) -> None:
-    """Write files of ``count`` events until ``ended``. After :data:`ALIVE` seconds new entities
-    take the place of all earlier ones.
+    """Write files of ``count`` events until ``ended``. Every :data:`ALIVE` seconds, new entities
+    replace all earlier ones.
     """
     drawn, began, waiting = np.random.default_rng(0), time.monotonic(), home / "waiting.parquet"
     for number in itertools.count():
@@ -162,7 +162,9 @@ def _more(pipeline: Pipeline, http: httpx.Client, wanted: Iterator[Query]) -> di
 def _burst(
     http: httpx.Client, queries: list[Query], is_active: Callable[[str], bool]
 ) -> list[float]:
-    """Register ``queries`` in :data:`BURST_SECONDS`; seconds until each is active."""
+    """Register ``queries`` within :data:`BURST_SECONDS`; return the seconds until each
+    is active.
+    """
     time.sleep(PAUSE)
     first, begun, found = time.monotonic(), dict[str, float](), dict[str, float]()
     waiting = list(queries)
@@ -180,7 +182,7 @@ def _burst(
 
 
 def tables(found: dict[str, Any]) -> list[Grid]:
-    """A line per number of rules."""
+    """Return the table: a line per number of rules."""
     names = ("active_s", "replaced_s", "deleted_s", "burst_s")
     head = ("rules", "answer, ms", "active", "replaced", "deleted", "in a burst")
     rows = tuple(

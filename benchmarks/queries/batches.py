@@ -1,4 +1,4 @@
-"""Cost of a batch to the runtime, by the number of queries.
+"""Cost of a batch in the runtime, by number of queries.
 
 ``python -m benchmarks.queries.batches [--json] [--queries 10 100 1000] [--alike 500]
 [--rules 50 500 5000]``
@@ -6,12 +6,12 @@
 The real planner, driver and tasks run in one process, without Spark and the service; results are
 only counted, so that no cost of files is measured. Every batch after the first few has the same
 number of rows. ``busy``: all queries get rows, of all streams. ``silent``: only one query gets
-rows, the streams of all others bring nothing. ``filtered``: the other queries read the same
-streams, but their filters let no row through. ``alike``: queries differ only in the constant of a
-filter. ``rules``: ``benchmarks.queries.rules``. ``own stores``: the same queries, each filter with
-a store of its own. For each case the table has CPU seconds of a batch in the driver and in tasks,
-where edges are processed in rounds (``probe.rounds``) and where they are processed one by one;
-batches alternate, so that both have the same state on the same machine.
+rows; the streams of all other queries are empty. ``filtered``: the other queries read the same
+streams, but no row passes their filters. ``alike``: queries differ only in the constant of a
+filter. ``rules``: ``benchmarks.queries.rules``. ``own stores``: the same queries, but each filter
+has a separate store. For each case the table has CPU seconds of a batch in the driver and in tasks,
+both with edges processed in rounds (``probe.rounds``) and with edges processed one by one; batches
+of the two kinds alternate, so that both have the same state on the same machine.
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ from tests.support.surroundings.redis import redis_url
 
 #: Number of warm-up batches, and of pairs of measured batches.
 FIRST, ROUNDS = 6, 6
-#: Microseconds of event time that a batch spans.
+#: Microseconds of event time per batch.
 SPAN = 20_000_000
-#: Column that is joined by -> its number of values by each row of a stream in a batch: in a window
-#: a tuple has about five partners to one of two.
+#: Join column -> its number of values per row of a stream in a batch. So a tuple has about five
+#: partners (k0) to half a partner (k3) within a window.
 VALUES = {"k0": 6, "k1": 12, "k2": 25, "k3": 50}
-#: Streams of the one query that is not silent, and their queries' common shape.
+#: Streams of the query that gets rows in the case ``silent``, and the shape of all its queries.
 LOUD = ("b0", "b1", "b2")
 _JOIN = "SELECT b0.v AS x, b2.w AS y FROM b0 JOIN b1 ON b0.k1 = b1.k1 JOIN b2 ON b1.k2 = b2.k2"
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Queries, and which streams bring rows.
+    """A set of queries, and the streams that have rows.
 
     Attributes:
-        kind: of the measurement. ``streams``: all registered ones.
-        loud: streams that bring rows in the measured batches.
+        kind: name of the case in tables. ``streams``: all registered streams.
+        loud: streams that have rows in the measured batches.
         shares: whether filters may share stores.
     """
 
@@ -81,7 +81,7 @@ class Case:
 
 
 def cases(levels: Sequence[int], alike: int, streams: int, ruled: Sequence[int] = ()) -> list[Case]:
-    """Every case, at each level that it is measured at."""
+    """Return every case, at each of its numbers of queries."""
     names = tuple(workload.streams(streams))
     found = []
     for level in levels:
@@ -92,7 +92,7 @@ def cases(levels: Sequence[int], alike: int, streams: int, ruled: Sequence[int] 
         others = tuple(workload.queries(level - 1, streams))
         found.append(Case("silent", (one, *others), (*names, *LOUD), LOUD))
     for level in (1, max(levels)):
-        # Values are from 0 up to ``VALUES``.
+        # Filters that no row passes: values are less than ``VALUES``.
         others = tuple(
             _query(f"n{n:04}", f"{_JOIN} WHERE b0.v > {workload.VALUES + n}")
             for n in range(level - 1)
@@ -115,7 +115,7 @@ def _query(name: str, sql: str) -> workload.Query:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Every case in turn."""
+    """Measure every case, one after the other."""
     found = []
     with redis_url() as url:
         every = cases(options.queries, options.alike, options.streams, options.rules)
@@ -129,7 +129,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def planned(case: Case) -> Ruleset:
-    """The rules of a case's queries, as the planner makes them."""
+    """Return the ruleset of a case's queries, as the planner makes it."""
     given = rules.COLUMNS if rules.STREAM in case.streams else workload.COLUMNS
     columns = tuple((name, parse_type(kind)) for name, kind in given.items())
     streams = [
@@ -146,8 +146,8 @@ def planned(case: Case) -> Ruleset:
             else join
             for q, join in zip(case.queries, joins, strict=True)
         )
-    # Without intermediate results, and with no search over all queries: for a thousand it takes
-    # minutes, and a deadline would give another plan each time.
+    # Plan without intermediate results and without a joint search: a search over a thousand queries
+    # takes minutes, and with a deadline would give different plans in each run.
     options = Options(optimizer=Optimizer.SHARED, mir=False, parallelism=1)
     plan = optimise(joins, Statistics(), options)
     sinks = {q.name: SinkSpec(SinkKind.COUNT) for q in case.queries}
@@ -155,7 +155,7 @@ def planned(case: Case) -> Ruleset:
 
 
 def run(case: Case, made: Ruleset, home: Path, url: str, rows: int, tasks: int) -> dict[str, Any]:
-    """CPU seconds of a batch, and how many results it has."""
+    """Return the CPU seconds of a batch, and its number of results."""
     spent: list[float] = []
 
     def around(work: Callable[[], TaskReport]) -> TaskReport:
@@ -173,7 +173,8 @@ def run(case: Case, made: Ruleset, home: Path, url: str, rows: int, tasks: int) 
         names = case.streams if batch < FIRST // 2 else case.loud
         blocks = [_block(name, batch, rows // len(names), drawn) for name in names]
         spent.clear()
-        # Once the one comes first and once the other: the state grows from batch to batch.
+        # The two kinds of batches take turns in being the first of a pair, since the state grows
+        # with every batch.
         together = batch % 4 in (0, 3)
         began = time.process_time()
         with nullcontext() if together else patch.object(Rounds, "add", lambda *_: False):
@@ -220,7 +221,7 @@ def _share(blocks: Sequence[Block], task: int, tasks: int) -> list[Block]:
 
 
 def tables(found: dict[str, Any]) -> list[Grid]:
-    """A row per case and level."""
+    """Return the table: a row per case and number of queries."""
     head = (
         "case",
         "queries",

@@ -1,12 +1,12 @@
-"""Whether anything grows while queries come and go for a long time.
+"""Memory and files of a pipeline while queries come and go for a long time: does anything grow?
 
 ``python -m benchmarks.queries.churn [--json] [--queries 200] [--change 10] [--epochs 200]``
 
 Valkey, service and runtime run as processes with the settings of ``anabranch up``, except that
-epochs end a second after a change. The ``--streams`` streams bring ``--rate`` rows per second
-together, in files; windows are ten seconds long, so the state soon has its full size. In every
-epoch ``--change`` queries are registered by one request, and as many of the oldest are deleted one
-by one. With ``--steady-minutes``, five queries run for so long instead, without any change.
+epochs end a second after a change. The ``--streams`` streams have ``--rate`` rows per second
+together, in files; windows are ten seconds long, so the state soon reaches its full size. In every
+epoch ``--change`` queries are registered with one request, and as many of the oldest are deleted
+one by one. With ``--steady-minutes``, five queries run for this time instead, without any change.
 
 Measured every two seconds: resident memory by kind of process; Valkey's memory and keys, and memory
 by kind of key; bytes of the largest manifest; and bytes and files of the state folder, by content.
@@ -45,17 +45,17 @@ from benchmarks.queries.registration import common
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 
-#: Queries that stay where none comes or goes.
+#: Number of queries in a run without changes.
 STEADY = 5
 WINDOW, LATENESS = "10 seconds", "5 seconds"
-#: Seconds between two files, the parts of streams that alternate, and seconds whose rows
-#: :data:`~.batches.VALUES` are meant for.
+#: Seconds between two files; number of groups of streams that take turns with files; and seconds of
+#: rows for which :data:`~.batches.VALUES` is chosen.
 TICK, TURNS, SPAN = 1.0, 4, 2.0
-#: Seconds between two samples, and the part of the time that is left out.
+#: Seconds between two samples, and share of the time that is left out at the beginning.
 SAMPLING, WARM_UP = 2.0, 0.2
-#: From this growth on something is not flat.
+#: Ratio from which on a measure counts as growing.
 FLAT = 1.1
-#: The measures that are to be flat, with a unit; what else is sampled says where growth is.
+#: The measures that should stay flat -> unit; the other samples show where growth comes from.
 MEASURES = {
     "driver JVM": "MB",
     "driver Python": "MB",
@@ -71,7 +71,7 @@ MEASURES = {
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Change queries, or leave them, and sample."""
+    """Run the pipeline, with or without changes of queries, and take samples."""
     steady: float = options.steady_minutes
     queries = _queries(options.streams)
     begun = list(itertools.islice(queries, STEADY if steady else options.queries))
@@ -121,7 +121,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def _queries(streams: int) -> Iterator[workload.Query]:
-    """As many as are wanted, each with a short window."""
+    """Yield queries without end, each with a short window."""
     return (replace(q, window=WINDOW) for q in workload.queries(sys.maxsize, streams))
 
 
@@ -132,7 +132,7 @@ def _change(
     queries: Iterator[workload.Query],
     options: argparse.Namespace,
 ) -> list[float]:
-    """Some in and some out in every epoch; the seconds of each."""
+    """Register some queries and delete some in every epoch; return the seconds of each epoch."""
     here, taken = list(begun), []
     for number in range(options.epochs):
         began, epoch = time.monotonic(), _epoch(pipeline)
@@ -160,7 +160,7 @@ def _epoch(pipeline: Pipeline) -> int:
 
 
 class _Feeder(threading.Thread):
-    """Writes files with rows of now; streams alternate."""
+    """Thread that writes files with rows of the present time; streams take turns."""
 
     def __init__(self, home: Path, names: Sequence[str], rate: float) -> None:
         super().__init__(name="feeder", daemon=True)
@@ -168,7 +168,7 @@ class _Feeder(threading.Thread):
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Feed until stopped."""
+        """Write files until stopped."""
         drawn = np.random.default_rng(0)
         each = self._rate / len(self._names)
         for number in itertools.count():
@@ -182,17 +182,17 @@ class _Feeder(threading.Thread):
                 return
 
     def stop(self) -> None:
-        """End, and wait for the end."""
+        """Stop the thread and wait for its end."""
         self._over.set()
         self.join()
 
 
 @dataclass
 class _Samples(Sampler):
-    """Looks at memory, Valkey and the state folder.
+    """Samples memory, Valkey and the state folder.
 
     Attributes:
-        found: each look's figures; bytes and counts.
+        found: figures of each sample; bytes and counts.
     """
 
     pipeline: Pipeline
@@ -203,10 +203,10 @@ class _Samples(Sampler):
         self._server, self._keys = whole.connect(self.pipeline)
 
     def begin(self) -> None:
-        """Nothing is counted from here on."""
+        """Set no baseline: the first sample is one like the others."""
 
     def sample(self) -> None:
-        """Look once."""
+        """Take one sample."""
         held = whole.resident(self.pipeline)
         found: dict[str, float] = {
             "driver JVM": held[Kind.JVM],
@@ -220,7 +220,7 @@ class _Samples(Sampler):
         self.found.append(found | self._of_keys() | self._of_state())
 
     def _of_keys(self) -> dict[str, float]:
-        """Bytes of keys, by the word behind the namespace."""
+        """Return the bytes of Valkey's keys, by the first word after the namespace."""
         names = [str(name) for name in self._server.scan_iter(count=1000)]
         with self._server.pipeline(transaction=False) as pipe:
             for name in names:
@@ -232,7 +232,7 @@ class _Samples(Sampler):
         return {**total}
 
     def _of_state(self) -> dict[str, float]:
-        """Bytes and files of the state folder, and of each folder in it."""
+        """Return bytes and number of files of the state folder, and of each folder in it."""
         state = self.pipeline.spec.state
         sizes: Counter[str] = Counter()
         files: Counter[str] = Counter()
@@ -258,7 +258,7 @@ class _Samples(Sampler):
 
 
 def growth(samples: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Measure -> medians of the first and the last quarter, and how they compare.
+    """Map each measure to the medians of its first and its last quarter, and their ratio.
 
     >>> growth([{"a": 9}] * 2 + [{"a": 2}] * 4 + [{"a": 4}] * 4)["a"]["ratio"]
     2.0
@@ -276,7 +276,7 @@ def growth(samples: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
 
 
 def tables(found: dict[str, Any]) -> list[Grid]:
-    """Measures that should stay flat, and other samples."""
+    """Return the tables: measures that should stay flat, and other samples."""
     settings, all_of = found["settings"], found["growth"]
     if settings["steady_minutes"]:
         title = f"{STEADY} queries for {settings['steady_minutes']:g} minutes"
@@ -307,7 +307,9 @@ def _line(found: dict[str, dict[str, float]], name: str, unit: str) -> tuple[str
 
 
 def grown(found: dict[str, Any]) -> dict[str, float]:
-    """Ratios of measures that should stay flat; with few queries there is no planner process."""
+    """Return the ratios of measures that should stay flat; those of missing processes
+    are omitted.
+    """
     growing = found["growth"]
     return {name: growing[name]["ratio"] for name in MEASURES if growing[name]["first"]}
 

@@ -1,13 +1,13 @@
-"""Cost of planning an epoch to the service, by the number of queries.
+"""Cost of planning an epoch in the service, by number of queries.
 
 ``python -m benchmarks.queries.epochs [--json] [--queries 10 100 300 1000] [--partitions 1]``
 
 The service and Valkey run as processes. In place of the runtime, the benchmark reports the end of
 an epoch with measurements of all stored relations, and waits until the next epoch is published. For
 each number of queries the table has: CPU seconds of the service and its planner process, and
-seconds until the epoch is published, where all measurements stay the same, where all rates change,
-and where one more query is registered; the bytes of the ruleset as sent and as kept; and how long
-other requests take meanwhile.
+seconds until the epoch is published, in three cases: all measurements stay the same, all rates
+change, or one more query is registered; the bytes of the ruleset as sent and as stored; and the
+time of other requests meanwhile.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from benchmarks.queries.registration import BATCH, begin_service, common, cpu
 from benchmarks.report.grids import Grid
 from tests.support.worlds.processes import spec_of
 
-#: Epochs of each kind.
+#: Number of epochs of each case.
 ROUNDS = 3
-#: Seconds that an epoch may take to be published.
+#: Maximum seconds until an epoch is published.
 PATIENCE = 600.0
 KINDS = ("same", "rates", "one more")
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Plan epochs at every level."""
+    """Plan epochs at every number of queries; return the figures."""
     levels = sorted(options.queries)
     queries = workload.queries(levels[-1] + len(levels) * ROUNDS, options.streams)
     spec = spec_of(home, mode="step", epoch_batches=1000, parallelism=options.partitions)
@@ -72,7 +72,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 class _World:
-    """The runtime's side of the protocol, with measurements."""
+    """The benchmark in the role of the runtime, which reports measurements to the service."""
 
     def __init__(
         self, server: redis.Redis, keys: Keys, service: psutil.Process, streams: int
@@ -81,12 +81,13 @@ class _World:
         self.names, self.rng = workload.streams(streams), Random(1)
         self.rates = {name: self.rng.uniform(1_000, 20_000) for name in self.names}
         self.epoch = -1
-        #: Relation -> its stream, and whether it is filtered.
+        #: Relation -> its stream, and whether it has a filter.
         self.streams: dict[str, tuple[str, bool]] = {}
 
     def level(self, one_more: Callable[[], None], url: str) -> dict[str, Any]:
-        """The figures with as many queries as there are."""
-        # The first plan is of another set of queries; the second is charged for what it changes.
+        """Measure the planning of the registered queries; return the figures."""
+        # The first plan includes new queries, and the second is charged for changes from it:
+        # neither is measured.
         for _ in range(2):
             self.plan()
             rules = httpx.get(f"{url}/v1/epochs/{self.epoch}/ruleset", timeout=60).json()
@@ -126,7 +127,7 @@ class _World:
         }
 
     def plan(self) -> None:
-        """Report the end of an epoch, and wait for the next one."""
+        """Report the end of an epoch, and wait for the next epoch's publication."""
         keys = {name: float(values) for name, values in workload.KEYS.items()}
         snapshot = Snapshot(
             self.epoch,
@@ -149,12 +150,12 @@ class _World:
             time.sleep(0.002)
 
     def spent(self) -> float:
-        """CPU seconds of the service and its planner's process."""
+        """Return the CPU seconds of the service and its planner process so far."""
         return sum(cpu(p) for p in (self.service, *self.service.children()))
 
 
 class _Looks:
-    """Another client, which looks at a query over and over."""
+    """Thread of another client, which requests a query again and again."""
 
     def __init__(self, url: str) -> None:
         self.url, self.seconds = url, list[float]()
@@ -178,7 +179,7 @@ class _Looks:
 
 
 def tables(found: dict[str, Any]) -> list[Grid]:
-    """A row per level."""
+    """Return the table: a row per number of queries."""
     head = (
         "queries",
         *(f"{kind}: {what}" for kind in KINDS for what in ("CPU s", "s")),
@@ -205,7 +206,7 @@ def tables(found: dict[str, Any]) -> list[Grid]:
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--queries", type=int, nargs="+", default=[10, 100, 300, 1000])
     parser.add_argument("--streams", type=int, default=50)
-    # As `anabranch up` has it on one host.
+    # The default of `anabranch up` on one host.
     parser.add_argument("--partitions", type=int, default=1)
 
 

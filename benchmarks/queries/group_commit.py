@@ -1,12 +1,12 @@
-"""Cost of sinks of tiny batches, without and with a commit interval.
+"""Cost of sinks if batches are tiny, with and without a commit interval.
 
 ``python -m benchmarks.queries.group_commit [--json] [--queries 1 20] [--batches 60 --every 20]``
 
-The real planner, driver and tasks in this process, without Spark and the service. All pipelines of
-a level run the same queries over the same rows, and differ in their sinks: results are counted
-(``count``), written to result files, or appended to a Redis Stream; each batch by itself, or
-gathered into groups of ``every`` batches. They alternate batch by batch. CPU of the driver
-includes the groups.
+The real planner, driver and tasks run in this process, without Spark and the service. For each
+number of queries, several pipelines run the same queries over the same rows with different sinks:
+results are counted (``count``), written to result files, or appended to a Redis Stream; batch by
+batch, or gathered into groups of ``every`` batches. The pipelines take turns after every batch. CPU
+time of the driver includes the delivery of groups.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.support.surroundings.redis import redis_url
 
 #: Number of warm-up batches.
 FIRST = 10
-#: Microseconds of event time that a batch spans, and that a query's window covers.
+#: Microseconds of event time per batch, and length of a query's window.
 SPAN, WINDOW = 1_000_000, 2_000_000
 SINKS = {
     "count": SinkSpec("count"),
@@ -56,7 +56,7 @@ _COLUMNS = {"k": "bigint", "v": "bigint", "ts": "timestamp"}
 
 @dataclass(slots=True)
 class Case:
-    """A pipeline with one kind of sink, and seconds of its measured batches."""
+    """A pipeline with one kind of sink, and the seconds of its measured batches."""
 
     sink: str
     engine: Engine
@@ -67,12 +67,12 @@ class Case:
 
     @property
     def files(self) -> int:
-        """Number of result files."""
+        """Number of result files so far."""
         return len(list((self.engine.home / "results").glob("*/*.parquet")))
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Every number of queries in turn."""
+    """Measure every number of queries; return the figures."""
     found = []
     for queries in options.queries:
         with ExitStack() as servers:
@@ -91,7 +91,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def case_of(sink: str, queries: int, home: Path, url: str) -> Case:
-    """A pipeline whose queries have the sink ``sink``."""
+    """Return a pipeline whose queries have the sink ``sink``."""
     inside: list[float] = []
 
     def around(work: Callable[[], TaskReport]) -> TaskReport:
@@ -105,7 +105,7 @@ def case_of(sink: str, queries: int, home: Path, url: str) -> Case:
 
 
 def planned(count: int, sink: SinkSpec) -> Ruleset:
-    """Rules of ``count`` joins of two streams."""
+    """Return the ruleset of ``count`` joins of two streams."""
     columns = tuple((name, parse_type(kind)) for name, kind in _COLUMNS.items())
     streams = [Stream(StreamName(n), columns, event_time="ts", lateness=0) for n in ("a", "b")]
     by_name: dict[str, Stream] = {s.name: s for s in streams}
@@ -117,7 +117,7 @@ def planned(count: int, sink: SinkSpec) -> Ruleset:
 
 
 def step(case: Case, batch: int, rows: int, every: int) -> None:
-    """Run one batch of a case, and form its groups after every ``every``-th."""
+    """Run one batch of a pipeline; after every ``every``-th batch, deliver its groups."""
     case.inside.clear()
     began = time.process_time()
     case.engine.run(lambda task, tasks: [_block(name, batch, rows) for name in ("a", "b")])
@@ -130,7 +130,7 @@ def step(case: Case, batch: int, rows: int, every: int) -> None:
 
 
 def figures(queries: int, case: Case, batches: int) -> dict[str, Any]:
-    """Figures of a case. Seconds of the driver are means, as groups come in some batches only."""
+    """Return the figures of a pipeline; means for the driver, as few batches deliver groups."""
     inside, whole = sum(case.tasks) / batches, sum(case.whole) / batches
     return {
         "queries": queries,
@@ -156,7 +156,7 @@ def _block(name: str, batch: int, rows: int) -> Block:
 
 
 def tables(found: dict[str, Any]) -> list[Grid]:
-    """A row per number of queries and sink."""
+    """Return the table: a row per number of queries and sink."""
     head = ("queries", "sink", "results", "CPU ms", "driver", "tasks", "median", "files")
     seconds = ("cpu_s", "driver_s", "tasks_s", "median_s")
     rows = tuple(

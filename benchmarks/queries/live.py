@@ -1,22 +1,22 @@
-"""Many queries on the whole system while rows arrive for few of them.
+"""Load of the whole system with many queries, while rows arrive for few of them.
 
 ``python -m benchmarks.queries.live [--json] [--queries 1000] [--streams 50] [--rate 20000]``
 
 Valkey, service and runtime run as processes with the settings of ``anabranch up``, so epochs end
-and are planned on schedule meanwhile. A share ``--busy`` of the queries reads only the same share
-of streams (at least five), which bring ``--rate`` rows per second together; each other stream
-brings a row every ten seconds. Files arrive by the clock, open loop, half a second apart. The
-number of values of a join column is such that after 120 seconds a row has between one partner in a
-stream and an eighth of one, so most of the load is storing and probing; results are counted.
-Queries are registered by requests of 250 before the runtime starts, and rows begin when all of them
+and are planned on schedule meanwhile. The share ``--busy`` of the queries reads only the same share
+of streams (at least five), which have ``--rate`` rows per second together; each other stream has a
+row every ten seconds. Files arrive by the clock, open loop, half a second apart. The number of
+values of a join column is such that after 120 seconds a row has between one partner in a stream and
+an eighth of one, so most of the load is storing and probing; results are only counted. Queries are
+registered before the runtime starts, 250 with a request, and the first rows arrive when all of them
 are active.
 
 Backlog and lag (how long the oldest uncommitted row has waited) are means over the tenth of the
 time before half time and before the end. The system keeps up if the lag at the end is at most 1.25
-times that at half time plus a second. Planning's share of CPU time is that of the planner processes
-and of the whole service, which does hardly anything else here. An epoch's delay is the time from
-the end of the epoch whose measurements it is planned with to its publication; it is late if the
-runtime had to begin it with an older plan.
+times the lag at half time, plus a second. Planning's share of CPU time is the share of the planner
+processes and of the whole service, which has hardly any other work here. An epoch's delay is the
+time from the end of the epoch whose measurements it is planned with to its publication; it is late
+if the runtime had to begin it with an older plan.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ from benchmarks.session import TASK_PHASES, BatchLog, read_log
 Arrivals = Sequence[tuple[float, int]]
 
 
-#: The most streams that a query joins, so the fewest that some are over.
+#: Maximum number of streams in a query, so the minimum number of busy streams.
 WIDEST = 5
-#: Ticks between two files of a busy stream, and between two rows of another.
+#: Ticks between two files of a busy stream, and between two rows of another stream.
 EVERY, SELDOM = 2, 40
-#: Seconds for whose rows :data:`~.batches.VALUES` are meant.
+#: Seconds of rows for which :data:`~.batches.VALUES` is chosen.
 SPAN = 20.0
-#: By how much the lag may grow, as a factor and in seconds.
+#: Permitted growth of the lag: a factor, and seconds.
 GROWTH, MORE = 1.25, 1.0
-#: Planning's part of CPU that is wanted, at most.
+#: Target: maximum share of planning in the CPU time.
 PLANNING = 0.1
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Register, wait until all queries are active, and feed."""
+    """Register queries, wait until all are active, let rows arrive, and return the figures."""
     loud, quiet = parts(options.streams, options.busy)
     queries = chosen(options.queries, options.streams, options.busy)
     ticks = prepare(home, loud, quiet, options.rate, options.seconds)
@@ -109,14 +109,14 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def parts(streams: int, busy: float) -> tuple[list[str], list[str]]:
-    """The streams of busy queries, and the others."""
+    """Return the streams of busy queries, and the other streams."""
     names = workload.streams(streams)
     many = max(round(streams * busy), WIDEST)
     return names[:many], names[many:]
 
 
 def chosen(queries: int, streams: int, busy: float) -> list[workload.Query]:
-    """The busy queries and the others."""
+    """Return the busy queries and the others."""
     loud, quiet = parts(streams, busy)
     many = round(queries * busy)
     others = workload.queries(queries - many, len(quiet), first=len(loud))
@@ -126,7 +126,7 @@ def chosen(queries: int, streams: int, busy: float) -> list[workload.Query]:
 def prepare(
     home: Path, loud: Sequence[str], quiet: Sequence[str], rate: float, seconds: float
 ) -> list[Tick]:
-    """Write all files, where they wait for their time."""
+    """Write all files to a folder, where they wait for their time of arrival."""
     folder, drawn = home / "waiting", np.random.default_rng(0)
     folder.mkdir()
     began, found = time.time(), []
@@ -150,7 +150,7 @@ def _activate(pipeline: Pipeline, queries: int) -> None:
 
 
 def publications(path: Path) -> dict[int, float]:
-    """Epoch -> when it was published (seconds since 1970), by the service's log."""
+    """Return epoch -> time of its publication (seconds since 1970), from the service's log."""
     found = {}
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         if '"epoch published"' in text:
@@ -162,7 +162,7 @@ def publications(path: Path) -> dict[int, float]:
 def kept_up(
     log: Sequence[BatchLog], arrivals: Arrivals, begin: float, end: float
 ) -> dict[str, Any]:
-    """Rates, and backlogs at half time and at the end."""
+    """Return the rates, and the backlogs at half time and at the end."""
     fed = arrivals[-1][1]
     read = sum(b.tuples for b in log if b.committed_at <= end)
     late = (end - begin) / 10
@@ -184,7 +184,7 @@ def kept_up(
 def _waiting(
     log: Sequence[BatchLog], arrivals: Arrivals, since: float, until: float
 ) -> dict[str, float]:
-    """Mean backlog and lag."""
+    """Return the mean backlog and lag between two times."""
     times, counts = (np.array(column) for column in zip(*arrivals, strict=True))
     commits = np.array([0.0] + [b.committed_at for b in log])
     read = np.cumsum([0] + [b.tuples for b in log])
@@ -200,7 +200,7 @@ def _waiting(
 
 
 def _of_batches(log: Sequence[BatchLog], begin: float, end: float) -> dict[str, Any]:
-    """Results, batches, and where their time goes."""
+    """Return the numbers of results and batches between two times, and the mean times of phases."""
     within = [b for b in log if begin <= b.committed_at <= end]
     phases = {name: [b.tasks.get(name, 0.0) for b in within] for name in TASK_PHASES}
     phases |= {name: [getattr(b, name) for b in within] for name in ("enter", "job", "commit")}
@@ -213,14 +213,14 @@ def _of_batches(log: Sequence[BatchLog], begin: float, end: float) -> dict[str, 
 
 
 def planning(cpu: dict[str, float]) -> float:
-    """Planning's part of CPU."""
+    """Return planning's share of the CPU time."""
     return round((cpu[Kind.SERVICE] + cpu[whole.PLANNER]) / sum(cpu.values()), 3)
 
 
 def epochs(
     log: Sequence[BatchLog], published: dict[int, float], begin: float, end: float
 ) -> dict[str, Any]:
-    """Epochs published between ``begin`` and ``end``, and their delays."""
+    """Return the number of epochs published between ``begin`` and ``end``, and their delays."""
     ends: dict[int, float] = {}
     behind: dict[int, bool] = {}
     for batch in log:
@@ -238,7 +238,7 @@ def epochs(
 
 
 def tables(found: dict[str, Any]) -> list[Grid]:
-    """The load, and the CPU."""
+    """Return the tables of the load and of CPU times."""
     settings, batch = found["settings"], found["batch_s"]
     delay = found["epochs"]["delay_s"]
     load = (

@@ -1,12 +1,12 @@
-"""Cost of registering one more query, by the number of queries.
+"""Cost of registering one more query, by number of registered queries.
 
 ``python -m benchmarks.queries.registration [--json] [--queries 10 100 1000 3000]``
 
 The service and Valkey run as processes, without a runtime; queries are registered over HTTP. For
 each number of queries the table has: the service's CPU milliseconds per registration, one after the
-other; registrations per second of eight clients at once, and how many were refused or failed; the
-median time of lists; and the service's CPU milliseconds for a page of queries, of the first hundred
-and of a search for rare words.
+other; registrations per second of eight clients at once, and the number of refused or failed ones;
+the median time of lists; and the service's CPU milliseconds for two pages of queries: the first
+hundred, and the result of a search for rare words.
 """
 
 from __future__ import annotations
@@ -30,18 +30,20 @@ from benchmarks.queries import workload
 from benchmarks.report.grids import Grid
 from tests.support.worlds.processes import spec_of
 
-#: Registrations that are measured one by one, and by each of the clients at once.
+#: Number of registrations measured one by one; number of registrations of each concurrent client,
+#: and number of these clients.
 SINGLE, EACH, CLIENTS = 20, 10, 8
-#: Queries of one request, where they are only to be there.
+#: Queries per request, for queries whose registration is not measured.
 BATCH = 250
-#: Looks at each list; the kernel counts CPU time in hundredths of a second.
+#: Number of requests for each list; many, since the kernel counts CPU time in hundredths of a
+#: second.
 LOOKS = 20
 LISTS = ("/v1/queries?limit=100", "/v1/epochs?limit=200", "/v1/queries/q0000")
 PAGE, FOUND = LISTS[0], "/v1/queries?limit=100&find=q0007&stream=s00&status=pending"
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Register, and measure at every level."""
+    """Register queries, and measure at every number of queries; return the figures."""
     levels = sorted(options.queries)
     most = levels[-1] + len(levels) * (SINGLE + EACH * CLIENTS)
     queries = workload.queries(most, options.streams)
@@ -74,7 +76,7 @@ def begin_service(pipeline: Pipeline, streams: int) -> psutil.Process:
 def _at(
     http: httpx.Client, queries: Iterator[workload.Query], service: psutil.Process, url: str
 ) -> dict[str, Any]:
-    """The figures of one level."""
+    """Measure at the present number of queries; return the figures."""
     single = []
     waits = []
     for query in itertools.islice(queries, SINGLE):
@@ -117,7 +119,7 @@ def _look(http: httpx.Client, path: str) -> float:
 
 
 def _page_cpu(http: httpx.Client, path: str, service: psutil.Process) -> float:
-    """CPU milliseconds of the service for one look."""
+    """Return the CPU milliseconds of the service for one request of a page."""
     before = cpu(service)
     for _ in range(LOOKS):
         _look(http, path)
@@ -125,10 +127,11 @@ def _page_cpu(http: httpx.Client, path: str, service: psutil.Process) -> float:
 
 
 def cpu(process: psutil.Process) -> float:
-    """CPU seconds of a process so far, in nanoseconds where the system has a clock per process.
+    """Return the CPU seconds of a process so far, to the nanosecond if the system has a clock per
+    process.
 
-    The times that /proc shows are hundredths of a second, more than a registration takes. Linux
-    makes the clock's number from the process's, as its clock_getcpuclockid(3) does.
+    Times in /proc have a resolution of a hundredth of a second, which is more than a registration
+    takes. On Linux the clock's id follows from the process's, as in clock_getcpuclockid(3).
     """
     if sys.platform == "linux":
         return time.clock_gettime((~process.pid << 3) | 2)
@@ -137,7 +140,7 @@ def cpu(process: psutil.Process) -> float:
 
 
 def tables(found: dict[str, Any]) -> list[Grid]:
-    """A row per level."""
+    """Return the table: a row per number of queries."""
     head = (
         "queries",
         "CPU ms",
@@ -169,7 +172,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def common(parser: argparse.ArgumentParser) -> None:
-    """Options of all benchmarks of the group."""
+    """Add the common options of the benchmarks of many queries."""
     parser.add_argument("--folder", type=str, default=None, help="where to work")
 
 

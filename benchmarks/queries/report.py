@@ -1,8 +1,8 @@
-"""``docs/benchmarks-queries.md`` from saved figures.
+"""Writes ``docs/benchmarks-queries.md`` from saved figures.
 
 ``python -m benchmarks.queries.report [--docs docs]`` reads ``docs/benchmarks/queries.jsonl``, one
-line per run of one benchmark, and shows the newest of each (:data:`APART`). Equal lines give equal
-bytes.
+line per run of one benchmark, and shows the newest line of each (:data:`APART`). Equal lines give
+an equal page, byte for byte.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ PARTS = {
     "Live load": live.BENCHMARK,
     "Churn": churn.BENCHMARK,
 }
-#: Settings that identify a series of runs; the newest run of each is shown.
+#: Benchmark -> the setting that distinguishes its series of runs, of which the newest runs are
+#: shown.
 APART = {"live": "queries", "churn": "steady_minutes"}
-#: The most queries with which the system is to keep up with its load, on a small machine.
+#: Target: number of queries up to which the system keeps up with its load on a small machine.
 KEPT_UP = 1000
 _INTRODUCTION = """\
 # Benchmarks of many queries
@@ -43,7 +44,7 @@ filter of their own, so hardly any two queries are alike.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Write the page; returns the exit code."""
     docs = docs_folder("queries", arguments)
     saved = docs / "benchmarks" / "queries.jsonl"
     found: dict[str, dict[float, dict[str, Any]]] = {}
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _beyond(found: dict[str, dict[float, dict[str, Any]]]) -> list[str]:
-    """A sentence for each run with more queries than there are targets for."""
+    """Return a sentence for each run with more queries than the targets state."""
     return [
         f"There is no target for {queries:,.0f} queries: with"
         f" {run['settings']['rate']:,.0f} rows/s the lag was {run['half']['lag_s']:.1f} s at half"
@@ -79,12 +80,12 @@ def _beyond(found: dict[str, dict[float, dict[str, Any]]]) -> list[str]:
 
 
 def _made(grids: list[Grid], _: dict[str, Any]) -> list[Grid]:
-    """Tables that are made already, of several runs."""
+    """Return ``grids``, the finished tables of several runs."""
     return grids
 
 
 def targets(found: dict[str, dict[float, dict[str, Any]]]) -> Grid:
-    """Every target, at the largest number of queries that was measured; most were measured once."""
+    """Return every target, at the largest measured number of queries; most have one measurement."""
     wanted: list[Target] = []
     levels = found.get("registration", {}).get(0, {}).get("levels", [])
     if levels:
@@ -154,7 +155,7 @@ def _of_registration(least: dict[str, Any], most: dict[str, Any]) -> list[Target
 
 
 def _of_batches(cases: Sequence[dict[str, Any]]) -> list[Target]:
-    """Targets of the CPU of a batch: of many queries, and of more queries against fewer."""
+    """Return the targets on the CPU time of a batch: with many queries, and relative to few."""
     busy = [case for case in cases if case["case"] == "busy"]
     wanted = []
     if busy:
@@ -173,7 +174,7 @@ def _of_batches(cases: Sequence[dict[str, Any]]) -> list[Target]:
 
 
 def _of_load(run: dict[str, Any]) -> list[Target]:
-    """Targets of a live run."""
+    """Return the targets of a live run."""
     settings = run["settings"]
     at = f"{settings['queries']:,} queries, {settings['rate']:,.0f} rows/s"
     lag, before = run["end"]["lag_s"], run["half"]["lag_s"]

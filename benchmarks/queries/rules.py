@@ -1,9 +1,10 @@
-"""Rules over one stream of events, shaped like public collections of detection rules.
+"""Queries like detection rules over one stream of events, shaped like a public collection of such
+rules.
 
-A rule has two or three steps: events of a category that pass a filter and follow each other within
-a time span, on the same entity. Its filter has one or two conditions beside the category.
-Category and join key are drawn from 120 pairs; the ten most frequent pairs together cover half of
-the steps. 95 % of the filters are generated newly, and 5 % repeat an earlier one. Equal seeds give
+A rule has two or three steps, i.e. events of a category that pass a filter and follow each other
+within a time span, for the same entity. A filter has one or two conditions besides the category.
+Category and join key are drawn from 120 pairs, of which the ten most frequent make up half of the
+steps. 95 % of the filters are generated newly, and 5 % repeat an earlier one. Equal seeds give
 equal rules, and fewer rules are a prefix of more.
 
 The shape is that of the event-sequence rules of a public collection (427 steps of 220 rules, 410
@@ -24,9 +25,9 @@ STREAM = "events"
 CATEGORIES = (
     "process", "file", "network", "registry", "library", "authentication", "iam", "dns", "driver",
 )  # fmt: skip
-#: Key columns -> number of values by each row of a batch.
+#: Key column -> its number of values per row of a batch.
 KEYS = {f"key{n}": 1 + n for n in range(14)}
-#: Columns that filters compare with a text, or with a number.
+#: Columns that filters compare with a text, and with a number.
 TEXTS, NUMBERS = ("name", "parent", "action", "path"), ("port", "bytes", "level")
 #: Number of values of a text column, and of a number column.
 NAMES, VALUES = 2_000, 10_000
@@ -37,9 +38,10 @@ COLUMNS = {
     **dict.fromkeys(NUMBERS, "int"),
     "ts": "timestamp",
 }
-#: Pairs of category and key, how many of them are frequent, and the frequent ones' part of steps.
+#: Number of pairs of category and key; number of frequent ones; and the frequent ones' share of
+#: steps.
 PAIRS, FREQUENT, PART = 120, 10, 0.52
-#: Part of filters that are new, not drawn from earlier ones.
+#: Share of filters that are new, i.e. do not repeat an earlier one.
 NEW = 0.95
 SPANS = ("30 seconds", "1 minute", "5 minutes")
 
@@ -66,7 +68,7 @@ def _filter(rng: Random) -> str:
     column = rng.choice(TEXTS)
 
     def name() -> str:
-        """A name; frequent ones are more likely."""
+        """Draw a name; frequent names are more likely."""
         return f"'{column}{min(int(rng.paretovariate(0.4)), NAMES) - 1}'"
 
     if rng.random() < 0.3:
@@ -94,8 +96,8 @@ def _rule(name: str, key: str, steps: list[str], filters: list[str], span: str) 
 
 
 def events(rows: int, first: int, span: int, drawn: np.random.Generator) -> pa.RecordBatch:
-    """``rows`` events between ``first`` and ``first + span`` microseconds. Names and categories
-    have frequencies as of a Zipf distribution, so that some rules have results.
+    """Generate ``rows`` events between ``first`` and ``first + span`` microseconds. Names and
+    categories have Zipf-distributed frequencies, so that some rules have results.
     """
 
     def frequent(count: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The whole system as processes: what benchmarks of many queries start, register and look at."""
+"""The whole system as processes, for benchmarks of many queries: start, registration, CPU time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ PATIENCE = 1800.0
 
 
 def spec(home: Path, tasks: int) -> PipelineSpec:
-    """A live pipeline as ``anabranch up`` has it on one host, on so many cores."""
+    """Return the spec of a live pipeline, like ``anabranch up`` on one host with
+    ``tasks`` cores.
+    """
     return spec_of(
         home / "pipeline",
         mode="live",
@@ -62,16 +64,16 @@ def create_streams(client: Client, names: Sequence[str], home: Path, lateness: s
 
 
 def register(http: httpx.Client, queries: Sequence[workload.Query]) -> None:
-    """Register queries, many with a request."""
+    """Register queries, many with each request."""
     for at in range(0, len(queries), BATCH):
         bodies = [query.body for query in queries[at : at + BATCH]]
         http.post("/v1/queries:batch", json={"queries": bodies}).raise_for_status()
 
 
 def rows(count: int, values: float, since: float, span: float, drawn: np.random.Generator) -> Any:
-    """A stream's rows, with event times that are spread over ``span`` seconds from ``since`` on.
+    """Generate rows of a stream, with event times spread over ``span`` seconds from ``since`` on.
 
-    A column that is joined by has ``VALUES`` times ``values`` different values.
+    A join column has ``VALUES`` times ``values`` different values.
     """
     moments = int(since * 1e6) + np.arange(count) * int(span * 1e6) // max(count, 1)
     keys = {k: drawn.integers(0, max(round(n * values), 1), count) for k, n in VALUES.items()}
@@ -81,7 +83,7 @@ def rows(count: int, values: float, since: float, span: float, drawn: np.random.
 
 
 def connect(pipeline: Pipeline) -> tuple[redis.Redis, Keys]:
-    """The pipeline's Valkey, and the names of its keys."""
+    """Return a connection to the pipeline's Valkey, and the names of its keys."""
     server = redis.Redis.from_url(pipeline.redis_url, decode_responses=True)
     return server, Keys(pipeline.spec.namespace)
 
@@ -90,7 +92,7 @@ def wait(pipeline: Pipeline, what: str, holds: Callable[[], bool]) -> None:
     """Poll until ``holds()``.
 
     Raises:
-        TimeoutError: it does not for very long.
+        TimeoutError: it does not hold within :data:`PATIENCE` seconds.
         ClientError: a process ended.
     """
     deadline = time.monotonic() + PATIENCE
@@ -102,14 +104,14 @@ def wait(pipeline: Pipeline, what: str, holds: Callable[[], bool]) -> None:
 
 
 def wait_for_activation(pipeline: Pipeline, queries: int) -> None:
-    """Wait until so many queries are active."""
+    """Wait until ``queries`` queries are active."""
     server, keys = connect(pipeline)
     what = f"activation of {queries:,} queries"
     wait(pipeline, what, lambda: int(server.hlen(keys.activations)) >= queries)
 
 
 def processes(pipeline: Pipeline) -> dict[str, list[psutil.Process]]:
-    """The living processes, by :data:`PARTS`."""
+    """Return the living processes of the pipeline by kind (:data:`PARTS`)."""
     roots = {child.name: child.pid for child in pipeline.children}
     found: dict[str, list[psutil.Process]] = {str(k): v for k, v in kinds_of(roots).items()}
     service = roots.get("service")
@@ -119,7 +121,7 @@ def processes(pipeline: Pipeline) -> dict[str, list[psutil.Process]]:
 
 
 def spent(pipeline: Pipeline) -> dict[str, float]:
-    """CPU seconds so far; processes that the service has waited for were the planner's."""
+    """Return CPU seconds by kind; ended children of the service were planner processes."""
     those = processes(pipeline)
     found = {part: cpu_seconds(some) for part, some in those.items()}
     own = sum(cpu(process) for process in those[Kind.SERVICE])
@@ -130,10 +132,10 @@ def spent(pipeline: Pipeline) -> dict[str, float]:
 
 
 def resident(pipeline: Pipeline) -> dict[str, int]:
-    """Bytes of resident memory."""
+    """Return the bytes of resident memory by kind of process."""
     return {part: resident_bytes(those) for part, those in processes(pipeline).items()}
 
 
 def difference(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """CPU seconds between two looks."""
+    """Return the CPU seconds by kind between two results of :func:`spent`."""
     return {part: round(after[part] - before.get(part, 0.0), 2) for part in after}

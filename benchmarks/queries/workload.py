@@ -1,4 +1,5 @@
-"""Queries over few streams: joins of three to five of them, most aliases with a filter.
+"""Workload of many queries over few streams: joins of three to five streams, with filters on most
+aliases.
 
 Streams have four join columns with different numbers of values, two columns to filter by, and an
 event time. Every query has a window. Equal seeds give equal workloads, and a smaller workload is a
@@ -12,19 +13,19 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-#: Columns that queries join by: column -> its number of values.
+#: Join column -> its number of values.
 KEYS = {"k0": 100, "k1": 1_000, "k2": 10_000, "k3": 100_000}
 COLUMNS = {**dict.fromkeys(KEYS, "bigint"), "v": "int", "w": "int", "ts": "timestamp"}
-#: A filter's column has values from 0 up to this.
+#: Number of values of a filter's column, which are integers from 0 on.
 VALUES = 1_000
 WINDOWS = ("1 minute", "5 minutes", "10 minutes")
-#: The part of aliases that have a filter.
+#: Share of aliases with a filter.
 FILTERED = 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query of the workload, as it is registered."""
+    """A query of the workload, with the fields of its registration."""
 
     name: str
     sql: str
@@ -33,7 +34,7 @@ class Query:
 
     @property
     def body(self) -> dict[str, Any]:
-        """The body of its registration."""
+        """The body of the query's registration."""
         return {
             "id": self.name,
             "sql": self.sql,
@@ -43,14 +44,14 @@ class Query:
 
 
 def streams(count: int) -> list[str]:
-    """The names of ``count`` streams."""
+    """Return the names of ``count`` streams."""
     return [f"s{number:02}" for number in range(count)]
 
 
 def queries(
     count: int, over: int, seed: int = 0, *, first: int = 0, prefix: str = "q"
 ) -> Iterator[Query]:
-    """``count`` queries over ``over`` streams, beginning with stream number ``first``."""
+    """Return ``count`` queries over ``over`` streams, beginning with stream number ``first``."""
     rng, names = Random(seed), streams(first + over)[first:]
     for number in range(count):
         yield _query(f"{prefix}{number:04}", names, rng)

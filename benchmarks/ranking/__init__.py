@@ -1,1 +1,1 @@
-"""Whether the objectives of planning rank plans as measured CPU time does."""
+"""Benchmark of planning objectives: do they rank plans as measured CPU time does?"""

@@ -3,20 +3,22 @@
 `python -m benchmarks.ranking.plans [--json] [--rows 16000] [--batches 36] [--rounds 3]`
 
 The real driver and worker run in one process, with one task and one partition, without Spark. There
-are six workloads: four streams joined by one key (*one key*: Zipf 1.2, other values are frequent in
-each stream; *uniform*: all values are equally frequent), in a *chain* by two such keys, and in a
-*star* by three; the five joins of TPC-H; and three joins of TPC-DS of up to four tables. Each runs
-once with the plan of the objective `tuples` without merges, the former default, in epochs of six
-batches; all plans are priced with the statistics at the end. Candidates are the optima by every
-price, also without intermediate results, and optima under statistics with random errors; duplicates
-are left out. Each candidate runs through all batches, in turns, and its CPU time is the median of
-the rounds. On a machine with other work it varies by some per cent.
+are six workloads: four streams joined by one key (*one key*: Zipf 1.2, with different frequent
+values in each stream; *uniform*: all values are equally frequent), in a *chain* by two such keys,
+and in a *star* by three; the five joins of TPC-H; and three joins of TPC-DS of up to four tables.
+Each workload first runs with the plan of the objective `tuples` without merges (the former
+default), in epochs of six batches; all plans are priced with the statistics at the end of this run.
+Candidates are the optimal plans by every price, with and without intermediate results, and optimal
+plans under statistics with random errors; duplicates are left out. Each candidate runs through all
+batches, in turns, and its CPU time is the median of the rounds. On a machine with other work it
+varies by some per cent.
 
-*Merges* are excluded from a price or part of it (*and merges*). *Fitted* prices have constants
-fitted to the steps, inserts and merges of the first run; a live pipeline fits its own. *Tau* is
-Kendall's correlation (tau-b) of prices and CPU times. *Regret* is the additional CPU time of the
-plan with the least price compared with the best plan. *By counts*, prices are of the operations
-that a run counted instead of expected ones, so their errors are of weights, not of estimates.
+Prices exclude *merges*, or include them (*and merges*). *Fitted* prices have constants fitted to
+the steps, inserts and merges of the first run, as a live pipeline fits constants to its own
+measurements. *Tau* is Kendall's correlation (tau-b) of prices and CPU times. *Regret* is the
+additional CPU time of the plan with the least price compared with the best plan. *By counts*,
+prices use the operations that a run counted instead of estimated ones, so that only the weights of
+operations cause errors.
 """
 
 from __future__ import annotations
@@ -59,11 +61,12 @@ from benchmarks.report.grids import Grid
 from benchmarks.state.command import CACHE
 from tests.support.surroundings.redis import redis_url
 
-#: Batches of an epoch of the first run.
+#: Batches per epoch of the first run.
 EVERY = 6
-#: Statistics with random errors that plans are made by, and the deviation of their logarithms.
+#: Number of erroneous statistics with which further plans are made, and standard deviation of the
+#: logarithms of their errors.
 WRONG, ERROR = 12, 1.5
-#: The constants of ``seconds`` before merging was part of a price.
+#: The constants of ``seconds`` from the time when prices did not include merges.
 BEFORE = CostConstants(
     call=2.7e-4, probe=8e-8, look=1e-8, match=5e-8, write=4e-4, row=1.6e-7, merge=0.0, rewrite=0.0
 )
@@ -71,11 +74,11 @@ BEFORE = CostConstants(
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """One way to price plans.
+    """A way to price plans.
 
     Attributes:
-        merging: whether merges are part of it.
-        constants: of ``seconds``; None: they are fitted to the first run.
+        merging: whether the price includes merges.
+        constants: cost constants of ``seconds``; None: they are fitted to the first run.
     """
 
     name: str
@@ -95,7 +98,7 @@ PRICES = (
 
 
 def _wrong(known: Statistics, seed: int) -> Statistics:
-    """Statistics whose cardinalities and distinct counts are off by random factors."""
+    """Return statistics whose cardinalities and distinct counts have random errors."""
 
     def factor(name: str) -> float:
         return Random(f"{seed} {name}").lognormvariate(0.0, ERROR)
@@ -121,7 +124,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Per workload its plans with their CPU times and prices."""
+    """Run all workloads; return, for each, its plans with their CPU times and prices."""
     scales = options.scale, options.ds_scale
     made = workloads(options.rows, options.batches, scales, options.cache, home, options.seed)
     return {"workloads": [_ranked(one, options.most, options.rounds, home) for one in made]}
@@ -129,7 +132,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The candidate plans of a workload, with their rules, and the statistics of each price."""
+    """The candidate plans of a workload with their rulesets, and the statistics for each price."""
 
     queries: Sequence[JoinQuery]
     prices: Mapping[str, Statistics]
@@ -138,7 +141,7 @@ class Prepared:
 
 
 def prepared(workload: Workload, most: int, home: Path) -> Prepared:
-    """At most so many plans, by the statistics of a first run below ``home``."""
+    """Run a workload once below ``home``, and return at most ``most`` candidate plans."""
     by_name: dict[str, Stream] = {s.name: s for s in workload.streams}
     queries = [parse_sql(q.name, q.sql, by_name) for q in workload.queries]
     known, fitted = first_run(workload, home)
@@ -158,7 +161,7 @@ def _ranked(workload: Workload, most: int, rounds: int, home: Path) -> dict[str,
     runs: list[list[Done]] = [[] for _ in plans]
     for number in range(rounds):
         for at in range(len(plans))[:: -1 if number % 2 else 1]:
-            # The first batch compiles.
+            # Leave out the first batch, which compiles kernels.
             runs[at].append(sum(run(workload, home / "run", rules[at])[1:], Done()))
             tell(f"{workload.name}, round {number + 1}, plan {at + 1}: {runs[at][-1]}")
     found = []
@@ -183,7 +186,7 @@ def _ranked(workload: Workload, most: int, rounds: int, home: Path) -> dict[str,
 
 
 def first_run(workload: Workload, home: Path) -> tuple[Statistics, CostConstants]:
-    """Statistics at the end of a run by the default of before, and constants that fit the run."""
+    """Run a workload by the former default; return the last statistics and fitted constants."""
     results = Counter[str]()
     with redis_url() as url:
         engine = Engine(
@@ -200,12 +203,12 @@ def first_run(workload: Workload, home: Path) -> tuple[Statistics, CostConstants
             engine.run(partial(workload.blocks, number))
             for report in engine.reports:
                 results.update(report.results)
-        # An epoch's statistics are there once the next one begins.
+        # One more batch begins the next epoch, which stores the last epoch's statistics.
         engine.run(lambda task, tasks: [])
         known = engine.statistics()
         texts = redis.Redis.from_url(url).lrange(Keys(NAMESPACE).interims, 0, -1)
         assert isinstance(texts, list)
-        # The first batch compiles.
+        # Leave out the first batch, which compiles kernels.
         periods = [Interim.loads(text) for text in texts][1:]
         engine.finish()
     shutil.rmtree(home)
@@ -215,7 +218,9 @@ def first_run(workload: Workload, home: Path) -> tuple[Statistics, CostConstants
 
 
 def _statistics(known: Statistics, price: Price, fitted: CostConstants, batches: int) -> Statistics:
-    """``known`` with the constants of ``price``; of the whole history, as costs are then."""
+    """Return ``known`` with the constants of ``price``, scaled to the whole history, as
+    costs are.
+    """
     measured = known.constants
     assert measured is not None
     constants = replace(
@@ -230,7 +235,7 @@ def _statistics(known: Statistics, price: Price, fitted: CostConstants, batches:
 def candidates(
     queries: Sequence[JoinQuery], prices: Mapping[str, Statistics], most: int
 ) -> Iterator[Plan]:
-    """Up to ``most`` different plans, the optima by all prices first."""
+    """Return at most ``most`` different plans; the optimal plans by all prices come first."""
     seen = set()
     for known, options in _makers(prices):
         plan = optimise(queries, known, options)
@@ -254,7 +259,7 @@ def _makers(prices: Mapping[str, Statistics]) -> Iterator[tuple[Statistics, Opti
 
 
 def by_counts(done: Done, price: Price, statistics: Statistics) -> float:
-    """The price of the operations of a run."""
+    """Return the price of the operations that a run counted."""
     known = statistics.constants
     assert known is not None
     if price.objective is Objective.TUPLES:
@@ -271,7 +276,7 @@ def by_counts(done: Done, price: Price, statistics: Statistics) -> float:
 
 
 def scores(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """Tau and regret per workload, price and kind of price (``expected``, ``by_counts``)."""
+    """Return tau and regret per workload, price and kind of price (``expected``, ``by_counts``)."""
     found = []
     for one in entry["workloads"]:
         cpu = [plan["cpu"] for plan in one["plans"]]
@@ -288,7 +293,7 @@ _FIGURES = ("expected tau", "expected regret", "by_counts tau", "by_counts regre
 
 
 def means(entry: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Price -> its figures, means over workloads."""
+    """Map each price to the means of its figures over workloads."""
     rows = scores(entry)
     return {
         price.name: {
@@ -300,7 +305,7 @@ def means(entry: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """Means over workloads, each workload's figures, and the plans."""
+    """Return the tables: means over workloads, figures of each workload, and the plans."""
     head = ("price", "tau", "regret", "tau by counts", "regret by counts")
     summary = Grid(
         "means over workloads",

@@ -1,7 +1,8 @@
-"""``docs/benchmarks-ranking.md`` from saved figures.
+"""Writes ``docs/benchmarks-ranking.md`` from saved figures.
 
 ``python -m benchmarks.ranking.report [--docs docs]`` reads ``docs/benchmarks/ranking.jsonl``, one
-line per run of one benchmark, and shows the newest of each. Equal lines give equal bytes.
+line per run of one benchmark, and shows the newest line of each benchmark. Equal lines give an
+equal page, byte for byte.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Prices: [cost model](cost-model.md).
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Write the page; returns the exit code."""
     docs = docs_folder("ranking", arguments)
     found = newest(docs, "ranking")
     if plans.BENCHMARK.name not in found:
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def findings(entry: dict[str, Any]) -> str:
-    """The figures by which the default was decided."""
+    """Return the figures on which the choice of the default objective was based."""
     means = plans.means(entry)
     before, after = means["tuples"], means["seconds and merges"]
     fitted, counted = means["seconds and merges, fitted"], means["tuples and merges"]
@@ -77,7 +78,7 @@ def _constants(entry: dict[str, Any]) -> list[str]:
 
 
 def _row(entry: dict[str, Any]) -> str:
-    """The price of a stored row in probes."""
+    """Return the price of storing a row, in units of a probe."""
     whole, batches = entry["whole"], entry["settings"]["batches"]
     times = rewrites(batches)
     probes = (whole["row"] + times * whole["rewrite"]) / whole["probe"]

@@ -1,4 +1,4 @@
-"""Runs of a workload by one plan: CPU seconds and counts of operations, per batch."""
+"""Runs of a workload with a given plan: CPU seconds and counts of operations per batch."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from tests.support.surroundings.redis import redis_url
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A batch, or several: CPU seconds, and counts of operations.
+    """CPU seconds and counts of operations, of one or several batches.
 
     Attributes:
-        cpu: seconds of the process, merges included.
-        batches, arrived: batches, and tuples in them.
-        calls, probes, looked, matches: of steps.
-        writes, rows: of stores. ``merges``, ``rewritten``: of their segments.
-        results: rows.
+        cpu: CPU seconds of the process, including merges.
+        batches, arrived: number of batches, and of arriving tuples.
+        calls, probes, looked, matches: counts of steps.
+        writes, rows: counts of stores. ``merges``, ``rewritten``: number of merges, and of rows
+            that they rewrote.
+        results: number of results.
     """
 
     cpu: float = 0.0
@@ -46,7 +47,7 @@ class Done:
 
 
 def run(workload: Workload, home: Path, rules: Ruleset) -> list[Done]:
-    """Each batch of ``workload`` under ``rules``, in this process, by one task.
+    """Run each batch of ``workload`` under ``rules`` in this process, with one task.
 
     Raises:
         WrongResultError: DuckDB counts other results.

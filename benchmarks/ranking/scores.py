@@ -1,4 +1,4 @@
-"""How well prices rank plans: Kendall's tau-b, and the regret of the cheapest."""
+"""Scores of prices as rankings of plans: Kendall's tau-b, and the regret of the cheapest plan."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from itertools import combinations
 
-#: Relative difference below which two prices are one: sums of the same terms in another order.
+#: Relative difference up to which prices count as equal: they may be sums of the same terms in
+#: different orders.
 EQUAL = 1e-9
 
 
 def tau(prices: Sequence[float], costs: Sequence[float]) -> float:
-    """Kendall's tau-b: 1 where both rank alike, -1 where they rank inversely; 0 if one has ties
-    only.
+    """Return Kendall's tau-b: 1 if both rank alike, -1 if they rank inversely; 0 if all values of
+    one are equal.
 
     >>> tau([1, 2, 3], [10, 20, 30]), tau([1, 2, 3], [3, 2, 1]), tau([1, 1], [1, 2])
     (1.0, -1.0, 0.0)
@@ -27,8 +28,8 @@ def tau(prices: Sequence[float], costs: Sequence[float]) -> float:
 
 
 def regret(prices: Sequence[float], costs: Sequence[float]) -> float:
-    """By how much more the plan with the least price costs than the best, as a share of that; of
-    several with that price the dearest counts.
+    """Return the additional cost of the plan with the least price, relative to the least cost; of
+    several plans with that price, the most expensive one counts.
 
     >>> round(regret([1.0, 2.0], [12.0, 10.0]), 6)
     0.2

@@ -14,20 +14,20 @@ from benchmarks.pmjoin.skew import CHAIN, KEYS, NAMES, ONE_KEY
 from benchmarks.pmjoin.workloads import Workload, counted
 from benchmarks.state import tpcds
 
-#: Zipf's exponent of skewed keys; other values are frequent in each stream.
+#: Zipf's exponent of skewed keys; each stream has different frequent values.
 EXPONENT = 1.2
-#: Values of a skewed key per tuple of a batch, and of uniform keys.
+#: Number of values of a skewed and of a uniform key, per tuple of a batch.
 SKEWED, UNIFORM = 2, 3
 
 
 def workloads(
     rows: int, batches: int, scales: tuple[float, float], cache: Path, home: Path, seed: int
 ) -> Iterator[Workload]:
-    """The workloads one by one.
+    """Yield the workloads one by one.
 
     Args:
-        rows: of all streams together in a batch, but for TPC's.
-        scales: of TPC-H and TPC-DS; 0: left out.
+        rows: rows per batch of all streams together, except in the TPC workloads.
+        scales: scale factors of TPC-H and TPC-DS; 0: the workload is left out.
     """
     each = rows // len(NAMES)
     yield keyed("one key", each, batches, seed, EXPONENT, SKEWED)
@@ -44,7 +44,7 @@ def workloads(
 def keyed(
     name: str, rows: int, batches: int, seed: int, exponent: float, values_per_row: int
 ) -> Workload:
-    """Four streams joined by one key, or in a chain by two; ``rows`` of each in a batch."""
+    """Return four streams joined by one key, or by two in a chain; ``rows`` of each per batch."""
     values = values_per_row * len(NAMES) * rows
     shares = np.arange(1, values + 1, dtype=np.float64) ** -exponent
     ends = np.cumsum(shares / shares.sum())

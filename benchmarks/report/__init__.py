@@ -1,1 +1,1 @@
-"""The pages of figures."""
+"""Pages of the documentation with the figures of benchmarks."""

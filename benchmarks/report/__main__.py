@@ -1,9 +1,9 @@
-"""``docs/benchmarks.md`` from saved figures: ``python -m benchmarks.report [--docs docs]``.
+"""Writes ``docs/benchmarks.md`` from saved figures: ``python -m benchmarks.report [--docs docs]``.
 
 Reads ``docs/benchmarks/{throughput,planner}.jsonl``, one line per invocation of a benchmark, in the
 order in which they were made. The newest line of ``throughput`` is shown in full, the others in a
-history; of ``planner`` the newest line of each part.
-Equal lines give equal bytes.
+history; of ``planner``, the newest line of each part is shown. Equal lines give an equal page, byte
+for byte.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ next batch.
 
 
 class NoFiguresError(Exception):
-    """There is nothing to report on."""
+    """There are no saved figures to report."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Write the page; returns the exit code."""
     parser = argparse.ArgumentParser(description="docs/benchmarks.md from saved figures")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
     docs = parser.parse_args(arguments).docs
@@ -85,7 +85,7 @@ def write_report(docs: Path) -> None:
     """Write ``benchmarks.md`` and its charts below ``docs``.
 
     Raises:
-        NoFiguresError: no benchmark has left a line.
+        NoFiguresError: there is no saved line.
     """
     figures = docs / "benchmarks"
     throughput, planner = (_lines(figures, n) for n in ("throughput", "planner"))
@@ -101,7 +101,7 @@ def write_report(docs: Path) -> None:
 
 
 def _lines(figures: Path, benchmark: str) -> list[dict[str, Any]]:
-    """The lines of ``benchmark``; others in its file (profiles) are left out."""
+    """Return the lines of ``benchmark``; other lines in its file (profiles) are left out."""
     path = figures / f"{benchmark}.jsonl"
     if not path.is_file():
         return []

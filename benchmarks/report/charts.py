@@ -1,4 +1,4 @@
-"""Charts as SVG text, made by hand: few, small, and the same bytes for the same figures."""
+"""Charts as SVG text, without a library: few, small, and equal bytes for equal figures."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _ROW = 26
 _GAP = 10
 _LEGEND = 24
 _WIDTH = _LABELS + _PLOT + 130
-#: Of a line chart: its plot's left edge, height, and about how many lines its grid has.
+#: Line chart: left edge and height of the plot, and approximate number of grid lines.
 _LEFT, _HEIGHT, _GRID = 90, 240, 5
-#: How many figures have room along a line chart's axis.
+#: Maximum number of marks on the horizontal axis of a line chart.
 _MARKS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A labelled row of a chart: one figure per series; ``note`` stands at its end."""
+    """A labelled row of a chart, with one figure per series; ``note``: text at its end."""
 
     label: str
     figures: tuple[float, ...]
@@ -33,7 +33,7 @@ class Row:
 
 
 def stacked(title: str, series: Sequence[str], rows: Sequence[Row]) -> str:
-    """One bar per row, made of its figures in order of the series."""
+    """Return a chart with a bar per row, stacked from the row's figures in order of the series."""
     most = max((sum(row.figures) for row in rows), default=0.0) or 1.0
     parts, top = _head(title, series)
     for row in rows:
@@ -49,7 +49,7 @@ def stacked(title: str, series: Sequence[str], rows: Sequence[Row]) -> str:
 
 
 def grouped(title: str, series: Sequence[str], rows: Sequence[Row]) -> str:
-    """One bar per figure, bars of a row under each other."""
+    """Return a chart with one bar per figure; the bars of a row are below each other."""
     most = max((max(row.figures) for row in rows), default=0.0) or 1.0
     height = _ROW // 2
     parts, top = _head(title, series)
@@ -67,7 +67,7 @@ def grouped(title: str, series: Sequence[str], rows: Sequence[Row]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A series of points of a line chart; ``points`` alone are drawn where it is not ``joined``."""
+    """A series of points in a line chart; ``points`` alone are drawn unless it is ``joined``."""
 
     name: str
     points: tuple[tuple[float, float], ...]
@@ -77,7 +77,7 @@ class Line:
 def lines(
     title: str, across: str, upward: str, series: Sequence[Line], *, logarithmic: bool = False
 ) -> str:
-    """Lines over common axes; figures from 0, or on a logarithmic scale if all are positive."""
+    """Return a line chart with common axes: from 0, or logarithmic if all figures are positive."""
     parts, top = _head(title, [one.name for one in series])
     xs = [x for one in series for x, _ in one.points] or [0.0]
     ys = [y for one in series for _, y in one.points] or [1.0]
@@ -120,7 +120,8 @@ def lines(
 
 
 def _marks(xs: Sequence[float]) -> list[float]:
-    """Marks of the axis: every figure, or round numbers where figures are many.
+    """Return the marks of the horizontal axis: every figure, or round numbers if there are many
+    figures.
 
     >>> _marks([1, 2, 5]), _marks([i / 2 for i in range(21)])
     ([1, 2, 5], [0.0, 2.0, 4.0, 6.0, 8.0, 10.0])
@@ -132,7 +133,7 @@ def _marks(xs: Sequence[float]) -> list[float]:
 
 
 def _steps(most: float) -> list[float]:
-    """Round figures from 0 to at least ``most``.
+    """Return round figures from 0 to at least ``most``, for the vertical axis.
 
     >>> _steps(430.0)
     [0.0, 100.0, 200.0, 300.0, 400.0, 500.0]
@@ -144,7 +145,7 @@ def _steps(most: float) -> list[float]:
 
 
 def _decades(least: float, most: float) -> list[float]:
-    """The powers of ten around positive figures.
+    """Return the powers of ten around positive figures, for a logarithmic axis.
 
     >>> _decades(0.03, 2.0)
     [0.01, 0.1, 1.0, 10.0]
@@ -154,7 +155,7 @@ def _decades(least: float, most: float) -> list[float]:
 
 
 def _head(title: str, series: Sequence[str]) -> tuple[list[str], float]:
-    """Title and legend, and where the plot begins."""
+    """Return title and legend as SVG, and the upper edge of the plot."""
     parts = [f'<text x="12" y="24" font-size="15" font-weight="bold">{escape(title)}</text>']
     x, y = 12.0, 40.0
     for i, name in enumerate(series):

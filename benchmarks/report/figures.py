@@ -1,4 +1,4 @@
-"""Metadata that every benchmark records beside its figures, and summaries of figures."""
+"""Summaries of benchmark figures, and metadata that every benchmark records with them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 
 _WIDTH = 130
-#: Runs from which on a binomial distribution is as good as normal.
+#: Number of runs from which on the binomial distribution is approximated by the normal one.
 _MANY = 200
-#: Student's t for 95 %, by degrees of freedom from 1 on; beyond the table :data:`_NORMAL`.
+#: Student's t for 95 %, by degrees of freedom from 1 on; beyond the table, :data:`_NORMAL` is used.
 _T = (
     *(12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13),
     *(2.12, 2.11, 2.10, 2.09, 2.09, 2.08, 2.07, 2.07, 2.06, 2.06, 2.06, 2.05, 2.05, 2.05, 2.04),
@@ -46,9 +46,9 @@ class Spread:
     """Median and range of a figure over repeated runs.
 
     Attributes:
-        runs: how many.
-        interval: of the median of very many runs, with 95 % by the sign test; of fewer than six
-            runs the range, which has it with 50 to 94 %.
+        runs: number of runs.
+        interval: confidence interval of the true median: with 95 % by the sign test; for fewer than
+            six runs the range of the runs, which contains it with 50 to 94 %.
 
     >>> Spread.of([3, 1, 2])
     Spread(median=2, low=1, high=3, runs=3, interval=(1, 3))
@@ -62,14 +62,14 @@ class Spread:
 
     @classmethod
     def of(cls, figures: Iterable[float]) -> Spread:
-        """The spread of at least one figure."""
+        """Return the spread of one or more figures."""
         found = sorted(figures)
         cut = _cut(len(found))
         ends = found[cut], found[-1 - cut]
         return cls(statistics.median(found), found[0], found[-1], len(found), ends)
 
     def rounded(self, digits: int) -> dict[str, Any]:
-        """As JSON, to ``digits`` digits behind the point."""
+        """Return the spread as JSON, rounded to ``digits`` decimal digits."""
         return {
             "median": round(self.median, digits),
             "low": round(self.low, digits),
@@ -80,9 +80,9 @@ class Spread:
 
 
 def _cut(runs: int) -> int:
-    """Figures to leave out at either end of as many runs, so that those between them have the
-    median inside with 95 %: it is outside where at most as many as are left out are on one side,
-    and each run is on either side with probability 1/2.
+    """Return the number of figures to leave out at either end, so that the others contain the true
+    median with 95 % (sign test): it is outside if at most as many runs as are left out are on one
+    side of it, and each run is on either side with probability 1/2.
     """
     if runs > _MANY:
         return int(runs / 2 - 0.98 * math.sqrt(runs) - 0.5)
@@ -95,7 +95,7 @@ def _cut(runs: int) -> int:
 
 
 def student(values: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of the mean of at least two figures, by Student's t.
+    """Return the 95 % confidence interval of the mean of at least two figures, by Student's t.
 
     >>> low, high = student([1.0, 2.0, 3.0])
     >>> round(low, 2), round(high, 2)
@@ -108,7 +108,7 @@ def student(values: Sequence[float]) -> tuple[float, float]:
 
 
 def document(benchmark: str, settings: dict[str, Any], load: tuple[float, ...]) -> dict[str, Any]:
-    """The head of a benchmark's JSON line; ``load`` is that before it began."""
+    """Return the first fields of a benchmark's JSON line; ``load``: load average at its start."""
     return {
         "benchmark": benchmark,
         "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -126,12 +126,12 @@ def document(benchmark: str, settings: dict[str, Any], load: tuple[float, ...]) 
 
 
 def line(found: dict[str, Any]) -> str:
-    """``found`` as one line of JSON."""
+    """Return ``found`` as one line of JSON."""
     return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
 
 
 def newest(docs: Path, group: str) -> dict[str, dict[str, Any]]:
-    """Benchmark -> its newest line among the saved figures of ``group``."""
+    """Map each benchmark to its newest line among the saved figures of ``group``."""
     saved = docs / "benchmarks" / f"{group}.jsonl"
     found: dict[str, dict[str, Any]] = {}
     for text in saved.read_text(encoding="utf-8").splitlines() if saved.is_file() else ():
@@ -141,13 +141,13 @@ def newest(docs: Path, group: str) -> dict[str, dict[str, Any]]:
 
 
 def tell(text: str) -> None:
-    """Say how far the benchmark is; standard output belongs to the figures."""
+    """Print the benchmark's progress to standard error; standard output is for figures."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
 def show(tables: Iterable[RenderableType]) -> None:
-    """Print tables, wide enough also where the output is not a terminal."""
+    """Print tables, with sufficient width even if the output is not a terminal."""
     console = Console()
     console.width = max(console.width, _WIDTH)
     console.print(*tables, sep="\n")
@@ -168,7 +168,7 @@ def _versions() -> dict[str, str]:
 
 
 def _java() -> str:
-    """The version that Spark finds on the path."""
+    """Return the version of the Java on the path."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else "java"
     found = re.search(r'version "([^"]+)"', _output(program, "-version"))
@@ -180,7 +180,7 @@ def _git(*arguments: str) -> str:
 
 
 def _output(*argv: str) -> str:
-    """A program's output on both streams; empty if it is missing or fails."""
+    """Return a program's output on both streams; empty if the program is missing or fails."""
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
     except OSError:
@@ -189,7 +189,7 @@ def _output(*argv: str) -> str:
 
 
 def docs_folder(report: str, arguments: Sequence[str] | None) -> Path:
-    """Read the command line of a report: the folder with its figures."""
+    """Parse the command line of a report; return the folder of the pages."""
     parser = argparse.ArgumentParser(description=f"docs/benchmarks-{report}.md from saved figures")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
     return cast("Path", parser.parse_args(arguments).docs)

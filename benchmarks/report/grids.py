@@ -10,7 +10,7 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table; its first ``texts`` columns are text, the others figures.
+    """A table; its first ``texts`` columns are texts, the others figures.
 
     >>> print(Grid("t", ("name", "s"), (("a", "1"),)).markdown(), end="")
     | name | s |
@@ -24,7 +24,7 @@ class Grid:
     texts: int = 1
 
     def markdown(self) -> str:
-        """As Markdown, without the title."""
+        """Return the table as Markdown, without the title."""
         rules = ["---"] * self.texts + ["---:"] * (len(self.head) - self.texts)
         lines = [
             f"| {' | '.join(self.head)} |",
@@ -34,7 +34,7 @@ class Grid:
         return "\n".join(lines) + "\n"
 
     def rich(self) -> Table:
-        """For a terminal."""
+        """Return the table for a terminal."""
         table = Table(title=self.title)
         for number, column in enumerate(self.head):
             table.add_column(column, justify="left" if number < self.texts else "right")
@@ -44,10 +44,10 @@ class Grid:
 
 
 def spread(found: dict[str, float], digits: int = 0, unit: float = 1, sign: str = "") -> str:
-    """The median, and the range where there is one.
+    """Return the median as text, with the range if there is one.
 
     Args:
-        unit: what one of the figures is shown as. sign: what stands behind each.
+        unit: the figure that is shown as 1. sign: text after each figure.
 
     >>> spread({"median": 0.5, "low": 0.25, "high": 0.5}, unit=0.01, sign="%")
     '50% (25%–50%)'
@@ -59,15 +59,15 @@ def spread(found: dict[str, float], digits: int = 0, unit: float = 1, sign: str 
 
 
 def percent(found: dict[str, float], digits: int = 1) -> str:
-    """A spread of shares."""
+    """Return a spread of shares as percentages."""
     return spread(found, digits, unit=0.01, sign=" %")
 
 
 def middle(found: dict[str, float], digits: int = 0, unit: float = 1) -> str:
-    """The median alone."""
+    """Return the median as text, without the range."""
     return f"{found['median'] / unit:,.{digits}f}"
 
 
 def columns(*groups: Sequence[str]) -> tuple[str, ...]:
-    """The head of a table, from parts of it."""
+    """Concatenate groups of columns to the head of a table."""
     return tuple(name for group in groups for name in group)

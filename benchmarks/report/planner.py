@@ -1,6 +1,6 @@
-"""The section on planning of ``docs/benchmarks.md``: the newest line of every part.
+"""Section on planning of ``docs/benchmarks.md``: the newest line of every part of the benchmark.
 
-A part that was measured for several parallelisms in several runs is shown for each.
+A part that was measured with several parallelisms in separate runs is shown for each of them.
 """
 
 from __future__ import annotations
@@ -102,28 +102,28 @@ foreign keys and other columns, so three mixtures are drawn. Plans are priced wi
 rows and selectivities, not partitioned; ratios are medians over sets with their range.
 """,
 }
-#: The paper's own figures, for comparison.
+#: Published figures of the CLASH paper, for comparison.
 _PUBLISHED = (
     "The paper's own figures (Gurobi, 3.1 GHz Core i7): about 50 % saved over 10 relations, about "
     "15 % at 50 queries over 100; 1,717 variables for 100 queries over 10 relations, about 3,000 "
     "for 50 over 100; 0.12 s for 100 queries of three, 0.4 s for ten of four, 12 s for ten of "
     "five, over 120 s for 30 of five.\n"
 )
-#: By relations drawn from: variables at a number of queries.
+#: Published: number of relations -> numbers of variables, by number of queries.
 _PUBLISHED_VARIABLES = {
     10: (Line("variables, published", ((100.0, 1717.0),), joined=False),),
     100: (Line("variables, published", ((50.0, 3000.0),), joined=False),),
 }
 _PUBLISHED_BY_COUNT = ((100.0, 0.12),)
-#: Relations per query, seconds; the last one is a lower bound.
+#: Published: (relations per query, seconds); the last one is a lower bound.
 _PUBLISHED_BY_SIZE = ((4.0, 0.4), (5.0, 12.0), (5.0, 120.0))
 
 
 def planner_section(entries: Sequence[dict[str, Any]], figures: Path) -> list[str]:
-    """The section, of ``entries`` in the order in which they were made; writes its charts.
+    """Return the section with ``entries``, oldest first; also writes its charts.
 
     Args:
-        figures: the folder of the charts.
+        figures: folder for the charts.
     """
     newest = {
         (entry["part"], str(entry.get("settings", {}).get("parallelism"))): entry
@@ -149,7 +149,7 @@ def planner_section(entries: Sequence[dict[str, Any]], figures: Path) -> list[st
 
 
 def _on_speedup(entry: dict[str, Any]) -> str:
-    """Note on the paper's 2.6 times the throughput, compared with random queries."""
+    """Return a note on the paper's 2.6 times the throughput, compared with random queries."""
     fewest = min(group["queries"] for group in entry["groups"])
     some = [group for group in entry["groups"] if group["queries"] == fewest]
     costs = [group["objectives"]["paper"]["joint"] for group in some]
@@ -170,7 +170,7 @@ def _on_speedup(entry: dict[str, Any]) -> str:
 
 
 def figure9_charts(entry: dict[str, Any]) -> dict[str, str]:
-    """File name -> chart, (a) to (f)."""
+    """Return file name -> chart, for the plots (a) to (f)."""
     charts: dict[str, str] = {}
     pools = list(dict.fromkeys(group["relations"] for group in entry["costs"]))
     for number, pool in enumerate(pools):

@@ -1,4 +1,4 @@
-"""Where a benchmark's figures come from, in one paragraph."""
+"""Paragraph on the origin of a benchmark's figures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def provenance(entry: dict[str, Any]) -> str:
-    """Time, commit, machine, load, settings and versions."""
+    """Return time, commit, machine, load, settings and versions as a paragraph."""
     machine, load = entry["machine"], entry["load"]
     versions = ", ".join(f"{name} {version}" for name, version in entry["versions"].items())
     settings = ", ".join(f"{name} {_plain(value)}" for name, value in entry["settings"].items())
@@ -19,7 +19,7 @@ def provenance(entry: dict[str, Any]) -> str:
 
 
 def commit_of(entry: dict[str, Any]) -> str:
-    """The commit, and whether there were changes to it."""
+    """Return the commit, and whether the tree had uncommitted changes."""
     commit = entry["commit"][:10] or "unknown"
     return f"`{commit}`" + (" and changes" if entry["changed"] else "")
 

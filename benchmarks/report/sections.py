@@ -1,4 +1,4 @@
-"""One benchmark's section of a report."""
+"""Section on one benchmark of a report page."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def section(
     notes: Iterable[str] = (),
     runs: Iterable[dict[str, Any]] = (),
 ) -> list[str]:
-    """Its paragraphs; its charts are written below ``docs``.
+    """Return the section's paragraphs, and write its charts below ``docs``.
 
     Args:
         docs: folder of the report.
-        heading: of the section.
-        benchmark: its module's docstring becomes the section's text.
-        entry: its figures.
+        heading: heading of the section.
+        benchmark: the benchmark, whose module's docstring becomes the section's text.
+        entry: line with its figures.
         charts: name -> SVG.
-        notes: further paragraphs, each a text as in docstrings.
-        runs: the documents that ``entry`` was made of; empty: ``entry`` itself.
+        notes: further paragraphs, in the markup of docstrings.
+        runs: the lines from which ``entry`` was combined; empty: ``entry`` itself.
     """
     about = inspect.getdoc(inspect.getmodule(benchmark.measure)) or ""
     parts = [f"## {heading}\n", *map(_markdown, (about, *notes))]
@@ -45,5 +45,5 @@ def section(
 
 
 def _markdown(about: str) -> str:
-    """A docstring as Markdown."""
+    """Convert a docstring to Markdown."""
     return about.replace("``", "`").replace(":mod:`", "`") + "\n"

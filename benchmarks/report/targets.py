@@ -1,8 +1,8 @@
-"""Targets, and the verdict of an interval on each.
+"""Targets of benchmarks, and verdicts on them from intervals of figures.
 
-A median on the right side of its limit says nothing where repeated runs lie on both sides. So a
-verdict is taken from an interval, in which the figure is without noise: *yes* if all of it keeps
-the limit, *no* if none of it does, *undecided* otherwise.
+A median within its limit proves nothing if repeated runs are on both sides of the limit. So a
+verdict depends on an interval that contains the figure without noise: *yes* if all of the interval
+is within the limit, *no* if none of it is, *undecided* otherwise.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Any
 from benchmarks.report.figures import Spread, student
 from benchmarks.report.grids import Grid
 
-#: Least and greatest figure.
+#: Least and greatest possible value of a figure.
 Interval = tuple[float, float]
 
 
-#: Runs from which on their range is the interval. All of five lie above the median of very many
-#: runs with a probability of 3 %, all of three with one of 13 %.
+#: Number of runs from which on their range is used as the interval. All of five runs are above the
+#: true median with a probability of 3 %, all of three with 13 %.
 FEW = 5
-#: Factor between a median and its interval's ends where runs are fewer. In three of four timed
-#: figures with five runs or more on these pages the run furthest from the median is within it.
+#: Factor between a median and the ends of its interval if there are fewer runs. For three of four
+#: timed figures with at least five runs on these pages, all runs are within this factor.
 NOISE = 1.6
-#: The same of sizes of state and of processes.
+#: The same factor for sizes of state and of processes.
 SIZES = 1.02
 _COUNTED = "counted"
 _RULES = f"""\
@@ -41,7 +41,7 @@ median ({SIZES:g} for sizes). For means it is Student's 95 % interval over the c
 
 
 class Verdict(StrEnum):
-    """Whether a target is met."""
+    """Verdict on a target."""
 
     YES = "yes"
     NO = "no"
@@ -49,20 +49,20 @@ class Verdict(StrEnum):
 
     @staticmethod
     def all(verdicts: Iterable[Verdict]) -> Verdict:
-        """The verdict on several conditions of one target."""
+        """Combine the verdicts on several conditions of one target."""
         found = set(verdicts)
         return next((v for v in (Verdict.NO, Verdict.UNDECIDED) if v in found), Verdict.YES)
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A measured or counted figure and the interval that it is in.
+    """A measured or counted figure, and the interval that contains it.
 
     Attributes:
         value: median or mean.
         low, high: range of the runs or cases.
-        runs: how many; None: counted, so that every run has the same.
-        interval: for the verdict.
+        runs: number of runs; None: a counted figure, which is equal in every run.
+        interval: interval for the verdict.
     """
 
     value: float
@@ -73,18 +73,18 @@ class Figure:
 
     @classmethod
     def counted(cls, value: float, runs: int | None = None) -> Figure:
-        """A figure without noise; ``runs``: number of its runs, where another may differ."""
+        """Return a figure without noise; ``runs``: number of runs, if another run may differ."""
         return cls(value, value, value, runs, (value, value))
 
     @classmethod
     def of(
         cls, saved: Mapping[str, Any], runs: int, unit: float = 1, noise: float = NOISE
     ) -> Figure:
-        """A median from its saved spread.
+        """Return a median from its saved spread.
 
         Args:
-            saved: ``median``, ``low``, ``high``, and of newer lines ``runs`` and ``interval``.
-            runs: their number where it is not saved.
+            saved: ``median``, ``low``, ``high`` and, in newer lines, ``runs`` and ``interval``.
+            runs: number of runs, if it is not saved.
             unit: the figure that is shown as one.
             noise: least factor between the median of few runs and the ends of its interval.
         """
@@ -96,18 +96,18 @@ class Figure:
 
     @classmethod
     def median(cls, values: Iterable[float]) -> Figure:
-        """The median of runs."""
+        """Return the median of runs."""
         found = list(values)
         return cls.of(Spread.of(found).rounded(12), len(found))
 
     @classmethod
     def once(cls, value: float, noise: float = NOISE) -> Figure:
-        """A figure that was measured in one run."""
+        """Return a figure that was measured in a single run."""
         return cls(value, value, value, 1, _widened(value, (value, value), 1, noise))
 
     @classmethod
     def mean(cls, values: Sequence[float]) -> Figure:
-        """The mean over cases; one case has the interval of one run."""
+        """Return the mean over cases; a single case has the interval of a single run."""
         value = statistics.fmean(values)
         if len(values) == 1:
             return cls.once(value)
@@ -115,16 +115,16 @@ class Figure:
 
     @classmethod
     def of_mean(cls, saved: Mapping[str, Any], unit: float = 1) -> Figure:
-        """A mean from its saved ``mean``, ``low``, ``high``, ``of`` and ``interval``; older lines
-        have no interval, and their range is taken for it.
+        """Return a mean from its saved ``mean``, ``low``, ``high``, ``of`` and ``interval``; older
+        lines have no interval, and their range is used instead.
         """
         mean, low, high = (saved[name] / unit for name in ("mean", "low", "high"))
         first, last = (end / unit for end in saved.get("interval", (saved["low"], saved["high"])))
         return cls(mean, low, high, saved["of"], (first, last))
 
     def over(self, under: Figure) -> Figure:
-        """The ratio to another figure, of runs that are not paired: each end is a ratio of ends,
-        infinite where the other may be 0.
+        """Return the ratio to another figure, of unpaired runs: each end of the interval is a ratio
+        of ends, infinite if the other figure may be 0.
         """
         return Figure(
             _over(self.value, under.value),
@@ -138,7 +138,7 @@ class Figure:
         )
 
     def plus(self, other: Figure) -> Figure:
-        """The sum with another figure, end by end."""
+        """Return the sum with another figure, end by end."""
         return Figure(
             self.value + other.value,
             self.low + other.low,
@@ -148,20 +148,21 @@ class Figure:
         )
 
     def widened(self) -> Figure:
-        """Widen the interval of few runs once more, after a change of unit (:meth:`map`)."""
+        """Widen the interval of few runs again, after a change of unit (:meth:`map`)."""
         runs = self.runs
         if runs is None:
             return self
         return replace(self, interval=_widened(self.value, (self.low, self.high), runs))
 
     def map(self, into: Callable[[float], float]) -> Figure:
-        """The same figure in another unit; ``into`` is monotone."""
+        """Return the figure in another unit; ``into``: monotone conversion."""
         low, high = sorted((into(self.low), into(self.high)))
         first, last = sorted(map(into, self.interval))
         return Figure(into(self.value), low, high, self.runs, (first, last))
 
     def verdict(self, limit: float, *, least: bool) -> Verdict:
-        """Whether all of the interval, or none of it, is at most (``least``: at least) ``limit``.
+        """Return the verdict on the condition that the figure is at most (``least``: at least)
+        ``limit``.
 
         >>> Figure.median([0.9, 0.95, 1.2, 1.3, 0.8]).verdict(1, least=False)
         <Verdict.UNDECIDED: 'undecided'>
@@ -173,7 +174,7 @@ class Figure:
         return Verdict.UNDECIDED if keeps(good, limit, least) else Verdict.NO
 
     def shown(self, digits: int, unit: str) -> tuple[str, str, str]:
-        """The figure with its range, the number of runs, and the interval, for a table."""
+        """Return the figure with its range, number of runs and interval, as a cell of a table."""
         value = _number(self.value, digits)
         if self.runs is None:
             return f"{value}{unit}", _COUNTED, ""
@@ -182,20 +183,20 @@ class Figure:
 
 
 def keeps(figure: float, limit: float, least: bool) -> bool:
-    """Whether a figure without noise keeps its limit."""
+    """Whether a figure without noise is within its limit."""
     return figure >= limit if least else figure <= limit
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A figure with its limit.
+    """A figure with the limit that it should keep.
 
     Attributes:
-        what: the figure's name.
+        what: name of the figure.
         figure: the measured figure.
-        limit: the bound; ``least``: whether the figure has to be at least that.
-        digits, unit: of the figure, for tables.
-        also: verdict on conditions beside the figure, and ``note``: what they are.
+        limit: the limit. ``least``: whether it is a minimum, not a maximum.
+        digits, unit: decimal digits and unit of the figure in tables.
+        also: verdict on further conditions. ``note``: description of these.
     """
 
     what: str
@@ -209,11 +210,11 @@ class Target:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether it is met."""
+        """Return the verdict on the target."""
         return Verdict.all((self.figure.verdict(self.limit, least=self.least), self.also))
 
     def row(self) -> tuple[str, ...]:
-        """For a table."""
+        """Return the target as a row of a table."""
         sign = "≥" if self.least else "≤"
         found, runs, interval = self.figure.shown(self.digits, self.unit)
         note = f"; {self.note}" if self.note else ""
@@ -222,13 +223,13 @@ class Target:
 
 
 def grid(targets: Iterable[Target]) -> Grid:
-    """The table of some targets."""
+    """Return the table of some targets."""
     head = ("target", "wanted", "found: median or mean (range)", "runs or cases", "interval", "met")
     return Grid("targets", head, tuple(target.row() for target in targets))
 
 
 def paragraphs(made: Grid) -> list[str]:
-    """The table and how its verdicts come about, for a page; nothing without targets."""
+    """Return the table and an explanation of its verdicts, for a page; nothing without targets."""
     return [made.markdown(), _RULES] if made.rows else []
 
 
@@ -236,11 +237,11 @@ def table(
     readers: Mapping[str, Callable[[dict[str, Any]], Iterator[Target]]],
     newest: Mapping[str, dict[str, Any]],
 ) -> Grid:
-    """Every target that there are figures for.
+    """Return the table of every target that has figures.
 
     Args:
-        readers: part -> its targets, by its line.
-        newest: part -> its newest line.
+        readers: benchmark -> function from its line to its targets.
+        newest: benchmark -> its newest line.
     """
     return grid(
         target for part, read in readers.items() if part in newest for target in read(newest[part])
@@ -248,7 +249,7 @@ def table(
 
 
 def _widened(median: float, ends: Interval, runs: int, noise: float = NOISE) -> Interval:
-    """At least a factor of ``noise`` about the median of few runs; equal runs have no noise."""
+    """Widen the interval of few runs to a factor of ``noise``; equal runs have no noise."""
     if runs >= FEW or (runs > 1 and ends[0] == ends[1]):
         return ends
     around = sorted((median / noise, median * noise))

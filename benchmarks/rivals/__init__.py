@@ -1,1 +1,1 @@
-"""Other engines on our workloads, each in an environment of its own (``.rivals/NAME``)."""
+"""Other engines on our workloads, each in a separate environment (``.rivals/NAME``)."""

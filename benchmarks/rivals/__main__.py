@@ -1,5 +1,5 @@
 """``python -m benchmarks.rivals tpch|rules|nexmark|report|install [NAME]``: a benchmark with other
-engines, its page, or the environments of engines.
+engines, the page of results, or the installation of engines.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from benchmarks.rivals import nexmark, report, rules, tpch
 from benchmarks.rivals.environment import Environment, RivalError
 from benchmarks.rivals.flink.engine import CLASSPATH, ENVIRONMENT
 
-#: Class paths of the engines in Java.
+#: Class paths for the Java sources of engines.
 _CLASSPATHS = {ENVIRONMENT.name: CLASSPATH}
 
 
 def install(names: Sequence[str]) -> int:
-    """Make the environments of these engines, of all without a name; returns the exit code."""
+    """Install the environments of these engines (of all, without a name); returns the exit code."""
     try:
         for name in names or Environment.names():
             Environment(name).install(_CLASSPATHS.get(name, ""))

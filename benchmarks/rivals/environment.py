@@ -23,24 +23,24 @@ import pyarrow as pa
 from benchmarks.report.figures import ROOT, tell
 
 _SOURCES = Path(__file__).resolve().parent
-#: Nothing takes as many seconds but a process that hangs.
+#: Time limit in seconds; only a hanging process reaches it.
 PATIENCE = 1800.0
-#: Lines of a failed process's output that its error shows.
+#: Maximum number of lines of a failed process's output in the error.
 _SHOWN = 12
 
 
 class RivalError(Exception):
-    """An environment can't be made or is missing, or an engine failed."""
+    """An engine's environment can't be made or is missing, or the engine failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Usage of a process, or a difference of two.
+    """Resource usage of a process, or the difference between two usages.
 
     Attributes:
         cpu: CPU seconds.
-        seconds: by the clock.
-        bytes: greatest resident memory; of a difference that of the first.
+        seconds: wall-clock seconds.
+        bytes: greatest resident memory; in a difference, that of the first usage.
     """
 
     cpu: float
@@ -49,15 +49,15 @@ class Spent:
 
     @classmethod
     def read(cls, text: str) -> Spent:
-        """The three figures of ``text``, with spaces between them."""
+        """Parse the three figures in ``text``, separated by spaces."""
         cpu, seconds, peak = text.split()
         return cls(float(cpu), float(seconds), int(peak))
 
     def since(self, other: Spent) -> Spent:
-        """Usage beyond ``other``.
+        """Return the usage minus ``other``.
 
         Raises:
-            RivalError: it is not more; so other work on the machine exceeds the difference.
+            RivalError: the difference is not positive, so it is less than the noise of the machine.
         """
         found = Spent(self.cpu - other.cpu, self.seconds - other.seconds, self.bytes)
         if min(found.cpu, found.seconds) <= 0:
@@ -70,8 +70,8 @@ class Environment:
     """The environment of one engine.
 
     Attributes:
-        name: of its folder here and below ``home``.
-        package: its Python package whose version counts.
+        name: name of the engine, and of its folders here and below ``home``.
+        package: the Python package whose version is the engine's.
         home: folder of all environments.
     """
 
@@ -81,38 +81,38 @@ class Environment:
 
     @classmethod
     def names(cls) -> list[str]:
-        """All engines that have an environment."""
+        """Return the names of all engines that have an environment."""
         return sorted(one.parent.name for one in _SOURCES.glob("*/requirements.txt"))
 
     @property
     def folder(self) -> Path:
-        """The environment's own folder."""
+        """Folder of the environment."""
         return self.home / self.name
 
     @property
     def packages(self) -> Path:
-        """Its installed Python packages."""
+        """Folder of the environment's installed Python packages."""
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
         return self.folder / "lib" / version / "site-packages"
 
     @property
     def jars(self) -> Path:
-        """Jars of ``pom.xml``."""
+        """Folder of the jars of ``pom.xml``."""
         return self.folder / "jars"
 
     @property
     def classes(self) -> Path:
-        """Compiled classes of ``java/``, and its other files."""
+        """Folder of the compiled classes of ``java/``, and of its other files."""
         return self.folder / "classes"
 
     @property
     def version(self) -> str:
-        """Version of its package; ``unknown`` without one."""
+        """Version of the engine's package; ``unknown`` if it is not installed."""
         found = distributions(name=self.package or self.name, path=[str(self.packages)])
         return next((one.version for one in found), "unknown")
 
     def require(self) -> None:
-        """Check that the environment has been made from the present files.
+        """Check that the environment was installed from the present files.
 
         Raises:
             RivalError: it has not.
@@ -123,10 +123,11 @@ class Environment:
             raise RivalError(f"{self.folder} is missing or out of date: run '{command}'")
 
     def install(self, classpath: str = "") -> None:
-        """Make the environment, unless it has been made from the same files.
+        """Install the environment, unless it was installed from the same files.
 
         Args:
-            classpath: of ``java/``, besides :attr:`jars`; ``{packages}`` is :attr:`packages`.
+            classpath: class path for ``java/``, besides :attr:`jars`; ``{packages}`` is
+                :attr:`packages`.
 
         Raises:
             RivalError: a command failed; the text has its output.
@@ -157,7 +158,7 @@ class Environment:
         return self.folder / ".installed"
 
     def _digest(self) -> str:
-        """Digest of all files from which the environment is made."""
+        """Return the digest of all files from which the environment is installed."""
         source, found = _SOURCES / self.name, hashlib.sha256()
         chosen = [*source.glob("requirements.txt"), *source.glob("pom.xml")]
         chosen += [path for path in source.glob("java/**/*") if path.is_file()]
@@ -169,13 +170,14 @@ class Environment:
 def file_parts(
     streams: Mapping[str, pa.Table], folder: Path, *, files: int, used: int
 ) -> Iterator[tuple[Path, pa.Table]]:
-    """Yield the first parts of equal length of each stream, with their paths without a suffix.
+    """Cut each stream into parts of equal length; yield the first parts, with paths without a
+    suffix.
 
     Args:
         streams: stream -> its rows.
-        folder: gets a folder for each stream.
+        folder: parent of a folder for each stream.
         files: number of parts of all rows of a stream.
-        used: number of these that are yielded; parts without rows are left out.
+        used: number of parts that are yielded; parts without rows are left out.
     """
     for name, rows in streams.items():
         (folder / name).mkdir(parents=True)
@@ -187,7 +189,7 @@ def file_parts(
 
 
 def java_program(name: str) -> str:
-    """``java`` or ``javac`` of ``JAVA_HOME``, else of the path."""
+    """Return the path of ``java`` or ``javac``, from ``JAVA_HOME`` or else from ``PATH``."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / name) if home else name
 
@@ -204,10 +206,11 @@ def _run(*command: str) -> None:
 
 
 def output(command: Sequence[str], folder: Path) -> str:
-    """Standard output of a command in ``folder``.
+    """Run a command in ``folder``; return its standard output.
 
     Raises:
-        RivalError: it failed, or has not ended after :data:`PATIENCE`; the text has its errors.
+        RivalError: the command failed or took longer than :data:`PATIENCE`; the text has its
+            errors.
     """
     try:
         done = subprocess.run(
@@ -227,7 +230,7 @@ def output(command: Sequence[str], folder: Path) -> str:
 
 
 def _last(lines: Iterable[str]) -> str:
-    """The lines with causes, or the last ones."""
+    """Return the lines of an error output that name causes, or else the last lines."""
     found = list(lines)
     causes = [line for line in found if line.startswith(("Caused by", "Exception", "ERROR"))]
     return "\n".join(causes[:_SHOWN] or found[-_SHOWN:])

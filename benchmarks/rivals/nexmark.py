@@ -1,21 +1,21 @@
-"""CPU time of Nexmark's join queries here and in other engines, over the same recorded events.
+"""CPU time of Nexmark's join queries, in our system and in Flink, over the same recorded events.
 
 *Ours* is measured as above: CPU seconds of all processes from the second batch until every view
-has included the last. *Flink* runs the queries as one statement set, and each as a job of its own,
-in streaming mode over Parquet files that end. A JVM is the whole cluster, without network, REST
-server or service. Its settings favour it: rows go to its ``blackhole`` sink, there are no
-checkpoints, state is on the heap, objects are reused, each kind of event is a table of its own, and
-of runs with and without mini-batches the cheaper counts. Ours writes Parquet files of results, and
-its state with every batch; Flink does as much only in a *durable* job, which writes the changes of
-all answers to Parquet files and has a checkpoint every 2 s.
+includes the last one. *Flink* runs the queries as one statement set, and each as a separate job, in
+streaming mode over a finite set of Parquet files. One JVM is the whole cluster, without network,
+REST server or service. The settings favour Flink: rows go to its ``blackhole`` sink, there are no
+checkpoints, state is on the heap, objects are reused, each kind of event is a separate table, and
+of runs with and without mini-batches the cheaper one counts. Our system writes Parquet files of
+results, and its state with every batch; Flink does the same only in a *durable* job, which writes
+the changes of all results to Parquet files and has a checkpoint every 2 s.
 
 Columns of Flink: *from the second batch* is the CPU time of a process that runs all of the input,
-less that of one which runs our first batch only. So starting, planning and warming up are left
-out, as in ours. *Warm* is the same difference between second runs in the same two processes, whose
-code has been compiled by a whole run. *Whole process* leaves out nothing.
+minus that of a process that runs our first batch only. So starting, planning and warming up do not
+count, as in ours. *Warm* is the same difference for second runs in the same two processes, when all
+code has been compiled. *Whole process* includes everything.
 
-Answers of all queries, at once and each, are compared with DuckDB's in runs of their own, which
-write files; otherwise there are no figures.
+The results of all queries, together and each alone, are compared with DuckDB's in separate runs,
+which write files; if they differ, there are no figures.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from benchmarks.rivals.flink import statements
 from benchmarks.rivals.flink.engine import ENVIRONMENT, Inputs, Job, Jvm, Mode, changes
 from benchmarks.rivals.flink.statements import MOST_RATE
 
-#: Least ratio of CPU seconds to Flink's statement set that we want.
+#: Target: minimum ratio of the CPU seconds of Flink's statement set to ours.
 WANTED = 4.0
 _TOGETHER = "together"
-#: Name of a bound of Flink's cost -> its field.
+#: Bound of Flink's cost in tables -> its field of :class:`Cost`.
 _BOUNDS = {"from the second batch": "live", "warm": "warm"}
 
 
@@ -53,9 +53,9 @@ class Cost:
     """CPU seconds of one statement set in Flink.
 
     Attributes:
-        whole: of the process, from its start to the end of the first run.
-        live: from our second batch on.
-        warm: the same of the second run.
+        whole: CPU seconds of the process, from its start to the end of the first run.
+        live: CPU seconds from our second batch on.
+        warm: the same for the second run.
     """
 
     whole: float
@@ -64,7 +64,8 @@ class Cost:
 
     @classmethod
     def of(cls, every: Sequence[float], first: Sequence[float]) -> Cost:
-        """From the CPU seconds after each run: of all input, and of the first batch.
+        """Return the cost from the CPU seconds after each run: over all input, and over the first
+        batch.
 
         >>> Cost.of([1, 21, 36], [1, 14, 20])
         Cost(whole=21, live=7, warm=9)
@@ -73,28 +74,28 @@ class Cost:
 
     @classmethod
     def least(cls, costs: Iterable[Cost]) -> Cost:
-        """The least figures, each by itself."""
+        """Return the least value of each field over ``costs``."""
         whole, live, warm = zip(*((c.whole, c.live, c.warm) for c in costs), strict=True)
         return cls(min(whole), min(live), min(warm))
 
     @classmethod
     def sum(cls, costs: Iterable[Cost]) -> Cost:
-        """Of several jobs."""
+        """Return the sum of the costs of several jobs."""
         whole, live, warm = zip(*((c.whole, c.live, c.warm) for c in costs), strict=True)
         return cls(sum(whole), sum(live), sum(warm))
 
     def to_json(self) -> dict[str, float]:
-        """For the benchmark's line."""
+        """The cost as part of the benchmark's line."""
         return {name: round(value, 2) for name, value in asdict(self).items()}
 
 
 class Flink:
-    """Flink on given input.
+    """Flink jobs over given events.
 
     Args:
-        given: the events.
-        batches: number of ours; Flink's first input is as large as the first.
-        jvm: settings.
+        given: the input events.
+        batches: number of our batches; Flink's first input is as large as our first batch.
+        jvm: options of the JVM.
         home: folder of all files.
     """
 
@@ -104,7 +105,7 @@ class Flink:
         self._inputs = Inputs(streams, home, files=jvm.parallelism, first=1 / batches)
 
     def cost(self, queries: Sequence[Nexmark], mode: Mode) -> Cost:
-        """CPU seconds of one statement set, whose answers are not looked at.
+        """Return the cost of one statement set, whose results are dropped.
 
         Raises:
             RivalError: a job failed.
@@ -114,11 +115,11 @@ class Flink:
         return Cost.of(*([one.cpu for one in side] for side in marks))
 
     def check(self, sets: Mapping[str, Sequence[Nexmark]], mode: Mode) -> dict[str, int]:
-        """Rows of the answers over all input.
+        """Run statement sets over all input and check their results; return the numbers of rows.
 
         Raises:
             RivalError: a job failed.
-            WrongResultError: an answer is not DuckDB's.
+            WrongResultError: a result differs from DuckDB's.
         """
         job = self._job(sets, mode, self._inputs.every)
         job.run(self._jvm, checked=True)
@@ -145,7 +146,7 @@ class Flink:
 
 
 def answer_of(oracle: Oracle, query: Nexmark, folder: Path) -> str:
-    """DuckDB's statement for the changes of Flink's answer below ``folder``."""
+    """Return DuckDB's SQL for the changes of Flink's result below ``folder``."""
     return changes(oracle.columns(query.oracle), folder, statements.UPSERTED.get(query.name))
 
 
@@ -165,7 +166,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Check all answers, then all rounds."""
+    """Check all results, then run all rounds; return the figures."""
     if options.rate > MOST_RATE:
         raise ValueError(
             f"--rate above {MOST_RATE:g} gives equal times, which Flink's orders leave"
@@ -215,11 +216,12 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 def figures(
     ours: Mapping[str, Sequence[float]], theirs: Mapping[Mode, Mapping[str, Sequence[Cost]]]
 ) -> dict[str, Any]:
-    """Spreads of all rounds; of Flink's two settings without durability each round's better.
+    """Return the spreads over all rounds; of Flink's two settings without durability, the better
+    one of each round.
 
     Args:
         ours: set -> CPU seconds of each round; the sets are the single queries and all at once.
-        theirs: mode -> the same of Flink.
+        theirs: mode of Flink -> set -> its cost in each round.
     """
     singles = [name for name in ours if name != _TOGETHER]
     best = {
@@ -259,7 +261,7 @@ def _spreads(costs: Sequence[Cost]) -> dict[str, Any]:
 
 
 def _times(theirs: Sequence[Cost], ours: Sequence[float]) -> dict[str, Any]:
-    """How many times our CPU seconds theirs are."""
+    """Return the ratios of Flink's CPU seconds to ours."""
     return {
         name: spread(
             (getattr(one, name) / other for one, other in zip(theirs, ours, strict=True)), 2
@@ -269,7 +271,7 @@ def _times(theirs: Sequence[Cost], ours: Sequence[float]) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """Both sides at once and each, then every query."""
+    """Return the tables: both engines with all queries together and alone, then every query."""
     ours, flink, times = entry["ours"], entry["flink"], entry["times"]
     title = f"{entry['settings']['events']:,} events, CPU seconds"
     rows = [_row("anabranch, from the second batch", ours["together"], ours.get("apart"))]
@@ -304,7 +306,9 @@ def _row(
     apart: dict[str, float] | None,
     ratios: Sequence[dict[str, float]] = (),
 ) -> tuple[str, ...]:
-    """One side: at once, each, how many times as much, and the ratios to ours."""
+    """Return an engine's row: all queries together, each alone, and ratios between them and to
+    ours.
+    """
     quotient = f"{apart['median'] / joint['median']:.2f}" if apart and joint["median"] > 0 else ""
     both = [shown(one, 2) for one in ratios]
     return (
@@ -314,7 +318,7 @@ def _row(
 
 
 def finding(entry: dict[str, Any]) -> str:
-    """The result in words."""
+    """Return the result in words."""
     times, flink = entry["times"], entry["flink"]
     events, count = entry["settings"]["events"], len(entry["joins"])
     ours = entry["ours"]["together"]["median"]
@@ -336,7 +340,7 @@ def finding(entry: dict[str, Any]) -> str:
 
 
 def targets(entry: dict[str, Any]) -> list[Target]:
-    """The wanted ratio, by both bounds of Flink's cost."""
+    """Return the target on the ratio, for both bounds of Flink's cost."""
     runs, events = entry["settings"]["runs"], f"{entry['settings']['events']:,} events"
     return [
         Target(
@@ -358,7 +362,7 @@ BENCHMARK = Benchmark(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Measure and print; returns the exit code."""
     return run_benchmark("nexmark", BENCHMARK, arguments, lambda _: None)
 
 

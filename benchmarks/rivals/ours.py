@@ -1,4 +1,4 @@
-"""Cost of our whole system from the second batch on."""
+"""Cost of our whole system from the second batch on, for comparison with other engines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Cost:
         return self.spent.cpu / self.tuples
 
     def to_json(self) -> dict[str, Any]:
-        """For the benchmark's line."""
+        """The cost as part of the benchmark's line."""
         return {
             "tuples": self.tuples,
             "seconds": round(self.spent.seconds, 3),
@@ -41,8 +41,8 @@ class Cost:
 
 
 def later_batches(system: Session, batches: int) -> Cost:
-    """Start a system and run ``batches`` batches: usage of all processes and number of tuples from
-    the opening of the gate for the second batch to the last commit.
+    """Start a system and run ``batches`` batches; return the usage of all processes and the number
+    of tuples, from the opening of the gate for the second batch to the last commit.
 
     Raises:
         ClientError: a process failed.

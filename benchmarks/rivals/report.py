@@ -1,7 +1,7 @@
-"""``docs/benchmarks-rivals.md`` from saved figures.
+"""Writes ``docs/benchmarks-rivals.md`` from saved figures.
 
 ``python -m benchmarks.rivals report [--docs docs]`` reads ``docs/benchmarks/rivals.jsonl`` and
-shows the newest line of each scale, and of rules. Equal lines give equal bytes.
+shows the newest line of each scale, and of rules. Equal lines give an equal page, byte for byte.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ properties of the engines in [compared.md](compared.md).
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Write the page; returns the exit code."""
     docs = docs_folder("rivals", arguments)
     saved = docs / "benchmarks" / "rivals.jsonl"
     joins: dict[float, dict[str, Any]] = {}

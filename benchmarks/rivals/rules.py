@@ -1,16 +1,18 @@
-"""Detection rules over one stream of events, by their number: here, in Flink, and in DuckDB.
+"""CPU time of detection rules over one stream of events, by number of rules: in our system, in
+Flink and in DuckDB.
 
-The rules come from `benchmarks.queries.rules`: two or three steps on the same entity within a
-time span, hardly two with the same filter. *anabranch* and *Flink* are measured as
+The rules come from `benchmarks.queries.rules`: two or three steps for the same entity within a time
+span, with few filters in common. *anabranch* and *Flink* are measured as
 [above](#five-tpc-h-joins): CPU seconds from the second batch on, all rules at once. In Flink they
 are interval joins of one statement set, over tables of the event's columns with filters.
 
-*DuckDB* runs every rule again after every five minutes of event time, over the events of these and
-of the longest span before, as a scheduled query would; a result counts where its last
-event is in these minutes. Its CPU time covers all such runs, without the time of our first batch.
+*DuckDB* runs every rule again after every five minutes of event time, like a scheduled query, over
+the events of these minutes and of the longest time span before them; a result counts if its last
+event is in these minutes. Its CPU time is that of all such runs, without the time of our first
+batch.
 
-Answers of all systems are compared with DuckDB's over the whole input; otherwise there are no
-figures. Rounds run all systems in turn.
+The results of all systems are compared with DuckDB's over the whole input; if they differ, there
+are no figures. Every round runs all systems in turn.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ from benchmarks.rivals.flink.statements import event_table
 from benchmarks.rivals.ours import Cost, later_batches
 from benchmarks.session import WrongResultError, session
 
-#: Minutes of event time between DuckDB's runs; no rule has a longer span.
+#: Minutes of event time between DuckDB's runs; rules have no longer time spans.
 MINUTES = 5
 _MICROS = 60_000_000
 _BEGIN = 1_700_000_000_000_000
@@ -58,11 +60,11 @@ _STEP = re.compile(r"\be(\d)\.(\w+)")
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Events, in equal batches.
+    """Generated events in equal batches.
 
     Attributes:
-        stream: recorded.
-        table: its rows in order of time, in whole milliseconds.
+        stream: the events as a recorded stream.
+        table: rows of the stream ordered by time, which has whole milliseconds.
     """
 
     stream: RecordedStream
@@ -70,7 +72,7 @@ class Input:
 
     @classmethod
     def of(cls, count: int, minutes: int, batches: int, folder: Path) -> Input:
-        """``count`` events of ``minutes`` minutes, rounded up to equal batches."""
+        """Generate ``count`` events (rounded up to equal batches) over ``minutes`` minutes."""
         length, span = -(-count // batches), minutes * _MICROS // batches
         drawn = np.random.default_rng(0)
         each = (events(length, _BEGIN + n * span, span, drawn) for n in range(batches))
@@ -86,7 +88,7 @@ class Input:
 
 
 def plain(rule: Query) -> str:
-    """DuckDB's statement for the rule.
+    """Return DuckDB's SQL for the rule.
 
     >>> next(iter(rules(1))).sql.count(" JOIN "), plain(next(iter(rules(1)))).count("INTERVAL")
     (1, 1)
@@ -95,7 +97,7 @@ def plain(rule: Query) -> str:
 
 
 def flink(rule: Query) -> str:
-    """Flink's statement for the rule: each step's bound is one of an interval join."""
+    """Return Flink's SQL for the rule, in which the bound of each step makes an interval join."""
     number, unit = rule.window.split()
     span = f"INTERVAL '{number}' {unit.rstrip('s').upper()}"
 
@@ -104,7 +106,7 @@ def flink(rule: Query) -> str:
         within = f"AND e{step}.ts BETWEEN e0.ts AND e0.ts + {span}"
         if step == 1:
             return within
-        # A second time attribute in a condition would end the interval join.
+        # Flink would not use an interval join if a second time attribute were in the condition.
         kind = "TIMESTAMP(3)"
         return f"{within} AND CAST(e{step}.ts AS {kind}) >= CAST(e{step - 1}.ts AS {kind})"
 
@@ -120,10 +122,10 @@ def _compare(oracle: Oracle, rule: Query, found: str | None) -> None:
     """Compare a rule's results.
 
     Args:
-        found: the statement for its rows; None: it has no files.
+        found: DuckDB's SQL for its rows; None: it has no result files.
 
     Raises:
-        WrongResultError: they are not DuckDB's.
+        WrongResultError: they differ from DuckDB's.
     """
     if found is not None:
         oracle.compare(rule.name, plain(rule), found)
@@ -132,10 +134,10 @@ def _compare(oracle: Oracle, rule: Query, found: str | None) -> None:
 
 
 def ours(given: Input, chosen: Sequence[Query], home: Path, options: argparse.Namespace) -> Cost:
-    """Run all rules on the whole system.
+    """Run all rules on our whole system; return the cost.
 
     Raises:
-        WrongResultError: the results of a rule are not DuckDB's.
+        WrongResultError: the results of a rule differ from DuckDB's.
         ClientError: a process failed.
     """
     try:
@@ -160,12 +162,12 @@ def ours(given: Input, chosen: Sequence[Query], home: Path, options: argparse.Na
 
 
 class Flink:
-    """Flink on given input.
+    """Flink jobs of rules over given events.
 
     Args:
-        given: the events.
-        batches: number of ours; Flink's first input is as large as the first.
-        jvm: settings.
+        given: the input events.
+        batches: number of our batches; Flink's first input is as large as our first batch.
+        jvm: options of the JVM.
         home: folder of all files.
     """
 
@@ -175,7 +177,7 @@ class Flink:
         self._inputs = Inputs(streams, home, files=jvm.parallelism, first=1 / batches)
 
     def cost(self, chosen: Sequence[Query]) -> dict[str, Spent]:
-        """Usage by part of one statement set.
+        """Run one statement set; return its resource usage by part.
 
         Raises:
             RivalError: a job failed.
@@ -183,11 +185,11 @@ class Flink:
         return parts(*self._inputs.marks(self._jvm, lambda folder: self._job(chosen, folder)))
 
     def check(self, chosen: Sequence[Query]) -> None:
-        """Compare the results over all input.
+        """Compare Flink's results over all input with DuckDB's.
 
         Raises:
             RivalError: a job failed.
-            WrongResultError: the results of a rule are not DuckDB's.
+            WrongResultError: the results of a rule differ from DuckDB's.
         """
         job = self._job(chosen, self._inputs.every)
         job.run(self._jvm, checked=True)
@@ -207,10 +209,10 @@ class Flink:
 
 
 def rerun(given: Input, chosen: Sequence[Query], batches: int, threads: int) -> float:
-    """CPU seconds of DuckDB's runs after the first batch.
+    """Run the rules in DuckDB again and again; return the CPU seconds after the first batch.
 
     Raises:
-        WrongResultError: they have not found all results.
+        WrongResultError: the runs have not found all results.
     """
     moments = given.table["ts"].cast(pa.int64()).to_numpy()
     begun, width = int(moments[len(moments) // batches]), MINUTES * _MICROS
@@ -232,7 +234,7 @@ def rerun(given: Input, chosen: Sequence[Query], batches: int, threads: int) -> 
                 found = connection.sql(f"{plain(rule)} AND {last} >= {start}").to_arrow_table()
                 counts[rule.name] += found.num_rows
             if end > begun:
-                # Our first batch may end within a run.
+                # Count only the share of the run after the end of our first batch.
                 spent += (time.process_time() - began) * min(end - begun, width) / width
     oracle = Oracle({STREAM: given.table})
     for rule in chosen:
@@ -253,13 +255,13 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", type=int, default=2, help="Spark's, and threads of the others")
     parser.add_argument("--heap", default="6g", help="Flink's, as for java -Xmx")
     parser.add_argument("--runs", type=int, default=1, help="rounds")
-    # Few first rules of other seeds have results.
+    # With most other seeds, few of the first rules have results.
     parser.add_argument("--seed", type=int, default=5, help="of the rules")
     parser.add_argument("--checked", type=int, default=50, help="most rules compared in Flink")
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Check Flink's answers, then all rounds."""
+    """Check Flink's results, then run all rounds; return the figures."""
     FLINK.require()
     given = Input.of(options.events, options.minutes, options.batches, made(home / "input"))
     engine = Flink(given, options.batches, Jvm(options.tasks, heap=options.heap), made(home / "f"))
@@ -291,7 +293,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """CPU seconds by the number of rules, and other engines' as multiples of ours."""
+    """Return the table: CPU seconds by number of rules, and other engines' as multiples of ours."""
     ours, *others = names = list(next(iter(entry["cpu"].values())))
     rows = tuple(
         (
@@ -316,7 +318,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
 
 
 def chart(entry: dict[str, Any]) -> str:
-    """The table as a picture."""
+    """Return the table as a chart."""
     names = list(next(iter(entry["cpu"].values())))
     series = [
         Line(name, tuple((int(n), costs[name]["median"]) for n, costs in entry["cpu"].items()))
@@ -335,7 +337,7 @@ BENCHMARK = Benchmark(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Measure and print; returns the exit code."""
     return run_benchmark("rivals", BENCHMARK, arguments, lambda _: None)
 
 

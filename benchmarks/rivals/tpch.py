@@ -1,33 +1,34 @@
-"""Five TPC-H joins over seven shared streams: here, in Flink, in Pathway, in Spark and in DuckDB.
+"""Throughput and CPU time of five TPC-H joins over seven shared streams: in our system, Flink,
+Pathway, Spark and DuckDB.
 
 *anabranch* is the whole system as users run it (Redis, service, runtime as processes), live; it
-writes results as Parquet files, and its state with every batch. Its time is from the gate's opening
-for the second batch to the last commit, its CPU time that of all processes meanwhile; the first
-batch starts Spark's workers and warms up.
+writes results as Parquet files, and its state with every batch. Its time is measured from the
+moment when the second batch may start to the last commit, its CPU time is that of all processes
+meanwhile; the first batch starts Spark's workers and warms up.
 
-*Flink* runs the queries as one statement set over Parquet files, with settings that favour it: a
+*Flink* runs the queries as one statement set over Parquet files, with settings that favour it: one
 JVM without network or service is the whole cluster, state is on the heap, objects are reused, there
-are no checkpoints, and results are dropped (``blackhole``). Of row by row and mini-batches the
-faster counts. *Durable* is a job that writes results to Parquet files and has a checkpoint every
-2 s. *From the second batch* is a process with all of the input, less one with the first batch
-only; *warm* is the same difference between second runs in the same processes; *whole process*
-leaves out nothing.
+are no checkpoints, and results are dropped (``blackhole``). Of runs row by row and with
+mini-batches, the faster one counts. *Durable* is a job that writes results to Parquet files and has
+a checkpoint every 2 s. *From the second batch* is the usage of a process with all of the input,
+minus that of a process with the first batch only; *warm* is the same difference for second runs in
+the same processes; *whole process* includes everything.
 
 *Pathway* reads CSV files, one per batch of ours, with one tree of joins per query, in the order of
-its statement; equal beginnings of trees are one. It commits every 10 ms, keeps no state on disk,
-counts its results and drops them.
+its statement; queries with the same first joins share them. It commits every 10 ms, keeps no state
+on disk, counts its results and drops them.
 
 *Spark* runs its own stream-stream joins as five streaming queries of one session, each with
 micro-batches of ours (one Parquet file of each stream), as fast as it can (``availableNow``), with
-checkpoints on disk; results are dropped (``noop``). Of its two state stores it has the one that was
-faster when answers were compared. Its figures are the usage of a process with all of the input,
-less the usage of a process with the first batch only.
+checkpoints on disk; results are dropped (``noop``). Of its two state stores, the one is used that
+was faster when results were compared. Its figures are the usage of a process with all of the input,
+minus that of a process with the first batch only.
 
 *DuckDB* answers the five queries over all of the input as one batch: a lower bound.
 
 The input is the demo's, in shuffled order, without windows; in the other streaming engines amounts
-are doubles. Answers of all systems are compared row by row with DuckDB's, in runs of their own for
-the other engines; otherwise there are no figures. Rounds run all systems in turn.
+are doubles. The results of all systems are compared row by row with DuckDB's, for other engines in
+separate runs; if they differ, there are no figures. Every round runs all systems in turn.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ from benchmarks.session import session
 
 _SYSTEMS = ("flink", "pathway", "spark")
 _SET = "together"
-#: Names of the figures of a system -> title.
+#: Names of the systems in tables.
 _OURS, _PATHWAY, _SPARK, _BATCH = "anabranch", "Pathway", "Spark", "DuckDB"
 _MODES = {
     "Flink": (Mode.ROWS, Mode.MINI_BATCH),
@@ -75,7 +76,7 @@ _MODES = {
 }
 _GIB = 2**30
 
-#: Query -> its joins in the order of its statement.
+#: Query -> its joins, in the order of its statement.
 _PARTSUPP = ("partsupp", (("s_suppkey", "ps_suppkey"),))
 _LINES = ("lineitem", (("ps_partkey", "l_partkey"), ("ps_suppkey", "l_suppkey")))
 _PART = ("part", (("ps_partkey", "p_partkey"),))
@@ -92,12 +93,12 @@ STEPS: Mapping[str, tuple[pathway.Step, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The streams in all forms.
+    """The input streams in all forms that the systems read.
 
     Attributes:
-        streams: recorded, in batches.
+        streams: the streams as recordings, in batches.
         tables: stream -> its rows, with amounts as doubles.
-        rows: query -> number of results.
+        rows: query -> expected number of results.
         batches: number of batches.
     """
 
@@ -118,12 +119,12 @@ class Input:
 
     @property
     def tuples(self) -> int:
-        """Number of all tuples."""
+        """Number of tuples of all streams."""
         return sum(one.rows for one in self.streams)
 
     @property
     def first(self) -> int:
-        """Number of tuples of the first batch."""
+        """Number of tuples in the first batch."""
         return sum(min(one.rows, one.rows_per_batch) for one in self.streams)
 
 
@@ -133,10 +134,10 @@ def _doubles(table: pa.Table) -> pa.Table:
 
 
 def ours(given: Input, home: Path, tasks: int) -> Cost:
-    """Run the whole system below the folder ``home``.
+    """Run our whole system below the folder ``home``; return the cost.
 
     Raises:
-        WrongResultError: the results are not the oracle's.
+        WrongResultError: the results differ from the oracle's.
         ClientError: a process failed.
     """
     try:
@@ -154,11 +155,11 @@ def ours(given: Input, home: Path, tasks: int) -> Cost:
 
 
 class Flink:
-    """Flink on given input.
+    """Flink jobs of the five joins over given streams.
 
     Args:
         given: the streams.
-        jvm: settings.
+        jvm: options of the JVM.
         home: folder of all files.
     """
 
@@ -168,7 +169,7 @@ class Flink:
         self._inputs = Inputs(given.tables, home, files=jvm.parallelism, first=first)
 
     def costs(self, mode: Mode) -> dict[str, Cost]:
-        """Cost of one statement set that drops its results.
+        """Return the costs of one statement set, whose results are dropped.
 
         Raises:
             RivalError: a job failed.
@@ -179,11 +180,11 @@ class Flink:
         return {part: Cost(tuples[part], spent) for part, spent in found.items()}
 
     def check(self, mode: Mode) -> None:
-        """Compare the results over all input.
+        """Compare Flink's results over all input with DuckDB's.
 
         Raises:
             RivalError: a job failed.
-            WrongResultError: an answer is not DuckDB's.
+            WrongResultError: a result differs from DuckDB's.
         """
         job = self._job(mode, self._inputs.every)
         job.run(self._jvm, checked=True)
@@ -203,7 +204,7 @@ class Flink:
 
 
 class Pathway:
-    """Pathway on given input.
+    """Pathway jobs of the five joins over given streams.
 
     Args:
         given: the streams.
@@ -220,7 +221,7 @@ class Pathway:
         }
 
     def cost(self) -> Cost:
-        """Cost from the second batch on.
+        """Return the cost from the second batch on.
 
         Raises:
             RivalError: the process failed.
@@ -238,11 +239,11 @@ class Pathway:
         return Cost(self._given.tuples - self._given.first, every.since(first))
 
     def check(self) -> None:
-        """Compare the results over all input.
+        """Compare Pathway's results over all input with DuckDB's.
 
         Raises:
             RivalError: the process failed.
-            WrongResultError: an answer is not DuckDB's.
+            WrongResultError: a result differs from DuckDB's.
         """
         answers = made(self._home / "answers")
         self._run("every", self._given.rows, answers)
@@ -261,13 +262,13 @@ class Pathway:
 
 
 class Spark:
-    """Spark's stream-stream joins on given input.
+    """Spark's stream-stream joins of the five queries over given streams.
 
     Args:
         given: the streams.
         home: folder of all files.
-        tasks: of Spark.
-        heap: of its JVM, as for ``java -Xmx``.
+        tasks: number of Spark's tasks.
+        heap: size of the JVM's heap, as for ``java -Xmx``.
     """
 
     def __init__(self, given: Input, home: Path, tasks: int, heap: str) -> None:
@@ -277,7 +278,7 @@ class Spark:
         self._store = StateStore.MEMORY
 
     def cost(self) -> Cost:
-        """Cost from the second batch on.
+        """Return the cost from the second batch on.
 
         Raises:
             RivalError: a process failed.
@@ -286,12 +287,12 @@ class Spark:
         return Cost(self._given.tuples - self._given.first, every.since(first))
 
     def check(self) -> None:
-        """Compare the results over all input, with each state store; :meth:`cost` is that of the
-        faster one.
+        """Compare Spark's results over all input with DuckDB's, with each state store; :meth:`cost`
+        then uses the faster store.
 
         Raises:
             RivalError: a process failed.
-            WrongResultError: an answer is not DuckDB's.
+            WrongResultError: a result differs from DuckDB's.
         """
         oracle, seconds = Oracle(self._given.tables), dict[StateStore, float]()
         for store in StateStore:
@@ -333,7 +334,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Check all answers, then all rounds."""
+    """Check all results, then run all rounds; return the figures."""
     given = Input.of(options.scale, options.batches, made(home / "input"))
     flink = beside = stock = None
     rivals: dict[str, str] = {}
@@ -392,7 +393,7 @@ def _seconds(cost: Cost) -> float:
 
 
 def summary(costs: Sequence[Cost], compared: Sequence[Cost]) -> dict[str, Any]:
-    """Spreads of all rounds, and of the ratios of ours in the same round to them.
+    """Return spreads over all rounds, and of our figures' ratios to those of the same round.
 
     CPU is compared per tuple.
     """
@@ -411,7 +412,7 @@ def summary(costs: Sequence[Cost], compared: Sequence[Cost]) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """All systems beside each other."""
+    """Return the table of all systems."""
     settings = entry["settings"]
     rows = tuple(
         (
@@ -430,7 +431,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
 
 
 def chart(entry: dict[str, Any]) -> str:
-    """Throughput of the streaming engines as a picture; DuckDB reads one batch."""
+    """Return a chart of throughput, without DuckDB, which reads everything as one batch."""
     rates = {name: one["rate"]["median"] for name, one in entry["systems"].items()}
     rows = [
         Row(name, (rate / 1000,), f"{rate / 1000:,.0f}")
@@ -443,7 +444,7 @@ def chart(entry: dict[str, Any]) -> str:
 
 
 def targets(entry: dict[str, Any]) -> list[Target]:
-    """Throughput and CPU time beside the others."""
+    """Return the targets on throughput and CPU time, relative to the other engines."""
     runs, systems = entry["settings"]["runs"], entry["systems"]
     scale = entry["settings"]["scale"]
     wanted = [
@@ -480,7 +481,7 @@ def targets(entry: dict[str, Any]) -> list[Target]:
 
 
 def _inverse(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """The spread of the inverse figures."""
+    """Return the spread of the inverse figures."""
     return {
         **saved,
         "median": 1 / saved["median"],
@@ -500,7 +501,7 @@ BENCHMARK = Benchmark(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Measure and print; returns the exit code."""
     return run_benchmark("rivals", BENCHMARK, arguments, lambda _: None)
 
 

@@ -1,15 +1,15 @@
-"""The runtime measured: each module is a benchmark, ``python -m benchmarks.runtime.<name>``.
+"""Benchmarks of the runtime: each module is one, run as ``python -m benchmarks.runtime.<name>``.
 
-* ``sharing``: five and ten TPC-H queries, planned jointly, shared naively, or apart.
-* ``queries``: throughput against the number of queries; a query whose joins already run.
-* ``rewire``: batches that begin under other rules, against their neighbours.
+* ``sharing``: five and ten TPC-H queries, planned jointly, shared naively, or planned separately.
+* ``queries``: throughput by number of queries; cost of a query whose joins already run.
+* ``rewire``: time of the first batch under a new ruleset, relative to its neighbours.
 * ``state_size``: throughput with millions of stored tuples.
-* ``fixed_cost``: nearly empty batches with fifty queries, against Spark doing nothing.
-* ``latency``: from a tuple's arrival to its results' commit at a given rate, open loop.
-* ``ingest``: files read by ours and by Spark's sources.
-* ``adaptation``: what a change of the input does to latency, with and without adaptation.
+* ``fixed_cost``: time of nearly empty batches with fifty queries, relative to Spark doing nothing.
+* ``latency``: time from a tuple's arrival to the commit of its results, at a given rate, open loop.
+* ``ingest``: files read by our sources and by Spark's.
+* ``adaptation``: effect of a change of the input on latency, with and without adaptation.
 
-Every run compares its results with an oracle's before it reports a figure. Figures of one line
-were taken in one run, interleaved, so that what disturbs the machine disturbs all of them.
-``python -m benchmarks.runtime`` makes them all, one line each.
+Every run compares its results with an oracle's before it reports a figure. Figures of one line were
+measured in one run, interleaved, so that disturbances of the machine affect all of them. ``python
+-m benchmarks.runtime`` runs all benchmarks, with one line of output each.
 """

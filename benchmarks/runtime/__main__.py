@@ -1,7 +1,7 @@
 """All of the runtime's benchmarks: ``python -m benchmarks.runtime --json [--only NAME ...]``.
 
-Options of one benchmark are given to its own module. A benchmark that fails leaves out its line and
-the others go on.
+To set options of one benchmark, run its own module. If a benchmark fails, its line is missing, and
+the others run nevertheless.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BENCHMARKS: tuple[Benchmark, ...] = tuple(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code: 1 if any of them failed."""
+    """Run the benchmarks; returns the exit code: 1 if any of them failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.runtime")
     names = [one.name for one in BENCHMARKS]
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each")

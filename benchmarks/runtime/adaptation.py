@@ -1,20 +1,20 @@
 """Effect of a change of the input on latency, with and without adaptation (CLASH, Fig. 8).
 
 The query is the chain ``R(a), S(a,b), T(b,c), U(c)``, with neighbours at most ``window`` seconds of
-event time apart. Input is paced open loop (:mod:`pacing`); a tuple's event time is the moment at
-which it is due.
+event time apart. Input arrives by the clock, open loop (:mod:`pacing`); a tuple's event time is its
+scheduled arrival.
 
-Both systems adapt until the set time at which the input changes. From then on the ``static`` one
-keeps its plan, since its service is stopped.
+Two systems run, and both adapt until the time at which the input changes. Then the ``static``
+system keeps its plan, since its service is stopped.
 
 ``partners``: four streams have equal rates. At first few S tuples have partners in R and every one
 has two in T; after the change every S tuple finds a hundred partners in R and none in T.
 
-``rates``: at first R, S and T send a thousand tuples for each one of U, and their join is large; so
-storing it is not worthwhile for the few tuples of U. After the change U sends a thousand tuples for
-each one of the others. Each tuple of U finds ten partners in T; each of these finds ten in S, and
-few of those find one in R. (A recording has one rate. Rates here count the tuples that pass the
-query's filter; the others are read and dropped.)
+``rates``: at first R, S and T have a thousand times as many tuples as U, and their join is large;
+so storing it is not worthwhile for the few tuples of U. After the change U has a thousand times as
+many tuples as each of the others. Each tuple of U finds ten partners in T; each of these finds ten
+in S, and few of those find one in R. (A recorded stream has a constant rate. Rates here count the
+tuples that pass the query's filter; other tuples are read and dropped.)
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ from benchmarks.session import Session, session
 EXPERIMENTS = ("partners", "rates")
 MODES = ("static", "adaptive")
 _KEYS = {"r": ("a",), "s": ("a", "b"), "t": ("b", "c"), "u": ("c",)}
-#: A fast stream's tuples per tuple of a slow one.
+#: Ratio of the rates of a fast and of a slow stream.
 _FASTER = 1000
-#: First of the values that only tuples after the change have, and first of the unmatched values.
+#: First of the key values that only tuples after the change have, and first of the values without
+#: partners.
 _LATER, _NOBODY = 10**9, 2 * 10**9
 
 
@@ -69,7 +70,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """All experiments; in each, the two systems alternate."""
+    """Run all experiments; in each, the two systems alternate."""
     found = []
     for experiment in options.experiments:
         streams = generate(made(home / experiment), experiment, options)
@@ -94,7 +95,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def query(window: float) -> DemoQuery:
-    """The chain; ``window`` in seconds."""
+    """Return the chain query; ``window`` in seconds."""
     micros = round(window * 1e6)
 
     def near(one: str, other: str) -> str:
@@ -154,11 +155,12 @@ def generate(
 def _partners_key(
     draw: np.random.Generator, stream: str, key: str, after: Any, options: argparse.Namespace
 ) -> Any:
-    """Values of a key column; a tuple finds ``reach`` over their number in partners.
+    """Generate a key column; a tuple finds ``reach`` / (number of values) partners.
 
-    Before the change (and, but for S, after it) 0.1 by ``a``, two by ``b``, one by ``c``.
+    Before the change (and, except for S, after it) these are 0.1 partners by ``a``, two by ``b``
+    and one by ``c``.
     """
-    # A tuple meets tuples that arrived up to a window before it.
+    # A tuple meets the tuples that arrived up to one window before it.
     reach = options.rate / len(_KEYS) * options.window
     number = {"a": reach * 10, "b": reach / 2, "c": reach}[key]
     early = draw.integers(0, max(int(number), 1), len(after))
@@ -174,8 +176,8 @@ def _partners_key(
 def _rates_key(
     draw: np.random.Generator, stream: str, key: str, after: Any, options: argparse.Namespace
 ) -> Any:
-    """Values of a key column: before the change a tuple of S finds one partner in R and two in T,
-    after it one of T finds ten in S, one of S few in R, one of U ten in T.
+    """Generate a key column: before the change a tuple of S finds one partner in R and two in T;
+    after it, a tuple of T finds ten in S, a tuple of S few in R, and a tuple of U ten in T.
     """
     reach = options.rate / len(_KEYS) * options.window
     early = draw.integers(0, max(int({"a": reach, "b": reach / 2, "c": reach}[key]), 1), len(after))
@@ -235,14 +237,14 @@ def _run(
 
 
 def _end_service(system: Session) -> None:
-    """End the service; the runtime goes on with its newest rules."""
+    """Stop the service; the runtime continues with the newest ruleset."""
     service = next(c for c in system.pipeline.children if c.name == "service")
     system.pipeline.children.remove(service)
     service.stop()
 
 
 def _recovered(found: list[Latency], options: argparse.Namespace) -> float | None:
-    """Seconds after the change from which on latency stays below twice the median before it."""
+    """Return the seconds from the change until latency stays below twice its earlier median."""
     calm = [x for one in found if one.at <= options.before for x in one.sample()]
     if not calm:
         return None
@@ -254,7 +256,7 @@ def _recovered(found: list[Latency], options: argparse.Namespace) -> float | Non
 
 
 def _plans(system: Session, used: dict[str, int]) -> list[dict[str, Any]]:
-    """Each plan that differs from the one before it: its first batch, MIRs, and S's probe order."""
+    """Return each plan that differs from the previous one: first batch, MIRs, probe order of S."""
     control = Control(system.pipeline.redis_url, system.pipeline.spec.namespace)
     found: list[dict[str, Any]] = []
     for name, batch in sorted(used.items(), key=lambda item: item[1]):
@@ -266,13 +268,13 @@ def _plans(system: Session, used: dict[str, int]) -> list[dict[str, Any]]:
 
 
 def described(rules: Ruleset) -> dict[str, Any]:
-    """The intermediate results that are kept, and the probe orders that give results."""
+    """Return the stored intermediate results, and the probe orders that produce results."""
     kept = {"".join(map(_stream, s.relations)) for s in rules.stores if len(s.members) > 1}
     return {"mirs": sorted(kept), "orders": {start: _order(rules, start) for start in _KEYS}}
 
 
 def _order(rules: Ruleset, start: str) -> str:
-    """Where an arriving tuple of ``start`` goes to become results."""
+    """Return the stores that an arriving tuple of ``start`` probes to produce results."""
     by_out = {p.out: p for p in rules.probe_rules}
     for output in rules.output_rules:
         rule: ProbeRule | None = by_out[output.edge]
@@ -287,7 +289,7 @@ def _order(rules: Ruleset, start: str) -> str:
 
 
 def _stream(relation: str) -> str:
-    """A relation's stream, without what tells its filter.
+    """Return the name of a relation's stream, without the digest of its filter.
 
     >>> _stream("r[247610f4]")
     'r'
@@ -312,7 +314,7 @@ def _summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """Latency, and the plans of the last run of each."""
+    """Return the tables: latencies, and the plans of the last run of each system."""
     latency, plans = [], []
     for one in entry["experiments"]:
         for mode, found in one["modes"].items():
@@ -348,7 +350,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
 
 
 def charts(entry: dict[str, Any]) -> dict[str, str]:
-    """Name -> SVG: latency over time."""
+    """Return chart name -> SVG: latency over time."""
     found = {}
     for one in entry["experiments"]:
         series = [

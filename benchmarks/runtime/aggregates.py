@@ -1,11 +1,12 @@
-"""Time from a batch's arrival until all of many aggregating queries over one join show it.
+"""Time from a batch's arrival until many aggregating queries over one join all include it.
 
 The queries read the same join of orders and line items, and differ in grouping, aggregates, HAVING
-and conditions. A batch has some thousand joined rows. *Shown*: from the moment when the gate admits
-a batch until the changes are in the sinks of all queries that every batch changes, the last of them
-included. *Batch*: until its commit. Equal numbers of queries without aggregates, whose results are
-only counted, show what the joins alone cost. The final tables are compared with DuckDB's, and the
-groups that queries share (by ``GET /v1/queries/{name}/plan``) with equal conditions and groupings.
+and conditions. A batch has some thousand joined rows. *Shown*: time from the admission of a batch
+until its changes are in the sinks of all queries that are changed by every batch. *Batch*: time
+from the admission to the batch's commit. Equal numbers of queries without aggregates, whose results
+are only counted, show the cost of the joins alone. The final tables are compared with DuckDB's, and
+the groups that queries share (by ``GET /v1/queries/{name}/plan``) with equal conditions and
+groupings.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from benchmarks.report.grids import spread as shown
 from benchmarks.runtime.command import master, run
 from benchmarks.session import PATIENCE, Session, WrongResultError, session
 
-#: Line items at scale factor 1.
+#: Number of line items at scale factor 1.
 _ITEMS = 6_000_000
 _JOIN = "orders o JOIN lineitem l ON l.l_orderkey = o.o_orderkey"
 _TABLES = ("orders", "lineitem")
@@ -47,7 +48,7 @@ _VALUES = (
 )  # fmt: skip
 
 
-#: Conditions of every fifth query, in turn; conditions on groups of every fourth.
+#: Conditions for every fifth query, in turn; conditions on groups for every fourth query.
 _FILTERS = (
     "l.l_quantity > 10", "o.o_totalprice > 100000", "l.l_discount < 0.05", "l.l_linenumber < 4",
 )  # fmt: skip
@@ -55,7 +56,7 @@ _HAVING = "count(*) > 1"
 
 
 def aggregating(count: int) -> list[DemoQuery]:
-    """``count`` different aggregating queries."""
+    """Return ``count`` different aggregating queries."""
     some = itertools.product(itertools.combinations(_KEYS, 2), itertools.combinations(_VALUES, 3))
     found = []
     for number, (keys, values) in enumerate(itertools.islice(some, count)):
@@ -68,7 +69,7 @@ def aggregating(count: int) -> list[DemoQuery]:
 
 
 def joining(count: int) -> list[DemoQuery]:
-    """``count`` queries with the joined rows."""
+    """Return ``count`` queries whose results are the joined rows."""
     shown = "o.o_orderkey, l.l_quantity"
     return [DemoQuery(f"j{n}", shown, _source(n), _TABLES) for n in range(count)]
 
@@ -79,7 +80,7 @@ def _source(number: int) -> str:
 
 
 def groupings(queries: Sequence[DemoQuery]) -> list[set[str]]:
-    """Names of the queries with equal conditions and groupings."""
+    """Return sets of queries with equal conditions and groupings, by name."""
     found: dict[str, set[str]] = {}
     for query in queries:
         found.setdefault(query.sql.partition(" FROM ")[2].partition(" HAVING ")[0], set()).add(
@@ -96,7 +97,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Both kinds of queries for every number of them."""
+    """Run both kinds of queries for every number of queries; return the figures."""
     batches = options.batches + options.warm_up
     scale = options.rows * batches / _ITEMS
     every = tpch.generate(made(home / "input"), scale, batches)
@@ -131,10 +132,11 @@ def _delays(
     streams: Sequence[RecordedStream],
     queries: Sequence[DemoQuery],
 ) -> tuple[list[float], list[float]]:
-    """Seconds from the admission of each batch until all show it, and to its commit."""
+    """Return seconds from each batch's admission until all queries show it, and to its commit."""
     views = [q.name for q in queries if " GROUP BY " in q.sql]
     counted = [q.name for q in queries if q.name not in views]
-    # A batch may have no row for a condition; tables are updated in order of registration.
+    # Leave out queries with conditions, which a batch may not change. Tables are updated in order
+    # of registration.
     changed = [q.name for q in queries if not any(w in q.sql for w in (" WHERE ", " HAVING "))]
     awaited = [name for name in views if name in changed]
     with session(
@@ -180,7 +182,7 @@ def _await(done: Any) -> None:
 def _check(
     system: Session, streams: Sequence[RecordedStream], queries: Sequence[DemoQuery]
 ) -> None:
-    """Compare the files of some queries with DuckDB's answers."""
+    """Compare the result files of some queries with DuckDB's answers."""
     for query in queries[:: max(len(queries) // 5, 1)]:
         folder = system.pipeline.spec.results / query.name
         with recorded_tables(streams) as connection, duckdb.connect() as own:
@@ -197,7 +199,7 @@ def _check(
 
 
 def _equal(row: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Whether two rows are equal; DuckDB's averages of decimals are floats."""
+    """Whether two rows are equal; DuckDB's averages of decimals are floats, hence the tolerance."""
     return all(
         a == b if isinstance(a, str) else math.isclose(float(a), float(b), rel_tol=1e-6)
         for a, b in zip(row, other, strict=True)
@@ -205,7 +207,7 @@ def _equal(row: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
 
 
 def _check_shared(system: Session, queries: Sequence[DemoQuery]) -> None:
-    """Compare the readers of common groups with the queries of equal groupings."""
+    """Compare the queries that share groups with the sets of queries with equal groupings."""
     for wanted in groupings(queries)[:5]:
         first = min(wanted)
 
@@ -217,7 +219,7 @@ def _check_shared(system: Session, queries: Sequence[DemoQuery]) -> None:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One row per number of queries."""
+    """Return the table: a row per number of queries."""
     rows = [
         (
             str(one["queries"]),

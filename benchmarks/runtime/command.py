@@ -1,4 +1,4 @@
-"""Common options of the runtime's benchmarks."""
+"""Common options of the benchmarks of the runtime."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from benchmarks.command import Benchmark, run_benchmark
 
 
 def run(benchmark: Benchmark, arguments: Sequence[str] | None = None) -> int:
-    """Entry point of a benchmark's module; returns the exit code."""
+    """Run a benchmark as the main program of its module; returns the exit code."""
     return run_benchmark("runtime", benchmark, arguments, _options)
 
 
 def master(options: argparse.Namespace) -> str:
-    """Spark's master for ``--tasks``."""
+    """Return the URL of Spark's master for ``--tasks`` tasks."""
     return f"local[{options.tasks}]"
 
 

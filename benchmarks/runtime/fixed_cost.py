@@ -1,10 +1,10 @@
-"""Cost of a nearly empty batch with many queries registered, against Spark doing nothing.
+"""Time of a nearly empty batch with many registered queries, relative to Spark doing nothing.
 
-Two pipelines exist at once, with the same Spark settings, over the same ten recorded streams (one
-multiplexed source) with one row per batch each: the system with its queries, and a ``foreachBatch``
-with one trivial ``mapInArrow`` (``trivial``). They alternate in blocks of batches; the waiting
-one is stopped (SIGSTOP), so that it costs the other nothing. A cycle is the time from one commit to
-the next within a block, without the first of each block.
+Two pipelines exist at the same time, with the same Spark settings, over the same ten recorded
+streams (one multiplexed source) with one row per stream and batch: our system with its queries, and
+a ``foreachBatch`` with one trivial ``mapInArrow`` (``trivial``). They take turns in blocks of
+batches; the waiting one is stopped (SIGSTOP), so that it takes no CPU time. A cycle is the time
+from one commit to the next within a block, without the first of each block.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Cycles of both pipelines for every number of queries."""
+    """Measure the cycles of both pipelines for every number of queries."""
     batches = options.warm_up + options.rounds * options.block
     streams = workload.generate(home / "input", batches, batches)
     return {"counts": [_one(options, home / f"run-{n}", streams, n) for n in options.queries]}
@@ -98,16 +98,16 @@ class _Side:
     """One of the two pipelines."""
 
     def advance(self, batches: int) -> list[float]:
-        """Let it go on until that many batches have been committed; when each was."""
+        """Let the pipeline commit ``batches`` further batches; return the time of each commit."""
         raise NotImplementedError
 
     def leader(self) -> int:
-        """The process whose session is the pipeline."""
+        """Process whose session contains all of the pipeline's processes."""
         raise NotImplementedError
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """Keep all its processes from running."""
+        """Context in which all processes of the pipeline are stopped."""
         found = processes_of(self.leader())
         signal_all(found, signal.SIGSTOP)
         try:
@@ -191,7 +191,7 @@ def _trivial(
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One row per number of queries; milliseconds."""
+    """Return the table in milliseconds: a row per number of queries."""
     rows = [
         (
             *(f"{one['queries']:,}", f"{one['joins']:,}"),

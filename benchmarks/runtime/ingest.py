@@ -1,10 +1,11 @@
-"""Directories of files, read by the source `files` and by Spark's own sources, on equal data.
+"""Latency and throughput of directories of files, read by our source `files` and by Spark's own
+sources.
 
-One pipeline has a stream for each source, and for each stream a query that passes on its rows. In
-every round each stream gets the same files: first many at once, then small ones one at a time, each
-after the commit of the one before. The clock starts when a file gets its name and ends when the
-commit of its last row has been reported. The other streams are idle meanwhile, which favours no
-source: ingest queries look at their directories all the time.
+One pipeline has a stream for each source, and for each stream a query whose results are the
+stream's rows. In every round each stream gets the same files: first many at once, then small ones
+one at a time, each after the commit of the previous one. Time is measured from the moment when a
+file gets its name until the commit of its last row is reported. Meanwhile the other streams are
+idle; this favours no source, since ingest queries poll their directories all the time.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from benchmarks.runtime.command import master, run
 from benchmarks.session import PATIENCE, WrongResultError
 
 _COLUMNS = (("id", "bigint"), ("k", "int"), ("price", "double"), ("name", "string"))
-#: Seconds between two looks at the progress.
+#: Seconds between two polls of the progress.
 _POLLING = 0.005
-#: Rows of each source before anything is measured, three times.
+#: Number of rows of each source before the measurement, three times.
 _WARMING = 10_000
 #: Types of files.
 _KINDS = ("parquet", "json")
@@ -62,7 +63,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """All kinds of files and sources, taking turns."""
+    """Measure all kinds of files and sources in turns."""
     streams = [
         _Stream(f"{kind}_{who}", kind, made(home / "in" / f"{kind}-{who}"), source)
         for kind in _KINDS
@@ -128,7 +129,7 @@ def _warm_up(pipeline: Pipeline, streams: list[_Stream], waiting: Path) -> None:
 
 
 def _arrive(pipeline: Pipeline, stream: _Stream, files: list[Path], rows: int) -> float:
-    """Give a stream files; seconds until all of them are committed."""
+    """Give a stream files; return the seconds until all of their rows are committed."""
     before = _read(pipeline, stream.name)
     began = time.monotonic()
     for file in files:
@@ -142,13 +143,13 @@ def _arrive(pipeline: Pipeline, stream: _Stream, files: list[Path], rows: int) -
 
 
 def _read(pipeline: Pipeline, stream: str) -> int:
-    """The rows of a stream that have been committed."""
+    """Return the number of committed rows of a stream."""
     progress = pipeline.channel.progress()
     return 0 if progress is None else progress.results.get(stream, 0)
 
 
 def _write(folder: Path, kind: str, rows: int, files: int) -> list[Path]:
-    """Files of about equal size, not yet where anybody looks for them."""
+    """Write files of about equal size to a folder that no source reads."""
     rng, found = np.random.default_rng(rows), []
     for number in range(files):
         size = rows * (number + 1) // files - rows * number // files
@@ -184,7 +185,7 @@ _WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One row per source; ratios are Spark's figures over ours."""
+    """Return the table: a row per source, with ratios of Spark's figures to ours."""
     rows: list[tuple[str, ...]] = []
     ours: dict[str, dict[str, Any]] = {}
     for one in entry["sources"]:

@@ -1,7 +1,7 @@
 """Time from a tuple's arrival to the commit of its results, at a given rate, open loop.
 
-Five TPC-H queries read seven tables, whose rows are shuffled over the whole run and paced open loop
-(:mod:`pacing`). The clock starts when the batches of the warm-up are committed.
+Five TPC-H queries read seven tables, whose rows are shuffled over the whole run and arrive by the
+clock, open loop (:mod:`pacing`). Measurement starts when the batches of the warm-up are committed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.runtime.command import master, run
 from benchmarks.runtime.pacing import Pacer
 from benchmarks.session import session
 
-#: TPC-H rows at scale factor 1 in the seven tables.
+#: Number of TPC-H rows at scale factor 1 in the seven tables.
 _ROWS = 8_660_000
 
 
@@ -41,7 +41,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Every rate at every interval, in turns."""
+    """Measure every rate with every interval, in turns."""
     inputs = {
         (rate, interval): _input(options, home, rate, interval)
         for rate in options.rate
@@ -73,7 +73,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def _batches(options: argparse.Namespace, interval: float) -> int:
-    """Number of batches of a run, with its warm-up."""
+    """Return the number of batches of a run, including its warm-up."""
     seconds: float = options.seconds + options.warm_up
     return round(seconds / interval)
 
@@ -127,7 +127,7 @@ def _run(
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One row per rate and interval."""
+    """Return the table: a row per rate and interval."""
     rows = [
         (
             f"{one['rate']['median']:,.0f}",

@@ -1,4 +1,4 @@
-"""The newest figures of each benchmark, from the saved lines of its runs.
+"""The newest figures of each benchmark of the runtime, from the saved lines of its runs.
 
 A run may measure only a part of its benchmark (``queries --parts added``, ``sharing --scale 1``).
 The other figures are taken from the newest run that has them.
@@ -11,14 +11,16 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-#: Names of the parts that a run may leave out, beside single workloads.
+#: Names of parts that a run may omit, besides single workloads.
 _PARTS = ("growth", "added")
-#: Key of an entry with the earlier runs that it shows.
+#: Key of an entry for the earlier runs from which it has figures.
 _EARLIER = "earlier"
 
 
 def newest(lines: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Benchmark -> its newest line, completed from earlier ones; ``lines``: oldest first."""
+    """Map each benchmark to its newest line, completed from earlier ones; ``lines``:
+    oldest first.
+    """
     runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for entry in map(json.loads, lines):
         if entry["benchmark"] == "runtime":
@@ -27,7 +29,7 @@ def newest(lines: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def runs_of(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """The runs that an entry's figures are from, oldest first."""
+    """Return the runs from which an entry has figures, oldest first."""
     return [*entry.get(_EARLIER, ()), entry]
 
 
@@ -43,7 +45,7 @@ def _completed(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _sections(entry: dict[str, Any]) -> dict[Any, Any]:
-    """Sections of a line, which other lines may lack: all figures of a section are from one run."""
+    """Return the sections of a line, which other lines may lack; a section comes from one run."""
     if "workloads" in entry:
         return {
             (one.get("random", -1), one["scale"], one["queries"]): one for one in entry["workloads"]

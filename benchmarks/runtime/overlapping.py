@@ -1,4 +1,4 @@
-"""Further queries over the tables of the demo."""
+"""Five further queries over the demo's TPC-H tables, for benchmarks of sharing."""
 
 from __future__ import annotations
 

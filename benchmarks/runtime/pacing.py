@@ -1,14 +1,15 @@
-"""Input at a given rate, open loop: batches become due by the clock, whatever the system does.
+"""Input at a given rate, open loop: batches arrive by the clock, whether or not the system keeps
+up.
 
-Batch ``first + k`` of a recording holds the tuples that are due in ``[k * interval,
-(k + 1) * interval)`` after the beginning, evenly spread; those before ``first`` have warmed it up.
-The gate lets it start when the last of them is due, not before, and not later because an earlier
-batch is still running: input that the system can't keep up with waits, and its waiting is measured.
-A tuple's latency is the time from when it is due to the commit of its batch, that is until its
-results are durable. So a stall adds to the latency of every tuple that became due during it, and
-the measurement never waits for the system (no coordinated omission). A source that puts all waiting
-input into one batch would catch up with fewer, larger batches; here batches stay as they were cut,
-which is to the system's disadvantage.
+Batch ``first + k`` of a recording has the tuples that are due (scheduled to arrive) in ``[k *
+interval, (k + 1) * interval)`` after the beginning, evenly spread; earlier batches are the warm-up.
+The gate lets a batch start when its last tuple is due, even if an earlier batch is still running:
+input that the system can't process yet waits, and the waiting time is measured. A tuple's latency
+is the time from its scheduled arrival to the commit of its batch, when its results are durable. So
+a stall adds to the latency of every tuple that became due during it, and the measurement never
+waits for the system (no coordinated omission). A source that puts all waiting input into one batch
+would catch up with fewer, larger batches; here the batches are fixed, which is to the system's
+disadvantage.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from dataclasses import dataclass, field
 
 from benchmarks.session import BatchLog, Session
 
-#: Tuples of a batch that stand for all: their latencies are evenly spread.
+#: Number of tuples per batch whose latencies represent all; latencies of a batch are evenly spread.
 _SAMPLED = 64
 
 
 @dataclass(slots=True)
 class Pacer:
-    """Opens the gate of ``system`` batch by batch, one every ``interval`` seconds.
+    """Thread that opens the gate of ``system`` for one batch every ``interval`` seconds.
 
     Attributes:
-        batches: how many the recording lasts for.
-        before: called in the pacer's thread with a batch's number before its gate is opened.
+        batches: number of batches of the recording.
+        before: function called in the thread with a batch's number, before its gate is opened.
         began: when (seconds since 1970) the first tuple was due.
-        late: by how much the gate was opened too late at worst, in seconds: that counts as latency.
+        late: greatest delay of a gate in seconds; it counts as latency.
     """
 
     system: Session
@@ -46,7 +47,7 @@ class Pacer:
     _thread: threading.Thread | None = field(init=False, default=None)
 
     def start(self) -> None:
-        """Let the batches before ``first`` run, and begin when they are done."""
+        """Let the batches before ``first`` run, and begin when they are committed."""
         self.system.gate(self.first)
         if self.first:
             self.system.wait_for_batches(self.first)
@@ -55,20 +56,20 @@ class Pacer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Open no gate any more."""
+        """Stop opening gates."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
 
     def due(self, batch: int) -> float:
-        """When the last tuple of ``batch`` is due (seconds since 1970)."""
+        """Return the time (seconds since 1970) at which the last tuple of ``batch`` is due."""
         return self.began + self._after(batch)
 
     def _after(self, batch: int) -> float:
         return (batch - self.first + 1) * self.interval
 
     def latencies(self, log: Sequence[BatchLog]) -> list[Latency]:
-        """Latencies of the tuples of each batch of ``log`` from ``first`` on."""
+        """Return the latencies of the tuples of each batch of ``log`` from ``first`` on."""
         return [
             Latency(
                 b.batch,
@@ -92,8 +93,9 @@ class Pacer:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """The latencies of a batch's tuples: evenly from ``least`` (the last tuple that became due) to
-    ``least + interval`` (the first). ``at``: seconds from the beginning to the batch's due time.
+    """Latencies of a batch's tuples, evenly spread from ``least`` (of the last tuple that became
+    due) to ``least + interval`` (of the first). ``at``: seconds from the beginning to the batch's
+    due time.
     """
 
     batch: int
@@ -103,7 +105,7 @@ class Latency:
     interval: float
 
     def sample(self) -> list[float]:
-        """Some tuples' latencies, a fixed number of a batch with tuples."""
+        """Return a fixed number of tuples' latencies; empty for a batch without tuples."""
         if not self.tuples:
             return []
         return [self.least + self.interval * (i + 0.5) / _SAMPLED for i in range(_SAMPLED)]

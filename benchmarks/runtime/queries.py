@@ -1,12 +1,12 @@
-"""Throughput against the number of queries, and a query whose joins already run.
+"""Throughput by number of queries, and cost of a query whose joins are already running.
 
-Random three-way joins over ten streams (:mod:`workload`) are run by the whole system. ``growth``
-takes the numbers of queries in turn in every round; the queries for a smaller number are among
-those for a larger one, and without queries the input is read and counted. ``added`` registers one
-more query while some are running, with the same joins as one of them and fewer columns; its results
-are written to files, or only counted. (In a new pipeline with that query, the planner may choose
-another of several plans that cost the same by its first assumptions, with more or less state; a
-running plan is kept unless another saves something.)
+The whole system runs random three-way joins over ten streams (:mod:`workload`). ``growth`` runs
+each number of queries in every round; the queries of a smaller number are among those of a larger
+one, and without queries the input is only read and counted. ``added`` registers one more query
+while some are running, with the same joins as one of them and fewer columns; its results are
+written to files, or only counted. (It is added to a running pipeline, since in a new pipeline the
+planner might choose another of several plans of equal estimated cost, with more or less state; a
+running plan is kept unless another one saves something.)
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Both parts."""
+    """Run both parts; return the figures."""
     streams = workload.generate(home / "input", options.rows, options.batches, options.sparsity)
     found: dict[str, Any] = {"input_tuples": sum(s.rows for s in streams)}
     if "growth" in options.parts:
@@ -94,10 +94,11 @@ def _growth(
 def _last_against_first(
     counts: Sequence[int], runs: dict[int, list[SystemRun]]
 ) -> dict[str, Any] | None:
-    """Cost of one more query at the end, from the two largest numbers, and cost of the first.
+    """Return the cost of one more query at the end, from the two largest numbers of queries,
+    relative to the cost of the first query.
 
-    Cost is time over the same input: of the batches after the first, and CPU of all. The first
-    query's cost is the difference to a system without queries, if that was run.
+    Cost is time for the same input: wall time of the batches after the first, and CPU time of all
+    batches. The first query's cost is the difference to a system without queries, if one was run.
     """
     if len(counts) < 3 or 1 not in counts:
         return None
@@ -105,7 +106,7 @@ def _last_against_first(
     nothing = runs.get(0)
 
     def costs(of: Callable[[SystemRun], float]) -> tuple[list[float], list[float]]:
-        """Of the first query and of one more, per round."""
+        """Return the costs of the first query and of one more, per round."""
         none = [0.0] * len(runs[1]) if nothing is None else [of(r) for r in nothing]
         first = [of(run) - free for run, free in zip(runs[1], none, strict=True)]
         pairs = zip(runs[before], runs[last], strict=True)
@@ -119,7 +120,8 @@ def _last_against_first(
         "first_less_nothing": nothing is not None,
         "seconds_first": spread(seconds, 4),
         "seconds_more": spread(more_seconds, 4),
-        # Of medians: where the first costs next to nothing, a round's own ratio says little.
+        # A ratio of medians: if the first query costs hardly anything, ratios of single rounds mean
+        # little.
         "ratio": _ratio(more_seconds, seconds),
         "cpu_first": spread(cpu, 3),
         "cpu_more": spread(more_cpu, 4),
@@ -128,19 +130,21 @@ def _last_against_first(
 
 
 def _ratio(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """The ratio of two medians; None where the second is nothing."""
+    """Return the ratio of two medians; None if the second one is 0."""
     below = statistics.median(other)
     return None if below <= 0 else round(statistics.median(one) / below, 4)
 
 
 def _added(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    # As many rows a batch as the other part, twice as many batches: half of them are before.
+    # As many rows per batch as in the other part, and twice as many batches, half of them before
+    # the addition.
     streams = workload.generate(
         home / "longer", 2 * options.rows, 2 * options.batches, options.sparsity
     )
     base = workload.queries(options.base)
     one = base[0]
-    # All of its columns are read already: it projects what the first query projects, but one less.
+    # The running queries read all of its columns already: it projects one column less than the
+    # first query.
     less = ", ".join(one.select.split(", ")[1:])
     extra = replace(one, name="added", select=less)
     variants: dict[str, tuple[tuple[DemoQuery, ...], tuple[str, ...]]] = {
@@ -181,10 +185,10 @@ def _added(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """A run that a query may have joined halfway; ``rate`` and ``cpu_seconds`` are of the batches
-    after the first with it, ``probes`` of all batches, ``results`` the late query's.
-    ``stored_bytes`` are all that batches have stored. (Merges save a little, and how far they have
-    got at the end is up to chance.)
+    """A run in which a query may be added halfway. ``rate``, ``cpu_seconds``: of the batches after
+    the first one with the query. ``probes``: of all batches. ``results``: of the added query.
+    ``stored_bytes``: all bytes that batches have stored; merges, which save a little, are not
+    considered, since their progress at the end is random.
     """
 
     rate: float
@@ -202,8 +206,8 @@ def _join_late(
     late: Sequence[DemoQuery],
     counted: Sequence[str],
 ) -> _Joined:
-    """Two epochs: ``base`` from the first batch on, ``late`` registered in the first epoch and so
-    part of the second, which is planned with the first one's plan and statistics.
+    """Run two epochs: ``base`` runs from the first batch on, ``late`` is registered in the first
+    epoch and begins with the second, which is planned from the first one's plan and statistics.
     """
     half = options.batches
     try:
@@ -251,7 +255,8 @@ def _run(
     streams: Sequence[RecordedStream],
     queries: Sequence[DemoQuery],
 ) -> SystemRun:
-    # One epoch: the comparison is of numbers of queries, without learning on the way.
+    # A single epoch, so that only the number of queries differs, without the effect of new
+    # statistics.
     configuration = Configuration("step", options.batches, options.batches)
     return run_once(options, configuration, streams, queries, home)
 
@@ -270,7 +275,7 @@ def _summary(runs: Sequence[SystemRun]) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """Growth, its last step against the first query, and the added query."""
+    """Return the tables: growth, its last step relative to the first query, and the added query."""
     found = []
     if "growth" in entry:
         counts = tuple(

@@ -1,8 +1,8 @@
-"""Revisions of a running system, to measure the cost of adopting one.
+"""Random revisions of a running system's ruleset, to measure the cost of adopting a revision.
 
-A revision is planned in the same way as by the service, but for random selectivities of all steps,
-and published in the service's place. So it differs from the running plan, whatever the data are,
-and is no better.
+A revision is planned as in the service, but with random selectivities of all steps, and published
+in place of the service's. So it differs from the running plan, whatever the data, and saves
+nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.session import Session
 
 
 class RandomRevisions:
-    """Publishes revisions of the rulesets of ``system``, whose own service makes none."""
+    """Publishes revisions of rulesets of ``system``, whose service makes none itself."""
 
     def __init__(self, system: Session) -> None:
         self._url = system.pipeline.redis_url
@@ -37,10 +37,11 @@ class RandomRevisions:
         self._published = 0
 
     def publish(self, epoch: int, queries: Sequence[DemoQuery]) -> bool:
-        """Publish a first revision of the ruleset of ``epoch``; False where no plan is cheaper.
+        """Publish the first revision of the ruleset of ``epoch``; False if no other plan is
+        cheaper.
 
         Args:
-            queries: all registered ones, with the queries of ``epoch``.
+            queries: all registered queries, including those of ``epoch``.
         """
         if not self._redis.exists(self._keys.ruleset(epoch)):
             return False

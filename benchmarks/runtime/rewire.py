@@ -1,12 +1,12 @@
-"""First batches under changed rules, against their neighbours under unchanged ones.
+"""Time of the first batches under a changed ruleset, relative to neighbours under unchanged ones.
 
 Five TPC-H queries run live, without waiting for the planner. Whenever an epoch begins, one thing is
 changed in turn: the optimiser, the number of partitions per store, and a further query, which is
 added or deleted; so after the two epochs that a plan takes, nearly every epoch begins with changed
-rules. In the middle of each epoch its rules are revised (``random_revisions``). A batch's time is
-its cycle: from the commit before to its own. State grows all the time, so the first batch under
-changed rules is compared with the median of the nearest steady batches on both sides. Steady
-batches are neither the first of an epoch or under changed rules, nor the one after such a batch.
+rules. In the middle of each epoch its ruleset is revised (``random_revisions``). A batch's time is
+its cycle, from the previous commit to its own. State grows all the time, so the first batch under a
+changed ruleset is compared with the median of the nearest steady batches on both sides. A batch is
+steady if neither it nor the batch before it is the first of an epoch or of a ruleset.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from benchmarks.runtime.overlapping import OVERLAPPING
 from benchmarks.runtime.random_revisions import RandomRevisions
 from benchmarks.session import BatchLog, Session, session
 
-#: Steady batches on either side that a rewired one is compared with.
+#: Number of steady batches on either side with which a rewired batch is compared.
 _NEAR = 3
-#: The query that comes and goes.
+#: The query that is added and deleted.
 _GUEST = OVERLAPPING[2]
 
 
@@ -49,7 +49,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """All runs; what they found is put together."""
+    """Run all rounds; return the combined figures."""
     streams = tpch.generate(made(home / "input"), options.scale, options.batches)
     found: list[dict[str, Any]] = []
     steady: list[float] = []
@@ -67,7 +67,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         "rewires": found,
         "all": _summary([one for one in found if one["kind"] != "revision"]),
         "kinds": {kind: _summary([o for o in found if o["kind"] == kind]) for kind in kinds},
-        # Noise of one batch against its neighbours.
+        # The noise: ratios of steady batches to their neighbours.
         "steady": {"ratio": spread(steady, 3), "p90": round(quantile(steady, 0.9), 3)},
     }
 
@@ -85,7 +85,7 @@ def _summary(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Changes:
-    """Makes the changes, one per call."""
+    """Makes the changes of plans, one per call."""
 
     system: Session
     parallelism: int
@@ -123,7 +123,7 @@ def _run(
     ) as system:
         system.start()
         system.gate(None)
-        # Other revisions than those published here would come in between.
+        # The service's own revisions would interfere with those published here.
         system.client.update_settings(revision_gain="none")
         changes, epoch = _Changes(system, options.parallelism), 0
         revisions = RandomRevisions(system)
@@ -145,14 +145,14 @@ def _run(
 
 
 class _Rules:
-    """The published rules, to be compared."""
+    """The published rulesets, for comparison."""
 
     def __init__(self, system: Session) -> None:
         self._control = Control(system.pipeline.redis_url, system.pipeline.spec.namespace)
         self._known: dict[str, dict[str, Any]] = {}
 
     def of(self, ruleset: str) -> dict[str, Any]:
-        """The document of ``ruleset`` but for its name."""
+        """Return the document of ``ruleset`` without its name."""
         if ruleset not in self._known:
             document = json.loads(self._control.ruleset_text(RulesetId.parse(ruleset)))
             document.pop("epoch", None)
@@ -161,7 +161,7 @@ class _Rules:
         return self._known[ruleset]
 
     def difference(self, one: str, other: str) -> str:
-        """The kind of change between two rulesets; empty: none."""
+        """Return the kind of change between two rulesets; empty if they are equal."""
         if RulesetId.parse(other).revision:
             return "revision"
         before, after = self.of(one), self.of(other)
@@ -179,7 +179,7 @@ class _Rules:
 def _rewires(
     log: list[BatchLog], rules: _Rules, every: int
 ) -> tuple[list[dict[str, Any]], list[float]]:
-    """The rewired batches with their ratios, and the ratios of steady ones."""
+    """Return the rewired batches with their ratios to neighbours, and ratios of steady batches."""
     cycle = {b.batch: b.committed_at - a.committed_at for a, b in itertools.pairwise(log)}
     kinds: dict[int, str] = {}
     for a, b in itertools.pairwise(log):
@@ -190,7 +190,7 @@ def _rewires(
     steady = [b for b in cycle if b >= every and b not in starts and not {b, b - 1} & kinds.keys()]
 
     def ratio(batch: int) -> float | None:
-        """The batch's time over the median of its neighbours'; None where it has too few."""
+        """Return the batch's time relative to its neighbours' median; None if it has too few."""
         below = [cycle[b] for b in steady if b < batch][-_NEAR:]
         above = [cycle[b] for b in steady if b > batch][:_NEAR]
         if not below or not above:
@@ -214,7 +214,7 @@ def _rewires(
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One row per kind of change, and what chance does."""
+    """Return the table: a row per kind of change, and one for the noise."""
     groups = [("all but revisions", entry["all"]), *entry["kinds"].items()]
     rows = [
         (

@@ -1,12 +1,12 @@
-"""One pipeline for all queries against one pipeline for each query.
+"""Cost of one pipeline for all queries, compared with one pipeline per query.
 
-In ``sharing`` the plans without sharing still share a pipeline: the input is read once for all, and
-one Spark schedules one job per batch. Here each query has its own pipeline, over the streams that
-it reads, and the pipelines run one after the other, each with the whole machine. Their seconds and
-CPU seconds are added up; their throughput is the input of all streams over the sum, so a tuple
-counts once however many pipelines read it. Pipelines that run at the same time would take less time
-in total, as each leaves cores idle for some of it, but not less CPU time: so the ratio of CPU time
-is more reliable.
+In the benchmark ``sharing``, plans without sharing still share a pipeline: the input is read once,
+and one Spark schedules one job per batch. Here each query has a separate pipeline over the streams
+that it reads, and the pipelines run one after the other, each with the whole machine. Their seconds
+and CPU seconds are added; their throughput is the input of all streams divided by the sum of
+seconds, so a tuple counts once however many pipelines read it. Pipelines that run at the same time
+would take less time in total, since each leaves cores idle some of the time, but not less CPU time:
+so the ratio of CPU times is more reliable.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """All rounds: the joint pipeline, then the others in turn."""
+    """Run all rounds: the joint pipeline, then the separate ones in turn."""
     streams = tpch.generate(made(home / "input"), options.scale, options.batches)
     queries = WORKLOADS[options.queries]
     one = Configuration("step", options.batches, options.epoch_batches)
@@ -70,7 +70,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def _sum(runs: Sequence[SystemRun], tuples: int) -> dict[str, float]:
-    """Total cost of all pipelines for an input of ``tuples``, without waiting for planners."""
+    """Return the total cost of pipelines for an input of ``tuples``, without planning waits."""
     seconds = sum(one.seconds - one.enter_seconds for one in runs)
     return {
         "seconds": seconds,
@@ -87,7 +87,7 @@ def _figures(rounds: Sequence[dict[str, float]]) -> dict[str, Any]:
 
 
 def _ratios(rounds: Sequence[tuple[SystemRun, Sequence[SystemRun]]]) -> dict[str, Any]:
-    """Gain of the joint pipeline, within rounds."""
+    """Return the ratios of separate pipelines to the joint one, within rounds."""
     pairs = [(_sum([joint], joint.tuples), _sum(apart, joint.tuples)) for joint, apart in rounds]
     return {
         "throughput": spread((b["seconds"] / a["seconds"] for a, b in pairs), 3),
@@ -98,7 +98,7 @@ def _ratios(rounds: Sequence[tuple[SystemRun, Sequence[SystemRun]]]) -> dict[str
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """Both sides, and what the joint pipeline gains."""
+    """Return the tables: cost of both, and the gain of the joint pipeline."""
     name = f"{entry['queries']} queries, SF {entry['scale']:g}: "
     sides = (("one pipeline", "joint"), ("one for each query", "separate"))
     rows = [

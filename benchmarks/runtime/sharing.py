@@ -1,17 +1,17 @@
-"""Five and ten TPC-H queries over shared streams: planned jointly, shared naively, or separately.
+"""Five and ten TPC-H queries over shared streams: planned jointly, shared naively, or not shared.
 
-``individual`` is what the paper calls independent: every query has its own probe orders and its own
+``individual`` is called independent in the CLASH paper: every query has separate probe orders and
 stores, so a tuple is stored once per query that reads its stream, and queries share no work. Only
-the input is read once for all (the paper's independent queries read it once each), and all run in
+the input is read once (the paper's independent queries read it once each), and all queries run in
 one system, so the comparison favours ``individual``. ``shared`` has the same plans, but equal
-stores are kept once and equal steps are executed once. ``clash`` chooses plans for all queries
-together. The three alternate in every round. A batch's time is from the commit before to its own,
-without the time at the beginning of an epoch (the wait for the planner, in step mode).
+stores are stored once and equal steps are executed once. ``clash`` plans all queries jointly. The
+three alternate in every round. A batch's time is measured from the previous commit to its own,
+without the time of entering an epoch (in step mode, the wait for the planner).
 
-The ten queries join by foreign keys, over the relations of the paper's Figure 7a. *Random* sets are
-drawn as the paper describes, half by foreign keys and half by other columns of one type that have
-values in common (:mod:`benchmarks.planner.type_compatible`); starting at a seed, the first set with
-at most ``--most`` results is taken.
+The ten queries join by foreign keys, over the relations of the paper's Figure 7a. *Random* sets of
+queries are drawn as the paper describes, with half of the joins by foreign keys and half by other
+columns of equal type with common values (:mod:`benchmarks.planner.type_compatible`); starting at a
+seed, the first set with at most ``--most`` results is taken.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from benchmarks.session import WrongResultError
 from benchmarks.system_run import Configuration, SystemRun, run_system
 
 _MEBI = 2**20
-#: Queries of a random set.
+#: Number of queries in a random set.
 RANDOM = 5
 #: Number of queries -> queries.
 WORKLOADS = {5: tpch.QUERIES, 10: (*tpch.QUERIES, *OVERLAPPING)}
@@ -63,7 +63,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """All workloads, one after the other."""
+    """Run all workloads, one after the other; return the figures."""
     found = []
     for number, scale in enumerate(options.scale):
         rounds = options.runs[min(number, len(options.runs) - 1)]
@@ -77,7 +77,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def _random(options: argparse.Namespace, seed: int, home: Path) -> dict[str, Any]:
-    """The first set from ``seed`` on with few enough results, by the joins' independence."""
+    """Return the first set from ``seed`` on that is expected to have few enough results."""
     folder = made(home / f"random-{seed}")
     streams = tpch.generate(folder, options.random_scale, options.batches, tables=TABLES)
     joins = joinable({one.name: one.path for one in streams})
@@ -134,7 +134,7 @@ def run_once(
     queries: Sequence[DemoQuery],
     home: Path,
 ) -> SystemRun:
-    """A run in the folder ``home``, which is removed."""
+    """Run queries once in the folder ``home``, which is then removed."""
     try:
         return run_system(
             configuration,
@@ -166,7 +166,7 @@ def _summary(runs: Sequence[SystemRun]) -> dict[str, Any]:
 
 
 def _ratios(runs: dict[str, list[SystemRun]]) -> dict[str, Any]:
-    """Gain of the joint plan over each other plan, within rounds."""
+    """Return the gain of the joint plan over each other plan, within rounds."""
     joint = runs.get(Optimizer.CLASH, [])
     found = {}
     for name, other in runs.items():
@@ -186,13 +186,13 @@ def _ratios(runs: dict[str, list[SystemRun]]) -> dict[str, Any]:
 
 
 def name_of(work: dict[str, Any]) -> str:
-    """A workload's name."""
+    """Return the name of a workload in tables."""
     drawn = f"random set {work['random']}, " if "random" in work else ""
     return f"{drawn}{work['queries']} queries, SF {work['scale']:g}"
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """Figures per optimiser, what the joint plan gains, and CPU seconds by kind of process."""
+    """Return the tables: figures by optimiser, gains of the joint plan, CPU by kind of process."""
     figures, ratios, cpu = [], [], []
     kinds: list[str] = []
     for work in entry["workloads"]:
@@ -251,7 +251,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
 
 
 def _phases(entry: dict[str, Any]) -> Grid:
-    """Where the time between the first and the last commit goes."""
+    """Return the table of phases between the first and the last commit."""
     rows, names = [], []
     for work in entry["workloads"]:
         for optimizer in work["optimizers"]:

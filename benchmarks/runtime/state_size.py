@@ -1,9 +1,9 @@
-"""Throughput with millions of stored tuples.
+"""Throughput of a join with millions of stored tuples.
 
 The query is the chain ``r(a), s(a,b), t(b)``. Every key of ``s`` and ``t`` is unique, and every
-arriving tuple of ``r`` finds exactly one partner in ``s``, all equally likely, which has one in
-``t``. So a tuple of ``r`` makes two probes at random places of the whole state and gives one
-result, which is known beforehand and checked.
+arriving tuple of ``r`` finds exactly one uniformly random partner in ``s``, which has one in ``t``.
+So a tuple of ``r`` makes two probes at random places of the whole state and has one result, which
+is known beforehand and checked.
 
 ``engine``: the runtime without Spark (:mod:`benchmarks.engine`) stores large batches until the
 state has a required size, then is measured over batches of equal composition. ``spark``: the whole
@@ -52,7 +52,7 @@ QUERY = DemoQuery(
     ("r", "s", "t"),
 )
 _COLUMNS = {"r": ("a", "n"), "s": ("a", "b", "n"), "t": ("b", "n")}
-#: Odd, so multiplying by it is a bijection of 64-bit integers; one per key.
+#: Odd factors, so that multiplying by them is a bijection of 64-bit integers; one per key.
 _MIX = {"a": 0x9E3779B97F4A7C15, "b": 0xC2B2AE3D27D4EB4F}
 
 
@@ -67,7 +67,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Through each, one growing state."""
+    """Measure one growing state, in the engine and in the whole system."""
     found: dict[str, Any] = {}
     for through in options.through:
         one = _engine if through == "engine" else _spark
@@ -85,19 +85,23 @@ def _mixed(numbers: NDArray[np.int64], key: str) -> NDArray[np.int64]:
 
 
 def _rows(stream: str, numbers: NDArray[np.int64], wanted: NDArray[np.int64]) -> pa.RecordBatch:
-    """Rows of a stream: ``numbers`` are theirs, ``wanted`` the partners in ``s`` of rows of r."""
+    """Return rows of a stream with the given ``numbers``; ``wanted``: numbers of the partners in
+    ``s`` of rows of ``r``.
+    """
     made_of = wanted if stream == "r" else numbers
     columns = {c: numbers if c == "n" else _mixed(made_of, c) for c in _COLUMNS[stream]}
     return pa.RecordBatch.from_pydict(columns)
 
 
 def _wanted(first: int, last: int, there: int) -> NDArray[np.int64]:
-    """Which rows of ``s`` the rows ``[first, last)`` of ``r`` find, among the first ``there``."""
+    """Return the rows of ``s`` found by rows ``[first, last)`` of ``r``, among the
+    first ``there``.
+    """
     return np.random.default_rng(first).integers(0, there, last - first)
 
 
 def _check(wanted: NDArray[np.int64], results: Path) -> None:
-    """Compare result files with the partners that were drawn."""
+    """Compare the result files with the partners that were drawn."""
     with duckdb.connect() as connection:
         files = str(results / QUERY.name / "*.parquet")
         found = connection.sql(f"SELECT rn, sn, tn FROM read_parquet('{files}')").fetchnumpy()
@@ -125,7 +129,7 @@ def _engine(options: argparse.Namespace, home: Path) -> list[dict[str, Any]]:
         engine = Engine(home / "run", url, streams, [QUERY], parallelism=options.parallelism)
 
         def step(counts: dict[str, int]) -> float:
-            """Apply a batch with as many new rows of each stream."""
+            """Run a batch with ``counts`` new rows of each stream."""
             there = min(stored["s"] + counts["s"], stored["t"] + counts["t"])
             wanted = _wanted(stored["r"], stored["r"] + counts["r"], there)
             blocks = [
@@ -210,7 +214,7 @@ def _spark(options: argparse.Namespace, home: Path) -> list[dict[str, Any]]:
 
 
 def _played(system: Session, batches: int) -> dict[int, int]:
-    """Run all batches; returns committed batches -> state bytes, as sampled."""
+    """Run all batches; return number of committed batches -> sampled bytes of state."""
     system.gate(None)
     seen: dict[int, int] = {}
     while True:
@@ -224,7 +228,7 @@ def _played(system: Session, batches: int) -> dict[int, int]:
 def _at(
     options: argparse.Namespace, log: list[BatchLog], size: int, bytes_at: dict[int, int]
 ) -> dict[str, Any]:
-    """Figures of the batches that end with ``size`` stored tuples."""
+    """Return the figures of the batches that end with ``size`` stored tuples."""
     per_batch = 3 * (options.batch // 3)
     last = min(max(round(size / per_batch), options.measured + 1), len(log))
     ends = [b.committed_at for b in log[last - options.measured - 1 : last]]
@@ -242,7 +246,7 @@ def _at(
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One row per size."""
+    """Return the table: a row per number of stored tuples."""
     rows = []
     for through in THROUGH:
         if through not in entry:

@@ -1,8 +1,9 @@
-"""Spark doing nothing, in its own process: compared in :mod:`benchmarks.runtime.fixed_cost`.
+"""Spark doing nothing, as a separate process, for comparison in
+:mod:`benchmarks.runtime.fixed_cost`.
 
-It has the runtime's session settings, Spark's ``rate-micro-batch`` source with as many rows as the
-runtime's batches have, and a ``foreachBatch`` whose function runs one ``mapInArrow`` that reads its
-input and returns nothing. The time at the end of each batch is appended to ``commits``.
+It has the session settings of the runtime, Spark's ``rate-micro-batch`` source with as many rows
+per batch as the runtime's batches, and a ``foreachBatch`` with one ``mapInArrow`` that reads its
+input and returns nothing. The end time of each batch is appended to the file ``commits``.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Read the input."""
+    """Read the batches and return no rows."""
     for _ in batches:
         pass
     yield from ()
 
 
 def main(path: str) -> None:
-    """Run as the document at ``path`` says, for ever."""
+    """Run without end, with the settings in the JSON document at ``path``."""
     given = json.loads(Path(path).read_text())
     home = Path(given["home"])
     session = spark_session(given["master"])

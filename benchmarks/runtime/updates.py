@@ -1,11 +1,11 @@
-"""Cost of updates, in the runtime without Spark (:mod:`benchmarks.engine`); CPU of all processes.
+"""CPU time of updates of rows, in the runtime without Spark (:mod:`benchmarks.engine`).
 
 ``others``: one row with one result is updated while other rows have a million results, which a view
-has as groups. An upsert (whose delete the engine makes) alternates with an equivalent delete and
-insert. ``own``: one row with a million results is updated, so that twice as many changes are
-written, between two updates of another row; ``memory`` is the memory that the process allocates
-meanwhile, sampled every 2 ms, with ``--memory`` as limit of a host. ``state``: rows of many keys
-are updated at random; rows and bytes of the store, and bytes of a view's table, are measured after
+groups. An upsert (whose delete the engine generates) alternates with an equivalent delete and
+insert. ``own``: one row with a million results is updated, so that two million changes are written,
+between two updates of another row; ``memory`` is the memory that the process allocates meanwhile,
+sampled every 2 ms, with ``--memory`` as the limit of a host. ``state``: rows of many keys are
+updated at random; rows and bytes of the store, and bytes of a view's table, are measured after
 every batch. All results are compared with the drawn rows.
 """
 
@@ -74,13 +74,13 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Every part by itself."""
+    """Measure every part separately."""
     parts = {"others": _others, "own": _own, "state": _state}
     return {name: parts[name](options, home / name) for name in options.parts}
 
 
 class _Limited(Engine):
-    """An engine whose tasks may take ``memory`` bytes."""
+    """An engine whose tasks may use ``memory`` bytes."""
 
     memory: int | None = None
 
@@ -90,7 +90,7 @@ class _Limited(Engine):
 
 @dataclass(slots=True)
 class _Prices:
-    """A pipeline with prices that change, by upserts or by deletes and inserts."""
+    """A pipeline with orders and changing prices, by upserts or by deletes and inserts."""
 
     home: Path
     url: str
@@ -120,7 +120,7 @@ class _Prices:
         self._beside += sum(spent for (group, _), spent in uses.items() if group is CpuGroup.VIEW)
 
     def price(self, keys: NDArray[np.int64], values: NDArray[np.int64]) -> float:
-        """A batch that sets the prices of different keys; its CPU seconds."""
+        """Run a batch that sets the prices of different keys; return its CPU seconds."""
         pairs = list(zip(keys.tolist(), values.tolist(), strict=True))
         if self.upserts:
             rows = pa.RecordBatch.from_pydict({"k": keys, "v": values})
@@ -133,7 +133,7 @@ class _Prices:
         return self._run(Block("prices", rows))
 
     def order(self, keys: NDArray[np.int64]) -> None:
-        """A batch with an order of each of ``keys``."""
+        """Run a batch with one order for each of ``keys``."""
         first = sum(map(len, self.orders))
         self.orders.append(keys)
         ids = np.arange(first, first + len(keys))
@@ -148,7 +148,7 @@ class _Prices:
 
     @property
     def table_bytes(self) -> int:
-        """Bytes of all tables."""
+        """Return the bytes of all maintained tables."""
         costs: Mapping[str, Any] = self.engine.driver.tables.costs()
         return sum(cost.bytes for cost in costs.values())
 
@@ -177,7 +177,7 @@ class _Prices:
 
 
 def _begun(prices: _Prices, results: int, keys: int) -> None:
-    """Give ``results`` results to as many rows as there are ``keys``, and one to the row."""
+    """Give ``results`` results to rows with ``keys`` keys, and one result to the updated row."""
     prices.price(np.arange(keys), np.arange(keys))
     prices.price(np.array([_KEY]), np.array([0]))
     prices.order(np.arange(results) % keys)
@@ -199,7 +199,8 @@ def _others(options: argparse.Namespace, home: Path) -> dict[str, Any]:
             worlds[name] = made
             _begun(made, results, min(few, results))
         spent: dict[str, list[float]] = {name: [] for name in worlds}
-        # The first update of each compiles and reads what later ones have in memory.
+        # The first update of each kind compiles kernels, and loads data that later ones find in
+        # memory.
         for number in range(1, options.rounds + 2):
             for name, made in worlds.items():
                 seconds = made.price(np.array([_KEY]), np.array([number]))
@@ -234,7 +235,7 @@ def _own_of(options: argparse.Namespace, home: Path, results: int) -> dict[str, 
         made.price(np.array([_KEY, 0]), np.array([0, 0]))
         made.order(other)
         made.order(np.full(results, _KEY))
-        # The first updates compile, and read what later ones have in memory.
+        # The first updates compile kernels, and load data that later ones find in memory.
         for number in range(_UPDATES + 1):
             first = made.price(other, np.array([2 * number + 1]))
             meter = _Anonymous(0.002)
@@ -260,26 +261,26 @@ def _own_of(options: argparse.Namespace, home: Path, results: int) -> dict[str, 
     return found
 
 
-#: Measured updates of the row.
+#: Number of measured updates of the row.
 _UPDATES = 7
 
 
 class _Anonymous(Sampler):
-    """Greatest number of bytes that this process has allocated since the start; ``most`` beyond
-    those at the start.
+    """Samples the bytes that this process has allocated; ``most``: greatest number so far, minus
+    the number at the start.
     """
 
     most = 0
     _first = 0
 
     def sample(self) -> None:
-        """As :class:`Sampler`."""
+        """Take one sample (see :class:`Sampler`)."""
         found = re.search(r"^RssAnon:\s*(\d+) kB$", _STATUS.read_text(), re.MULTILINE)
         assert found is not None
         self.most = max(self.most, int(found[1]) * 1024 - self._first)
 
     def begin(self) -> None:
-        """As :class:`Sampler`."""
+        """Set the baseline (see :class:`Sampler`)."""
         self._first, self.most = self.most, 0
 
 
@@ -319,7 +320,7 @@ def _state(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """A table per part."""
+    """Return the tables, one per part."""
     grids = {"others": _others_grid, "own": _own_grid, "state": _state_grid}
     return [grid(entry[name]) for name, grid in grids.items() if name in entry]
 

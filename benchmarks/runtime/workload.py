@@ -1,9 +1,9 @@
-"""Random three-way joins over ten streams, and the data that goes with them.
+"""Workload of random three-way joins over ten streams, and its generated data.
 
 Ten streams have three key columns each, drawn from ten names. A query is a chain of three streams;
-neighbours are joined by equality of a column name that both have. Keys are uniform over
-``sparsity`` times as many values as a stream has rows, so a row finds ``1 / sparsity`` partners in
-every other stream with that key once all rows have arrived. Everything is determined by the seed.
+neighbours are joined by a column name that both have. Keys are uniform over ``sparsity`` times as
+many values as a stream has rows, so when all rows have arrived, a row has ``1 / sparsity`` partners
+in every other stream with the key. Everything is determined by the seed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _KEYS = 3
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A three-way join: streams 0 and 1 join on ``keys[0]``, streams 1 and 2 on ``keys[1]``."""
+    """A three-way join: streams 0 and 1 by ``keys[0]``, streams 1 and 2 by ``keys[1]``."""
 
     streams: tuple[str, str, str]
     keys: tuple[str, str]
 
     def query(self, name: str, shown: str = "n") -> DemoQuery:
-        """As a query that shows column ``shown`` of all three."""
+        """Return the join as a query with column ``shown`` of all three streams."""
         one, two, three = self.streams
         return DemoQuery(
             name,
@@ -45,7 +45,7 @@ class Chain:
 
 
 def key_names(seed: int) -> dict[str, tuple[str, ...]]:
-    """Stream -> the names of its key columns; every name is some stream's."""
+    """Map each stream to the names of its key columns; every name occurs in some stream."""
     draw = random.Random(seed)
     names = list(_NAMES) * _KEYS
     while True:
@@ -56,7 +56,7 @@ def key_names(seed: int) -> dict[str, tuple[str, ...]]:
 
 
 def queries(count: int, seed: int = 7) -> tuple[DemoQuery, ...]:
-    """``count`` queries; those for a smaller count come first. Joins may occur again."""
+    """Return ``count`` queries; those of a smaller count are a prefix. Joins may repeat."""
     keys, draw = key_names(seed), random.Random(seed + 1)
     found: list[DemoQuery] = []
     while len(found) < count:
@@ -77,14 +77,14 @@ def queries(count: int, seed: int = 7) -> tuple[DemoQuery, ...]:
 
 
 def distinct_joins(found: tuple[DemoQuery, ...]) -> int:
-    """How many different joins the queries have."""
+    """Return the number of different joins of the queries."""
     return len({query.source for query in found})
 
 
 def generate(
     folder: Path, rows: int, batches: int, sparsity: float = 1.0, seed: int = 7
 ) -> tuple[RecordedStream, ...]:
-    """Write ten streams of ``rows`` rows each, described as lasting for ``batches`` batches."""
+    """Write ten streams of ``rows`` rows, described as recordings of ``batches`` batches."""
     folder.mkdir(parents=True, exist_ok=True)
     found = []
     for number, (name, keys) in enumerate(key_names(seed).items()):

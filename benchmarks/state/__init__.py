@@ -1,1 +1,1 @@
-"""Benchmarks of the state store."""
+"""Benchmarks of UMJoin's operator and of the runtime's stored state."""

@@ -1,10 +1,10 @@
-"""Space and write amplification of ``lsm`` over many batches.
+"""Space and write amplification of the state backend ``lsm`` over many batches.
 
 ``python -m benchmarks.state.amplification [--json]``
 
-*Write*: bytes written by batches and merges over bytes written by batches. *Space*: bytes of all
-files over bytes of live segments, after each commit. The first half of the figures is for state
-that is kept for ever, the second for a window of a hundred batches.
+*Write*: ratio of bytes written by batches and merges to bytes written by batches. *Space*: ratio of
+bytes of all files to bytes of live segments, after each commit. One row of figures is for state
+that is kept for ever, the other for a window of a hundred batches.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from benchmarks.state.operations import SPEC
 from benchmarks.umjoin.backends.lsm import LsmBackend
 
 WINDOW = 100
-#: Of space amplification; after the first merges.
+#: First batch whose space amplification counts, after the first merges.
 _FROM = 10
 
 
 def amplification(
     folder: Path, batches: int, rows: int, limit: int, *, window: int | None
 ) -> dict[str, Any]:
-    """Of so many batches; ``window``: batches for which rows are needed, None: for ever."""
+    """Measure ``batches`` batches; ``window``: batches for which rows are needed (None:
+    for ever).
+    """
     draw = np.random.default_rng(3)
     space = []
     with LsmBackend(folder, {"t": SPEC}, limit) as backend:
@@ -84,7 +86,7 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One row per kind of state."""
+    """Return the table: a row per kind of state."""
     rows = tuple(
         (
             "for ever" if one["window"] is None else f"{one['window']} batches",
@@ -109,7 +111,7 @@ PART = Benchmark("amplification", "space and write amplification", _options, _me
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Measure and print; returns the exit code."""
     return run(PART, arguments)
 
 

@@ -1,12 +1,12 @@
-"""The multi-way join against the best tree of binary joins, over memory budgets.
+"""Run time of the multi-way join and of the best tree of binary joins, by memory budget.
 
 ``python -m benchmarks.state.budgets [--json]``
 
-Both use the backend ``lsm``, over the same tuples, and discard results. The best tree is the one
-that takes the least time with ample memory: all trees without cross products are tried on the first
-fifth of the tuples, and the best of these on all. A budget is the memory of a process, page cache
-included, beyond that of a bare process (plus 16 MiB for pages of programs); it is given as a share
-of the size on disk of the multi-way join's state.
+Both use the backend ``lsm`` over the same tuples, and discard results. The best tree is the one
+with the least run time in ample memory: all trees without cross products run over the first fifth
+of the tuples, and the best of these over all tuples. A budget is the memory of a process, page
+cache included, beyond that of a bare process (plus 16 MiB for pages of programs); it is given as a
+share of the size on disk of the multi-way join's state.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from benchmarks.state.worker import AMPLE, PROGRAMS, Run, base
 from benchmarks.state.worker import run as run_worker
 from benchmarks.umjoin.operators.binary_tree import Tree, name_of, trees
 
-#: Seconds, name, the tree, bytes of intermediate state.
+#: Seconds, name of the tree, the tree, bytes of its intermediate state.
 Timed = tuple[float, str, Tree, int]
 
 
-#: Of the tuples, for a first look at all trees.
+#: Share of the tuples over which all trees run first.
 _FIRST = 0.2
 SHARES = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 2.0)
 
@@ -85,7 +85,9 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def ranked(plain: Run, wanted: int, finalists: int) -> tuple[list[Timed], list[Timed]]:
-    """All trees over the first fifth, and the best of them over all tuples; the fastest first."""
+    """Run all trees over a fifth of the tuples, the best of them over all; return the fastest
+    first.
+    """
     rows = sum(tpcds.rows_of(plain.data).values())
     first = replace(plain, only=max(1, round(_FIRST * rows / plain.batch)))
     tried = _timed(first, list(trees(tpcds.join_of(plain.data))), None)
@@ -93,7 +95,7 @@ def ranked(plain: Run, wanted: int, finalists: int) -> tuple[list[Timed], list[T
 
 
 def _timed(one: Run, candidates: Sequence[Tree], wanted: int | None) -> list[Timed]:
-    """Times of the trees that come to their end, the fastest first."""
+    """Run the trees; return the times of those that finish, the fastest first."""
     found = []
     for tree in candidates:
         tell(f"tree {name_of(tree)}")
@@ -109,7 +111,7 @@ def _told(one: Timed) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """Run time by budget, and what each tree took."""
+    """Return the tables: run time by budget, and run time of each tree."""
     rows = tuple(
         (
             f"{one['share']:g}",

@@ -1,13 +1,15 @@
-"""Complete results with less memory than the state takes: ``lsm`` and ``memory`` under limits.
+"""Results of a join with less memory than its state: the backends ``lsm`` and ``memory`` under
+limits.
 
 ``python -m benchmarks.state.caps [--json]``
 
 Both run the multi-way join of UMJoin's section 4 over TPC-DS, with rows in random order. ``need``
-is the anonymous memory that the in-memory operator takes without a limit, beyond that of its
-process with next to no state (interpreter, libraries, compiled code, one batch). Then each operator
-runs in a control group whose memory is the latter plus a share of the need plus 16 MiB for pages of
-programs; page cache counts, there is no swap, and a process that needs more is killed. ``lsm`` runs
-once more with a share of the size of the tuples alone as Arrow columns.
+is the anonymous memory that the in-memory operator takes without a limit, minus that of the same
+process with hardly any state (interpreter, libraries, compiled code, one batch). Then each operator
+runs in a control group with a memory limit: the memory of such a bare process, plus a share of the
+need, plus 16 MiB for pages of programs. Page cache counts, there is no swap, and a process that
+needs more is killed. ``lsm`` runs once more with a limit by the size of the tuples as Arrow columns
+instead of the need.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from benchmarks.state.worker import run as run_worker
 from tests.support.surroundings.cgroups import UNAVAILABLE, memory_group
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
-#: Points of a run that are kept for its chart.
+#: Number of points of a run in its chart.
 _POINTS = 40
 
 
@@ -70,7 +72,7 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         given = int(share * (need if of == "need" else size))
         cap = bare + given + PROGRAMS
         tell(f"{kind} with {share:g} of the {of}: {mebi(cap)} MiB")
-        # The rest is for partial results, and for pages.
+        # The rest of the memory is for partial results and for pages.
         limit = max(1 << 20, given // 4) if kind == "lsm" else 1 << 40
         one = Run(
             folder,
@@ -100,7 +102,7 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def note(entry: dict[str, Any]) -> str:
-    """The paper's figures beside these."""
+    """Return a note with the paper's figures, for comparison."""
     ended = {
         kind: ", ".join(
             f"{100 * one['complete']:.1f} % at {one['share']:g}"
@@ -120,7 +122,7 @@ def note(entry: dict[str, Any]) -> str:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One row per run."""
+    """Return the table: a row per run."""
     rows = tuple(
         (
             f"{one['share']:g} of the {one.get('of', 'need')}",

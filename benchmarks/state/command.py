@@ -1,4 +1,4 @@
-"""Common options of the state store's benchmarks."""
+"""Common options of the benchmarks of stored state."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from pathlib import Path
 
 from benchmarks.command import Benchmark, run_benchmark
 
-#: Where TPC-DS data is kept between runs.
+#: Folder of TPC-DS data, which is kept between runs.
 CACHE = Path(tempfile.gettempdir()) / "anabranch-tpcds"
 
 
 def run(benchmark: Benchmark, arguments: Sequence[str] | None = None) -> int:
-    """Entry point of a benchmark's module; returns the exit code."""
+    """Run a benchmark as the main program of its module; returns the exit code."""
     return run_benchmark("state", benchmark, arguments, _options)
 
 
 def tpcds_options(parser: argparse.ArgumentParser) -> None:
-    """Common options of benchmarks over TPC-DS."""
+    """Add the common options of benchmarks over TPC-DS."""
     parser.add_argument("--scale", type=float, default=1.0, help="TPC-DS scale factor")
     parser.add_argument("--batch", type=int, default=20_000, help="tuples per batch")
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder for generated data")
 
 
 def mebi(count: float | None) -> str:
-    """Bytes, for people.
+    """Return bytes as text in MiB; a dash for None.
 
     >>> mebi(3 * 2**19), mebi(None)
     ('1.5', '–')

@@ -1,11 +1,13 @@
-"""Search for the memory budget above which the best tree of binary joins is faster.
+"""Search for the memory budget above which the best tree of binary joins is faster than the
+multi-way join.
 
 ``python -m benchmarks.state.crossover [--json]``
 
 Operators, backend, tuples and the choice of the tree are the same as in ``budgets``; the budgets
-here are larger. Without a memory limit both operators run in turn with several batch sizes, as
-these change how often an intermediate result is looked up again; ratios are of CPU seconds of
-consecutive runs. Then nothing is read from disk, where intermediate results would save time.
+here are larger. Without a memory limit both operators run in turns with several batch sizes, since
+the batch size changes how often an intermediate result is looked up; ratios are those of CPU
+seconds of consecutive runs. In these runs nothing is read from disk, so intermediate results save
+no reads.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ from benchmarks.state.worker import run as run_worker
 from benchmarks.umjoin.operators.binary_tree import Tree, name_of, tree_of
 
 OPERATORS = ("multi-way", "best tree")
-#: The paper's section 4, in MB: the four tables, the greatest budget at which the multi-way join
-#: is faster, the least at which the tree is, and the tree's intermediate results.
+#: Figures of the paper's section 4 in MB: the four tables; the greatest budget at which the
+#: multi-way join is faster; the least at which the tree is faster; and the tree's intermediate
+#: results.
 PAPER_INPUT, PAPER_FASTER, PAPER_SLOWER, PAPER_BETWEEN = 1093, 10 * 1024, 11 * 1024, 5.03 * 1024
 
 
@@ -78,7 +81,7 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def _capped(plain: Run, tree: Tree, wanted: int, budget: int, bare: int) -> dict[str, Any]:
-    """One run of each with ``budget`` bytes, divided as in ``budgets``."""
+    """Run both operators once with ``budget`` bytes, divided as in ``budgets``."""
     one = replace(plain, limit=max(1 << 20, budget // 2), cap=bare + budget + PROGRAMS)
     found = {name: (done.ended, done.seconds) for name, done in _both(one, tree, wanted)}
     tell(f"{mebi(budget)} MiB: {found}")
@@ -89,7 +92,9 @@ def _capped(plain: Run, tree: Tree, wanted: int, budget: int, bare: int) -> dict
 
 
 def _in_turns(one: Run, tree: Tree, wanted: int, rounds: int) -> dict[str, Any]:
-    """Both without a cap; ratios are the tree's over the multi-way join's, within rounds."""
+    """Run both operators in turns without a limit; ratios are the tree's to the
+    multi-way join's.
+    """
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in OPERATORS}
     for number in range(rounds):
         for name, done in _both(one, tree, wanted):
@@ -117,8 +122,8 @@ def _both(one: Run, tree: Tree, wanted: int) -> Iterator[tuple[str, Outcome]]:
 
 
 def verdicts(entry: dict[str, Any]) -> dict[str, Verdict]:
-    """Setting -> whether the tree is faster there: by seconds of one run each with a budget, by CPU
-    seconds within rounds without a cap.
+    """Map each setting to whether the tree is faster: with a budget by the seconds of one run each,
+    without a limit by CPU seconds within rounds.
     """
     found = {}
     for one in entry["capped"]:
@@ -139,7 +144,7 @@ def verdicts(entry: dict[str, Any]) -> dict[str, Verdict]:
 
 
 def note(entry: dict[str, Any]) -> str:
-    """The crossover, or that there is none, beside the paper's figures."""
+    """Return a note on the crossover, or its absence, with the paper's figures for comparison."""
     found, data, between = verdicts(entry), entry["data"], entry["intermediate"]
     most = max((one["share"] for one in entry["capped"]), default=0.0)
     searched = (
@@ -173,7 +178,7 @@ def note(entry: dict[str, Any]) -> str:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """Run time by budget, and without a cap in turns."""
+    """Return the tables: run time by budget, and in turns without a limit."""
     capped = tuple(
         (
             f"{one['share']:g}",

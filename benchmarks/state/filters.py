@@ -1,15 +1,16 @@
-"""Cost of a hit and of a miss with and without a filter, and a comparison of kinds of filters.
+"""Cost of a probe's hit and miss in a hash index, with and without its filter; and a comparison of
+kinds of filters.
 
 ``python -m benchmarks.state.filters [--json]``
 
-``matching`` looks up hashes that an index has and hashes that it does not have, with its filter and
-without. ``kinds`` compares filters over the same hashes and with equally many bits: ``blocked``,
-the runtime's (one word per probe); ``bloom``, a plain Bloom filter with seven bits anywhere;
-``fuse``, a binary fuse filter (Graf, Lemire: "Binary Fuse Filters", JEA 2022), built by the library
-``pyfusefilter``. The library looks up one key per call from Python, so the same kind of loop looks
-up keys in all filters. Probes are in the order of their hashes, as in the runtime.
+``matching`` looks up hashes that are in an index and hashes that are not, with the index's filter
+and without. ``kinds`` compares filters over the same hashes with the same number of bits:
+``blocked``, the runtime's (one word per probe); ``bloom``, a plain Bloom filter with seven bits
+anywhere; ``fuse``, a binary fuse filter (Graf, Lemire: "Binary Fuse Filters", JEA 2022), built by
+the library ``pyfusefilter``. The library looks up one key per call from Python, so the same kind of
+loop looks up keys in all filters. Probes are in the order of their hashes, as in the runtime.
 """
-# Functions compiled by Numba have Numba's types: callers are checked, bodies are not.
+# Functions compiled by Numba have Numba's types: callers are type-checked, bodies are not.
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from benchmarks.report import figures
 U64 = npt.NDArray[np.uint64]
 
 
-#: Bits that a plain Bloom filter sets per key: the best number for ten bits per key.
+#: Number of bits that a plain Bloom filter sets per key: the best one for ten bits per key.
 _BITS = 7
 
 
@@ -88,7 +89,7 @@ def _ask_bloom(table: U64, hashes: U64) -> int:
 
 @njit(cache=True)
 def _high_product(a: int, b: int) -> int:
-    """The high half of a product of 64-bit words."""
+    """Return the high half of the product of two 64-bit words."""
     low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     carried = (a >> half) * (b & low) + (((a & low) * (b & low)) >> half)
     middle = (a & low) * (b >> half) + (carried & low)
@@ -97,7 +98,7 @@ def _high_product(a: int, b: int) -> int:
 
 @njit(cache=True)
 def _ask_fuse(table: Any, seed: int, count: int, length: int, mask: int, hashes: U64) -> int:
-    """As in the paper, section 3: three fingerprints in three neighbouring segments."""
+    """Look up hashes as in the paper, section 3: three fingerprints in neighbouring segments."""
     passed = 0
     for i in range(len(hashes)):
         one = hashes[i] + seed
@@ -113,7 +114,7 @@ def _ask_fuse(table: Any, seed: int, count: int, length: int, mask: int, hashes:
 
 
 class _Fuse:
-    """A filter of the library, built and read in place."""
+    """A binary fuse filter of the library, built and read in place."""
 
     def __init__(self, hashes: U64) -> None:
         self._filter = fuse.ffi.new("binary_fuse8_t *")
@@ -133,11 +134,11 @@ class _Fuse:
         )  # fmt: skip
 
     def ask(self, hashes: U64) -> int:
-        """How many pass."""
+        """Return the number of hashes that pass the filter."""
         return _ask_fuse(self.table, *self._words, hashes)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the filter's memory."""
         fuse.lib.binary_fuse8_free(self._filter)
 
 
@@ -148,7 +149,7 @@ def _seconds(work: Callable[[], Any]) -> float:
 
 
 def _nanoseconds(works: dict[str, Callable[[], Any]], per: int, rounds: int) -> dict[str, float]:
-    """Median nanoseconds of each work over ``per`` items; they alternate."""
+    """Return the median nanoseconds of each function per item; the functions alternate."""
     for work in works.values():
         work()
     spent = {name: [] for name in works}
@@ -164,7 +165,7 @@ def _misses(rows: int, probes: int) -> U64:
 
 
 def matching(rows: int, probes: int, rounds: int) -> dict[str, Any]:
-    """Nanoseconds per probe that finds one row, and that finds none."""
+    """Return the nanoseconds per probe that finds one row, and per probe that finds none."""
     index = build_index(KeyVector(mix(np.arange(rows, dtype=np.uint64)), None, exact=True))
     plain = replace(index, filter=np.empty(0, np.uint64))
     draw = np.random.default_rng(rows)
@@ -194,7 +195,9 @@ def matching(rows: int, probes: int, rounds: int) -> dict[str, Any]:
 
 
 def kinds(rows: int, probes: int, rounds: int) -> dict[str, Any]:
-    """Per kind of filter: bits per key, hashes that pass wrongly, time to build and to ask."""
+    """Return bits per key, false positives, and times to build and to look up, per kind
+    of filter.
+    """
     hashes = np.sort(mix(np.arange(rows, dtype=np.uint64)))
     misses = np.sort(_misses(rows, probes))
     blocked = build_filter(hashes)
@@ -233,7 +236,7 @@ def kinds(rows: int, probes: int, rounds: int) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Measure and print; returns the exit code."""
     parser = argparse.ArgumentParser(description="what filters save, and cost")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000, 8_000_000])

@@ -1,7 +1,7 @@
-"""``python -m benchmarks.state.objects``: what an object store adds to a batch.
+"""``python -m benchmarks.state.objects``: time that an object store adds to a batch.
 
-Two pipelines in this process take the same batches in turn, one with its state in a directory only,
-the other also with an object store: another directory (``file://``), or S3 from a server on this
+Two pipelines in this process run the same batches in turns, one with its state in a directory only,
+the other with an object store as well: another directory (``file://``), or S3 from a server on this
 machine (``--s3``). Prints the medians of seconds per batch and of the ratio of each pair.
 """
 
@@ -34,7 +34,7 @@ from tests.support.worlds.driven import driver, publish
 
 
 def job(batch: int, rows: int) -> Job:
-    """Tuples with about one partner each."""
+    """Generate the input of a batch, in which a tuple has about one partner."""
     rng = np.random.default_rng(batch)
     moments = pa.array(np.arange(rows) + batch * rows, pa.timestamp("us", tz="UTC"))
     keys = [pa.array(rng.integers(0, rows * 20, rows)) for _ in range(3)]
@@ -51,7 +51,7 @@ def job(batch: int, rows: int) -> Job:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run and print."""
+    """Run and print; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batches", type=int, default=60)
     parser.add_argument("--rows", type=int, default=20_000, help="per stream and batch")
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 work, began = job(batch, options.rows), time.perf_counter()
                 drivers[which].run(work)
                 seconds[which].append(time.perf_counter() - began)
-        # The first batches do one-time loading.
+        # The first batches load code, and do not count.
         pairs = list(zip(*seconds, strict=True))[5:]
         ratio = median(there / here for here, there in pairs)
         here, there = (1e3 * median(p[i] for p in pairs) for i in (0, 1))

@@ -1,17 +1,18 @@
-"""Cost of the backends' operations: inserts, probes that hit and that miss, expiry.
+"""Cost of the operations of UMJoin's state backends: inserts, probes that hit or miss, expiry.
 
 ``python -m benchmarks.state.operations [--json]``
 
 Each backend stores the same rows of 48 bytes (an int64 key that few rows share, five numbers),
-inserted in batches, each of them committed. Then batches of probes alternate among the backends; a
-probe's rows are found and all their columns gathered. ``miss`` probes with keys that no row has; in
+inserted in batches, each of them committed. Then the backends take turns with batches of probes,
+which find rows and gather all of their columns. ``miss`` probes with keys that no row has; in
 ``rocksdb`` this is one call that Bloom filters answer, so mostly the cost of calls from Python.
-``expire`` expires a tenth of the rows and commits, once. Backends really remove rows at different
-times (whole segments; half of all rows), so this is the cost of a commit, not of removing rows.
+``expire`` expires a tenth of the rows and commits, once. Backends remove rows physically at
+different times (whole segments; half of all rows), so this is the cost of a commit, not of removing
+rows.
 
 *Fits*: memory is unlimited. *Does not fit*: each backend is a process in a control group whose
 memory, page cache included, is that of a bare process plus half of the rows' size. ``memory`` is
-left out then, since it needs all rows in memory.
+left out, since it needs all rows in memory.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ SPEC = TableSpec(
 #: Rows per key.
 _SHARED = 2
 _ROW = 8 * (len(_NUMBERS) + 3)
-#: Shares of rows that one round lets go.
+#: Share of rows that one round expires.
 _EXPIRED = 0.1
 
 
 class Load:
-    """One backend under load."""
+    """A state backend with rows, under load."""
 
     def __init__(self, kind: str, folder: Path, rows: int, batch: int, limit: int) -> None:
         self.backend: Backend = open_backend(folder, {"t": SPEC}, limit, kind)
@@ -68,11 +69,11 @@ class Load:
 
     @property
     def table(self) -> Table:
-        """The table."""
+        """The backend's table."""
         return self.backend.tables["t"]
 
     def insert(self) -> None:
-        """A batch."""
+        """Insert a batch of rows and commit it."""
         count = self._count
         columns = [pa.array(self._draw.integers(0, self.keys, count))]
         columns += [pa.array(self._draw.integers(0, 1 << 40, count)) for _ in _NUMBERS]
@@ -88,7 +89,7 @@ class Load:
         self._batch += 1
 
     def probe(self, keys: Ints) -> tuple[float, int]:
-        """Probes per second, and rows found."""
+        """Probe with ``keys``; return probes per second, and the number of rows found."""
         asked = [pa.array(keys)]
         began = time.perf_counter()
         found = 0
@@ -98,7 +99,7 @@ class Load:
         return len(keys) / (time.perf_counter() - began), found
 
     def expire(self) -> float:
-        """Rows per second that go."""
+        """Expire rows and commit; return the expired rows per second."""
         gone = int(self._taus * _EXPIRED)
         began = time.perf_counter()
         self.table.expire(gone)
@@ -108,14 +109,14 @@ class Load:
 
 
 def probes(load: Load, batch: int, number: int, *, hit: bool) -> Ints:
-    """Keys of a round, the same for each backend."""
+    """Return the keys of a round of probes, which are equal for all backends."""
     draw = np.random.default_rng(1000 + number)
     found: Ints = draw.integers(0, load.keys, batch)
     return found if hit else found + (1 << 41)
 
 
 def fits(rows: int, batch: int, rounds: int, home: Path, limit: int) -> dict[str, Any]:
-    """All backends in this process, in turns."""
+    """Measure all backends in this process, in turns, with sufficient memory."""
     loads = {
         str(kind): Load(str(kind), home / f"{kind}-{batch}", rows, batch, limit)
         for kind in BackendKind
@@ -142,7 +143,7 @@ def fits(rows: int, batch: int, rounds: int, home: Path, limit: int) -> dict[str
 
 
 def capped(rows: int, batch: int, rounds: int, home: Path) -> dict[str, Any]:
-    """``lsm`` and ``rocksdb`` in a process each, with half of the memory that the rows take."""
+    """Measure ``lsm`` and ``rocksdb`` in a process each, with memory for half of the rows."""
     base = _child(["--base"], None)["base"]
     state = rows * _ROW // 2
     found: dict[str, Any] = {"base": base, "limit": base + state, "fits": False}
@@ -172,7 +173,7 @@ def _child(arguments: Sequence[str], inside: Any) -> dict[str, Any]:
 
 
 def child(arguments: Sequence[str]) -> None:
-    """A backend in a process of its own: what the process takes, or probes per second."""
+    """Main program of such a process: prints its memory, or probes per second."""
     warm()
     if arguments[0] == "--base":
         sys.stdout.write(json.dumps({"base": psutil.Process().memory_info().rss}))
@@ -226,7 +227,7 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """Thousands a second, and ratios."""
+    """Return the tables: thousands of rows or probes per second, and ratios."""
     rows = []
     for one in entry["sizes"]:
         for where in ("fits", "capped"):
@@ -250,7 +251,7 @@ PART = Benchmark("operations", "what operations on state cost", _options, _measu
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Measure and print; returns the exit code."""
     return run(PART, arguments)
 
 

@@ -1,7 +1,8 @@
-"""``docs/benchmarks-state.md`` from saved figures.
+"""Writes ``docs/benchmarks-state.md`` from saved figures.
 
-``python -m benchmarks.state.report [--docs docs]`` reads ``docs/benchmarks/state.jsonl``, one
-line per run of one benchmark, and shows the newest of each. Equal lines give equal bytes.
+``python -m benchmarks.state.report [--docs docs]`` reads ``docs/benchmarks/state.jsonl``, one line
+per run of one benchmark, and shows the newest line of each benchmark. Equal lines give an equal
+page, byte for byte.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ PARTS = {
     "Crossover": crossover.PART,
     "Batches and caches": sensitivity.PART,
 }
-#: Part -> the paper's figures beside its own.
+#: Benchmark -> note with the paper's figures, for comparison.
 NOTES: dict[str, Callable[[dict[str, Any]], str]] = {
     "caps": caps.note,
     "crossover": crossover.note,
@@ -64,7 +65,7 @@ Reasons for missed targets:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Write the page; returns the exit code."""
     docs = docs_folder("state", arguments)
     found = newest(docs, "state")
     if not found:
@@ -90,7 +91,7 @@ def write_report(docs: Path, found: dict[str, dict[str, Any]]) -> None:
 
 
 def charts(part: str, entry: dict[str, Any]) -> dict[str, str]:
-    """Name -> SVG."""
+    """Return the charts of a benchmark: name -> SVG."""
     if part == "caps":
         series = [
             Line(

@@ -1,11 +1,11 @@
-"""Effect of batch size and of memory for reading on the multi-way join's run time.
+"""Run time of the multi-way join by batch size, and by memory for reading.
 
 ``python -m benchmarks.state.sensitivity [--json]``
 
-UMJoin's paper varies the capacities of its skip list and its block cache. Here one batch is in
-memory before it is written, and reads go through the kernel's page cache, so the sizes of both are
-varied: tuples per batch with ample memory, and the limit of the process's memory with a fixed batch
-and a fixed limit for the backend's own memory.
+UMJoin's paper varies the capacities of its skip list and its block cache. Their counterparts here
+are the open batch in memory and the kernel's page cache, so these are varied: tuples per batch with
+ample memory, and the limit of the process's memory with a fixed batch and a fixed limit for the
+backend's own memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.state.worker import run as run_worker
 
 BATCHES = (2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 CACHES = (0.25, 0.5, 1.0, 2.0)
-#: Of the state, for what the backend keeps in memory itself.
+#: Share of the state's size that is the backend's own memory limit.
 _OWN = 0.25
 
 
@@ -68,7 +68,7 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """Two tables."""
+    """Return the tables: by batch size, and by memory."""
     batches = tuple(
         (
             f"{one['batch']:,}",
@@ -89,7 +89,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
 
 
 def note(entry: dict[str, Any]) -> str:
-    """The paper's figures beside these."""
+    """Return a note with the paper's figures, for comparison."""
     sizes, caches = entry["by_batch"], [one for one in entry["by_cache"] if one["ended"] == "done"]
     told = [_slower(sizes, lambda one: f"batches of {one['batch']:,}")] if sizes else []
     told += [_slower(caches, lambda one: f"{one['share']:g} of the state cached")] if caches else []

@@ -1,4 +1,4 @@
-"""Targets of the state store."""
+"""Targets of the benchmarks of stored state."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from benchmarks.report.grids import Grid
 from benchmarks.report.targets import Figure, Target, table
 
-#: Up to this share of what its state takes the multi-way join has to be as fast as any tree.
+#: Share of the state's size up to which the multi-way join must be as fast as any tree.
 _SCARCE = 0.8
 
 
 def targets(newest: Mapping[str, dict[str, Any]]) -> Grid:
-    """Every target that there are figures for; ``newest``: part -> its newest line."""
+    """Return a table of all targets with figures; ``newest``: benchmark -> its newest line."""
     return table(_READERS, newest)
 
 
@@ -73,7 +73,7 @@ def _budgets(entry: dict[str, Any]) -> Iterator[Target]:
             took = {
                 "done": tree["seconds"],
                 "stopped": entry["settings"]["patience"],
-                # Without enough memory it has no results, however long it runs.
+                # Without sufficient memory there are no results, however long it runs.
                 "killed": math.inf,
             }[tree["ended"]]
             note = "" if tree["ended"] == "done" else f"the tree was {tree['ended']}"

@@ -1,8 +1,8 @@
-"""TPC-DS data for the multi-way join that the papers measure, and its number of results.
+"""TPC-DS data for the multi-way join of the UMJoin and dpPick papers, and its number of results.
 
-The generating extension is on PyPI for an older DuckDB than the pinned one, so both are installed
-into the cache's folder and run in their own process. Each table is written to Parquet in a random
-order, the same for the same scale.
+DuckDB's extension that generates TPC-DS is on PyPI for an older DuckDB than the pinned one, so both
+are installed into the cache's folder and run in a separate process. Each table is written to
+Parquet in a random order, the same for the same scale.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.report.figures import tell
 from benchmarks.umjoin.operators.joins import Equality, Input, Join
 from tests.support.surroundings.tpc import library
 
-#: Table -> its column that is equal in all of them.
+#: Table -> its join column, which is equal in all tables.
 TABLES = {
     "customer": "c_current_addr_sk",
     "catalog_returns": "cr_refunded_addr_sk",
@@ -51,7 +51,7 @@ for table in tables:
 
 
 def data(scale: float, cache: Path, tables: Iterable[str] = TABLES) -> Path:
-    """The folder of some tables at ``scale``; tables that the cache lacks are generated.
+    """Return the folder of some tables at ``scale``; tables missing in the cache are generated.
 
     Raises:
         subprocess.CalledProcessError: the packages can't be installed, or generating failed.
@@ -68,14 +68,14 @@ def data(scale: float, cache: Path, tables: Iterable[str] = TABLES) -> Path:
         [sys.executable, "-c", _GENERATE, str(folder), str(scale), str(_SEED), *lacking],
         env={**os.environ, "PYTHONPATH": str(path)},
         check=True,
-        # DuckDB draws its progress there, where a benchmark's line of figures goes.
+        # DuckDB writes a progress bar to standard output, which is for figures.
         stdout=subprocess.DEVNULL,
     )
     return folder
 
 
 def join_of(folder: Path) -> Join:
-    """The query over the tables in ``folder``."""
+    """Return the join over the tables in ``folder``."""
     first, *others = TABLES
     return Join(
         tuple(Input(t, pq.read_schema(folder / f"{t}.parquet").remove_metadata()) for t in TABLES),
@@ -84,7 +84,7 @@ def join_of(folder: Path) -> Join:
 
 
 def expected(folder: Path) -> int:
-    """How many results there are, by DuckDB; asked once."""
+    """Return the number of results as counted by DuckDB; it is cached."""
     known = folder / "results.json"
     if not known.exists():
         names = ", ".join(f"'{folder / t}.parquet' AS {t}" for t in TABLES)
@@ -98,12 +98,12 @@ def expected(folder: Path) -> int:
 
 
 def rows_of(folder: Path) -> dict[str, int]:
-    """Table -> its rows."""
+    """Return table -> number of its rows."""
     return {t: pq.read_metadata(folder / f"{t}.parquet").num_rows for t in TABLES}
 
 
 def batches(folder: Path, rows: int) -> Iterator[dict[str, pa.RecordBatch]]:
-    """All tables in batches of about ``rows`` tuples; each has its share of every table."""
+    """Yield all tables in batches of about ``rows`` tuples, with the same share of every table."""
     counts = rows_of(folder)
     number = max(1, round(sum(counts.values()) / rows))
     readers = {t: _cut(folder / f"{t}.parquet", counts[t], number) for t in TABLES}
@@ -112,7 +112,7 @@ def batches(folder: Path, rows: int) -> Iterator[dict[str, pa.RecordBatch]]:
 
 
 def _cut(path: Path, count: int, number: int) -> Iterator[pa.RecordBatch]:
-    """A table in ``number`` nearly equal pieces; a few row groups are in memory at once."""
+    """Yield a table in ``number`` nearly equal parts, with a few row groups in memory at a time."""
     file = pq.ParquetFile(path, memory_map=False, pre_buffer=False)
     schema = file.schema_arrow.remove_metadata()
     groups = file.iter_batches(batch_size=1 << 14, use_threads=False)

@@ -1,7 +1,7 @@
-"""One run of a join operator over TPC-DS in its own process, perhaps with little memory.
+"""One run of a join operator over TPC-DS in a separate process, optionally with a memory limit.
 
-The process is given a :class:`Run` and prints a line of JSON for each batch, so that its progress
-is known even if it is killed for lack of memory.
+The process gets a :class:`Run` and prints a line of JSON after each batch, so that its progress is
+known even if it is killed for lack of memory.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from benchmarks.umjoin.operators.joins import Join
 from benchmarks.umjoin.operators.multi_join import MultiJoin
 from tests.support.surroundings.cgroups import UNAVAILABLE, memory_group
 
-#: Bytes that no run reaches.
+#: Memory limit in bytes that no run reaches.
 AMPLE = 1 << 40
-#: For pages of programs and libraries, which are charged to who reads them first, in bytes.
+#: Bytes for pages of programs and libraries, which count for the process that first reads them.
 PROGRAMS = 16 << 20
 _SAID = "--run"
 #: Linux's PR_SET_THP_DISABLE.
@@ -45,12 +45,12 @@ class Run:
     """A run of one operator over one backend.
 
     Attributes:
-        data: folder of the tables. ``state``: that of the state, which is removed afterwards.
-        kind: backend. ``limit``: its memory limit in bytes.
-        batch: tuples per batch. ``only``: so many batches; None: all.
-        tree: of a binary tree; None: the multi-way join.
-        cap: bytes of memory that the process gets, page cache included; None: any.
-        patience: seconds after which it is stopped; None: never.
+        data: folder of the tables. ``state``: folder of the state, which is removed at the end.
+        kind: kind of backend. ``limit``: the backend's memory limit in bytes.
+        batch: tuples per batch. ``only``: number of batches; None: all.
+        tree: name of a tree of binary joins; None: the multi-way join.
+        cap: memory limit of the process in bytes, page cache included; None: no limit.
+        patience: seconds after which the process is stopped; None: never.
     """
 
     data: Path
@@ -70,9 +70,9 @@ class Outcome:
 
     Attributes:
         points: (seconds, tuples, results) after each batch.
-        ended: "done", "killed" for want of memory, "stopped" for want of patience, or the code of
+        ended: "done", "killed" (for lack of memory), "stopped" (after ``patience``), or the code of
             an error.
-        last: what the process said at its end: see :func:`_work`.
+        last: the last line that the process printed; see :func:`_work`.
     """
 
     points: list[tuple[float, int, int]]
@@ -81,25 +81,25 @@ class Outcome:
 
     @property
     def results(self) -> int:
-        """Results that were found."""
+        """Number of results found."""
         return self.points[-1][2] if self.points else 0
 
     @property
     def seconds(self) -> float:
-        """Until the last batch was done."""
+        """Seconds until the end of the last finished batch."""
         return self.points[-1][0] if self.points else 0.0
 
 
 def run(wanted: Run, expected: int | None = None) -> Outcome:
-    """Do it.
+    """Run an operator in a new process.
 
     Args:
-        wanted: what to run.
-        expected: results that it must have, if it comes to its end; None: any number.
+        wanted: the run.
+        expected: number of results of a finished run; None: any.
 
     Raises:
-        WrongResultError: it has others.
-        RuntimeError: the process failed, or there can be no cap on its memory.
+        WrongResultError: the number of results differs.
+        RuntimeError: the process failed, or its memory can't be limited.
     """
     found = _run_process(wanted)
     if expected is not None and found.ended == "done" and found.results != expected:
@@ -145,15 +145,15 @@ def _run_process(wanted: Run) -> Outcome:
 
 
 def base(data: Path, home: Path, batch: int) -> int:
-    """Bytes that a process takes whose state is next to nothing: interpreter, libraries, compiled
-    code, one batch and its results (anonymous memory, at most).
+    """Return the peak anonymous memory in bytes of a process with hardly any state: interpreter,
+    libraries, compiled code, one batch and its results.
     """
     found: int = run(Run(data, home / "base", batch=batch, only=1)).last["anonymous"]
     return found
 
 
 def order_of(folder: Path, join: Join) -> dict[str, tuple[str, ...]]:
-    """Probe orders: the smaller of the other tables first."""
+    """Return probe orders that probe the smaller tables first."""
     counts = tpcds.rows_of(folder)
     return {
         name: tuple(sorted((n for n in join.by_name if n != name), key=lambda n: counts[n]))
@@ -162,10 +162,10 @@ def order_of(folder: Path, join: Join) -> dict[str, tuple[str, ...]]:
 
 
 def _work(wanted: Run) -> None:
-    # Pages of 2 MiB make memory that a process takes differ by a quarter from run to run.
+    # Disable huge pages, with which a process's memory varies by a quarter between runs.
     ctypes.CDLL(None).prctl(_WITHOUT_HUGE_PAGES, 1, 0, 0, 0)
     warm()
-    # A system allocator does not count memory returned to the kernel as in use.
+    # The system allocator does not count memory that was returned to the kernel as in use.
     pa.set_memory_pool(pa.system_memory_pool())
     join = tpcds.join_of(wanted.data)
     tree = wanted.tree
@@ -209,7 +209,7 @@ def _run(wanted: Run, operator: MultiJoin | BinaryTree) -> dict[str, Any]:
 
 
 def _taken(rows: pa.RecordBatch) -> None:
-    """Results are made, with all their columns, and thrown away. Then most memory is in use."""
+    """Materialise results with all their columns, and discard them; then memory use is greatest."""
     assert rows.num_columns
     _MEMORY.look()
 
@@ -224,7 +224,7 @@ def _tree(found: Any) -> Tree:
 
 
 def main(arguments: list[str]) -> None:
-    """The process."""
+    """Main program of the process."""
     given = json.loads(arguments[arguments.index(_SAID) + 1])
     wanted = Run(**given)
     _work(

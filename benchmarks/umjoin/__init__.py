@@ -1,5 +1,5 @@
-"""UMJoin's multi-way join operator and trees of binary joins, over state backends to compare.
+"""UMJoin's multi-way join operator and trees of binary joins, over state backends for comparison.
 
-The backend ``lsm`` is made of the runtime's segments, indexes and merges; pipelines use these
-directly. No package that is shipped imports this one (``docs/state.md`` has the backends).
+The backend ``lsm`` consists of the runtime's segments, indexes and merges, which pipelines use
+directly. No shipped package imports this one. ``docs/state.md`` describes the backends.
 """

@@ -1,4 +1,4 @@
-"""Campaigns, visits, carts and purchases of an online shop."""
+"""Generated data of the example clickstream: campaigns, visits, carts and purchases of a shop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CHANNELS = np.array(["search", "mail", "mail", "mail", "social", "social"])
 
 
 def tables(seed: int) -> dict[str, pa.Table]:
-    """Stream → its rows in the order of arrival."""
+    """Return stream → its rows in the order of arrival."""
     rng = np.random.default_rng(seed)
     visits, visitor = moments(rng, 2000), rng.integers(0, 300, 2000)
     followed = np.sort(rng.choice(2000, 600, replace=False))

@@ -1,4 +1,4 @@
-"""Rides, their ratings, the status of drivers, and riders whose tier changes."""
+"""Generated data of the example features: rides, ratings, statuses of drivers, tiers of riders."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _STATES = np.array(["free", "driving", "pause"])
 
 
 def tables(seed: int) -> dict[str, pa.Table]:
-    """Stream → its rows in the order of arrival."""
+    """Return stream → its rows in the order of arrival."""
     rng = np.random.default_rng(seed)
     rides, driver = moments(rng, 900), rng.integers(0, 40, 900)
     rated = np.flatnonzero(rng.random(900) < 0.7)
     states = moments(rng, 700)
-    # Each rider is registered; a third of them change their tier later.
+    # Each rider is registered once; a third of them change their tier later.
     riders = np.concatenate([np.arange(150), np.sort(rng.choice(150, 50, replace=False))])
     return {
         "riders": pa.table({"rider": riders, "tier": _TIERS[rng.integers(0, 3, 200)]}),

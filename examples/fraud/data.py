@@ -1,4 +1,4 @@
-"""Cards, logins, changes of addresses, payments and their confirmations."""
+"""Generated data of the example fraud: cards, logins, address changes, payments, confirmations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _COUNTRIES = np.array(["DE", "FR", "IT", "NO", "PL"])
 
 
 def tables(seed: int) -> dict[str, pa.Table]:
-    """Stream → its rows in the order of arrival."""
+    """Return stream → its rows in the order of arrival."""
     rng = np.random.default_rng(seed)
     home = _COUNTRIES[rng.integers(0, 5, 60)]
     cards = {"card": np.arange(60), "customer": np.arange(60) % 40, "home": home}

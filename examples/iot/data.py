@@ -1,4 +1,4 @@
-"""Devices at sites, their readings, alarms and repairs."""
+"""Generated data of the example iot: devices at sites, their readings, alarms and repairs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SITES = np.array(["Bergen", "Lyon", "Turin", "Ulm"])
 
 
 def tables(seed: int) -> dict[str, pa.Table]:
-    """Stream → its rows in the order of arrival."""
+    """Return stream → its rows in the order of arrival."""
     rng = np.random.default_rng(seed)
     most = rng.integers(60, 80, 50)
     readings, device = moments(rng, 3000), rng.integers(0, 50, 3000)

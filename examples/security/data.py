@@ -1,4 +1,4 @@
-"""Logons, processes, downloads, scans and connections of hosts."""
+"""Generated data of the example security: logons, processes, downloads, scans, connections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COMMANDS = np.array(["cmd /c dir", "powershell -File a.ps1", "powershell -Encod
 
 
 def tables(seed: int) -> dict[str, pa.Table]:
-    """Stream → its rows in the order of arrival."""
+    """Return stream → its rows in the order of arrival."""
     rng = np.random.default_rng(seed)
     hosts = np.array([f"host{number:02d}" for number in range(30)])
     accounts = np.array([f"user{number:02d}" for number in range(45)])
@@ -28,7 +28,7 @@ def tables(seed: int) -> dict[str, pa.Table]:
     processes = np.concatenate([started[begun], moments(rng, others)])
     count = len(processes)
     logons = moments(rng, 300)
-    # Twelve runs of guesses: failures every few seconds, then a success.
+    # Twelve series of guessed passwords: failures every few seconds, then a success.
     victims, guesses = rng.integers(0, 45, 12), rng.integers(3, 9, 12)
     tried = [
         m + n * 7 * SECOND for m, g in zip(logons[:12], guesses, strict=True) for n in range(g)

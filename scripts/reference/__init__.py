@@ -1,1 +1,1 @@
-"""Reference pages of docs/ that are made from the code."""
+"""Generation of the reference pages of docs/ from the code."""

@@ -1,4 +1,4 @@
-"""Write the reference pages, or compare them: ``python -m scripts.reference [--check]``."""
+"""Write the reference pages, or check them: ``python -m scripts.reference [--check]``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 
 
 def pages() -> dict[str, str]:
-    """Name of each page in docs/ and its text."""
+    """Return the name of each page in docs/ and its text."""
     guide = (DOCS / "rest-guide.md").read_text(encoding="utf-8")
     return {
         "cli.md": cli.page(),
@@ -27,7 +27,7 @@ def pages() -> dict[str, str]:
 
 
 def main() -> int:
-    """Return 1 if a page was not current and ``--check`` was given."""
+    """Write or check the pages; returns 1 if a page was not current and ``--check`` was given."""
     parser = argparse.ArgumentParser(prog="python -m scripts.reference", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""``docs/cli.md``: commands of ``anabranch`` with their arguments and options."""
+"""Generates ``docs/cli.md``: commands of ``anabranch`` with their arguments and options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Made from the commands of `anabranch` (`make reference`). Examples, files of que
 
 
 def page() -> str:
-    """Text of the page."""
+    """Return the text of the page."""
     lines = [HEAD]
     for name, command in commands():
         lines += [f"## `{name}`", "", *_command(name, command)]
@@ -26,7 +26,7 @@ def page() -> str:
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Every command with its full name, groups left out."""
+    """Yield every command with its full name, without groups."""
     stack = [(f"anabranch {name}", loaded(name)) for name in reversed(COMMANDS)]
     while stack:
         name, command = stack.pop()

@@ -1,4 +1,4 @@
-"""``docs/errors.md``: codes of errors, collected where they are raised."""
+"""Generates ``docs/errors.md``: codes of errors, collected from where they are raised."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Case:
 
 
 def page() -> str:
-    """Text of the page."""
+    """Return the text of the page."""
     lines = [HEAD]
     found = cases()
     for package in PACKAGES:
@@ -59,7 +59,7 @@ def page() -> str:
 
 @cache
 def cases() -> frozenset[Case]:
-    """Every place of the product that makes an error with a code of its own."""
+    """Return every place in the product that creates an error with a literal code."""
     bases: dict[str, set[str]] = {}
     made: set[Case] = set()
     for package in PACKAGES:
@@ -70,13 +70,13 @@ def cases() -> frozenset[Case]:
                 elif isinstance(node, ast.Call) and len(node.args) > 1:
                     made.update(_cases(package, node))
     found = _raised(made, _errors(bases))
-    # A message that is all variable says nothing beside others of its code.
+    # A message that consists of a variable only is omitted if the code has other messages.
     said = {(case.package, case.code) for case in found if case.message != "…"}
     return frozenset(c for c in found if c.message != "…" or (c.package, c.code) not in said)
 
 
 def _errors(bases: dict[str, set[str]]) -> set[str]:
-    """Names of StructuredError and all classes below it; ``bases``: of each class."""
+    """Return the names of StructuredError and of all classes below it; ``bases``: of each class."""
     errors = {"StructuredError"}
     while new := {name for name, above in bases.items() if above & errors} - errors:
         errors |= new
@@ -84,12 +84,12 @@ def _errors(bases: dict[str, set[str]]) -> set[str]:
 
 
 def _raised(cases: Iterable[Case], errors: set[str]) -> set[Case]:
-    """The cases that make errors; helpers take code and message as errors do."""
+    """Yield the cases that create errors, also by helpers that take code and message."""
     return {case for case in cases if case.error in errors or " " in case.message}
 
 
 def _cases(package: str, call: ast.Call) -> Iterator[Case]:
-    """The cases that ``call`` makes if it makes an error."""
+    """Yield the cases that ``call`` creates, if it creates an error."""
     message = _text(call.args[1])
     remedy = next((_text(k.value) for k in call.keywords if k.arg == "remedy"), "")
     for text in _texts(call.args[0]):
@@ -113,7 +113,7 @@ def _texts(node: ast.expr) -> list[str]:
 
 
 def _text(node: ast.expr) -> str:
-    """A literal's text, with … for its variable parts; … alone for anything else."""
+    """Return a literal's text, with … for its variable parts; … alone for any other expression."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):

@@ -1,4 +1,4 @@
-"""``docs/rest.md``: operations and schemas of the OpenAPI document."""
+"""Generates ``docs/rest.md``: operations and schemas of the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BOUNDS = {
 
 
 def page(guide: str) -> str:
-    """Text of the page; sections of ``guide`` (Markdown) are linked by their operations."""
+    """Return the page; ``guide`` (Markdown): its sections are linked from their operations."""
     document = create_app(ServiceSettings()).openapi()
     tagged: dict[str, list[str]] = {}
     for path, operations in document["paths"].items():
@@ -100,13 +100,13 @@ def _default(value: Mapping[str, Any]) -> str:
 
 
 def meaning(value: Mapping[str, Any]) -> str:
-    """Description of a property, with that of its alternatives."""
+    """Return the description of a property, with those of its alternatives."""
     inner = [part["description"] for part in value.get("anyOf", ()) if "description" in part]
     return " ".join([*inner, value.get("description", "")]).strip()
 
 
 def kind(schema: Mapping[str, Any]) -> str:
-    """Type of a schema in words, with its bounds; other schemas are links."""
+    """Return the type of a schema in words, with its bounds and with links to other schemas."""
     if "$ref" in schema:
         name = schema["$ref"].removeprefix(_SCHEMA)
         return f"[{name}](#{name.lower()})"
@@ -136,7 +136,7 @@ def _json(value: object) -> str:
 
 
 def prose(text: str) -> list[str]:
-    """Lines of a docstring's paragraphs as Markdown, where double backquotes are single ones."""
+    """Return the paragraphs of a docstring as Markdown, with single backquotes."""
     lines = []
     for paragraph in text.replace("``", "`").split("\n\n"):
         lines += [*textwrap.wrap(" ".join(paragraph.split()), 100, break_on_hyphens=False), ""]

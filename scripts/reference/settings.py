@@ -1,4 +1,4 @@
-"""``docs/settings.md``: settings of planning, and of the service's process."""
+"""Generates ``docs/settings.md``: settings of planning, and of the service's process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ changes them.
 
 
 def page() -> str:
-    """Text of the page."""
+    """Return the text of the page."""
     schema = SettingsIn.model_json_schema(ref_template="{model}")
     command = dict(commands())["anabranch settings set"]
     options = {p.name: p for p in command.params}
@@ -67,6 +67,6 @@ def page() -> str:
 
 
 def _kind(value: dict[str, Any], definitions: dict[str, Any]) -> str:
-    """Type of a setting; choices are listed, and null is left to the head of the page."""
+    """Return the type of a setting, with choices; null is omitted, as the page explains it."""
     parts = [definitions.get(part.get("$ref"), part) for part in value.get("anyOf", [value])]
     return kind({"anyOf": [part for part in parts if part.get("type") != "null"]})

@@ -1,4 +1,4 @@
-"""docs/llms.txt: the pages of the site with their first sentences, for language models.
+"""Generates docs/llms.txt: the pages of the site with their first sentences, for language models.
 
 The form is that of llmstxt.org: title, summary, a list of links for each part of the navigation.
 Everything comes from mkdocs.yml and the pages, so nothing is maintained twice.
@@ -15,24 +15,24 @@ import yaml
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _LINK: Final = re.compile(r"\[([^\]]*)\]\([^)]*\)")
-#: Beginnings of notes on the making of a page.
+#: Beginnings of notes on the generation of a page, which are no descriptions.
 _NOTES: Final = ("Made ", "Change the benchmarks")
-#: Longest description of a page; a longer sentence is cut at a comma or semicolon before.
+#: Maximum length of a page's description; a longer sentence is cut at a comma or semicolon.
 _LONGEST: Final = 200
 
 
 class _Loader(yaml.SafeLoader):
-    """Loader of mkdocs.yml, without its Python objects."""
+    """YAML loader for mkdocs.yml that ignores its Python objects."""
 
 
 _Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: suffix)
 
 
 def page(outside: dict[str, str]) -> str:
-    """Text of llms.txt.
+    """Return the text of llms.txt.
 
     Args:
-        outside: page of the repository outside of docs/ → its page on the site.
+        outside: page outside of docs/ → its page on the site.
     """
     settings = yaml.load((ROOT / "mkdocs.yml").read_text("utf-8"), _Loader)
     sources = {place: ROOT / source for source, place in outside.items()}
@@ -49,7 +49,7 @@ def page(outside: dict[str, str]) -> str:
 
 
 def _parts(nav: list[dict[str, Any]]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Parts of the navigation with their pages; single pages are the part "Start" or "More"."""
+    """Yield parts of the navigation with their pages; single pages are in "Start" or "More"."""
     single: list[tuple[str, str]] = []
     title = "Start"
     for entry in nav:
@@ -66,20 +66,20 @@ def _parts(nav: list[dict[str, Any]]) -> Iterator[tuple[str, list[tuple[str, str
 
 
 def _address(place: str) -> str:
-    """Address of a page, relative to the site's root."""
+    """Return the address of a page, relative to the site's root."""
     stem = place.removesuffix(".md")
     return stem.removesuffix("index") or "./" if stem.endswith("index") else f"{stem}/"
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Paragraphs of prose below the title, each in one line, without links."""
+    """Yield the paragraphs of prose below the title, each as one line, without links."""
     for block in text.split("\n\n")[1:]:
         if not re.match(r"[#|`!<\-*]|\d+\.", block):
             yield _LINK.sub(r"\1", " ".join(block.split()))
 
 
 def _description(text: str) -> str:
-    """First sentence of a page, but for notes on its making; empty: there is none."""
+    """Return a page's first sentence except notes on its generation; empty if there is none."""
     for paragraph in _paragraphs(text):
         for sentence in re.split(r"(?<=[.:])\s", paragraph):
             if not sentence.startswith(_NOTES):

@@ -1,4 +1,4 @@
-"""The table of statements in ``docs/sql.md``: the rows of ``tests/sql/*.slt``."""
+"""Generates the table of statements in ``docs/sql.md`` from the rows of ``tests/sql/*.slt``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILES: Final = (
 
 
 def page(text: str) -> str:
-    """``text`` of the page with a table of all rows, each with its file of examples.
+    """Return the page ``text`` with a table of all rows, each with its file of examples.
 
     Raises:
         ValueError: a file is not in :data:`FILES`.

@@ -1,4 +1,4 @@
-"""Tables of Markdown."""
+"""Tables in Markdown, for the reference pages."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 
 
 def cell(text: str) -> str:
-    """Text of one cell: one line, with bars escaped."""
+    """Return a text as a cell: one line, with bars escaped."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of a table and an empty one; nothing at all if it has no rows."""
+    """Return the lines of a table, and an empty line; nothing if the table has no rows."""
     lines = [f"| {' | '.join(map(cell, row))} |" for row in rows]
     if not lines:
         return []
@@ -19,5 +19,5 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def code(text: object) -> str:
-    """Text as inline code; empty if there is none."""
+    """Return a text as inline code; empty if there is none."""
     return f"`{text}`" if str(text) else ""

@@ -16,7 +16,7 @@ RunPath = Annotated[
 ]
 QueryPath = Annotated[QueryName, Path(description="Name of the query.")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of entries on the page.")]
-#: Query parameter: ``next_cursor`` of the page of queries before.
+#: Query parameter: ``next_cursor`` of the previous page of queries.
 QueryCursor = Annotated[
     str | None, Query(pattern=r"^[0-9]{1,18}$", description="`next_cursor` of the page before.")
 ]

@@ -1,4 +1,4 @@
-"""The benchmarks of clusters at a tiny scale: their shape and checks, never their speed."""
+"""Tests of the cluster benchmarks at a tiny scale: output and checks, never speed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_figures_are_held_to_their_targets(tmp_path: Path) -> None:
     assert f"{pair}{cpu} | ≤ 1.4 × | 1.50 × | 3 | 1.50–1.50 | no |" in text
     assert f"{pair}a small batch takes longer by | ≤ 150 ms | 110 ms | 3 | 110–110 | yes |" in text
     assert "| rows | lz4 | 0.50 | 2.5 |" in text
-    # Six times a megabyte in 50 ms.
+    # Six times one megabyte in 50 ms.
     assert "| 1 | flight | 50.0 (40.0–60.0) | 50.0 (40.0–60.0) | 120 | 8.33 |" in text
 
 
@@ -72,7 +72,7 @@ def committed(number: int, second: float, hosts: int, took: int = 100, epoch: in
 def test_batches_around_a_change_are_told_apart(tmp_path: Path) -> None:
     log = tmp_path / "runtime.log"
     before = [committed(n, n, 3) for n in range(12)]
-    # A host is lost at 12.0; the attempt fails after three seconds, the next takes 300 ms.
+    # A host is lost at 12.0 s; the attempt fails after three seconds, the next one takes 300 ms.
     lost = [
         line("batch attempt failed", 15.0),
         committed(12, 15.3, 2, took=3300),
@@ -103,7 +103,7 @@ def test_batches_around_a_change_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "benchmarks" / "cluster.jsonl").write_text(document("changes", {}, runs=runs))
     assert report.main(["--docs", str(tmp_path)]) == 0
     text = (tmp_path / "benchmarks-cluster.md").read_text()
-    # One run says little.
+    # A single run is marked as such.
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| a host was lost")]
     shown = {row[0].partition(": ")[2]: (*row[2:4], row[-1]) for row in rows}
     assert shown["first batch"] == ("3.00 ×", "1", "undecided |")

@@ -1,4 +1,4 @@
-"""The benchmarks of connectors, with very little data: what they measure was checked."""
+"""Tests of the connector benchmarks with very little data: they check what they measure."""
 
 from __future__ import annotations
 

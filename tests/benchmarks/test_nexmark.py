@@ -1,4 +1,6 @@
-"""Nexmark in small: the events follow the model, and every query has DuckDB's rows."""
+"""Tests of the Nexmark benchmark at a small scale: events follow the model, and queries have
+DuckDB's rows.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,9 @@ def test_the_queries_are_all_of_nexmarks() -> None:
 
 
 def test_every_query_has_duckdbs_rows(tmp_path: Path) -> None:
-    """Tasks and drivers may die meanwhile; queries without parts are compared after every batch."""
+    """Tasks and drivers are killed meanwhile; queries without parts are compared after
+    each batch.
+    """
     with redis_url() as url:
         run = NexmarkRun(tmp_path, url, 2, QUERIES, events=2000, batches=4, rate=100.0)
         run.play()
@@ -107,7 +111,7 @@ def test_every_query_has_duckdbs_rows(tmp_path: Path) -> None:
     assert min(run.compared.values()) > 0
     assert run.events["answers with rows"] == len(QUERIES)
     assert run.events["compared"] > 4 * len(QUERIES)
-    # Without a bound of time in the statement, and of parts, which have no event times.
+    # What is kept of queries without a time bound, and of parts, which have no event times.
     kept = {query.name: run.kept(query.name) for query in QUERIES}
     assert {name: found for name, found in kept.items() if found} == {
         "q3": ["auction", "person"],
@@ -120,7 +124,7 @@ def test_every_query_has_duckdbs_rows(tmp_path: Path) -> None:
         "q20": ["auction", "bid"],
         "q23": ["auction", "bid", "person"],
     }
-    # The files alone give the same answers, in DuckDB; without one of them they do not.
+    # DuckDB has the same results over the result files alone; not if one file is missing.
     results = run.settings.results
     answers = Answers(run.generated, QUERIES, results)
     assert {query.name: answers.check(query) for query in QUERIES} == run.compared
@@ -137,7 +141,7 @@ def test_a_wrong_answer_is_found(capsys: pytest.CaptureFixture[str]) -> None:
     wrong = replace(chosen[1], duck=chosen[1].sql.replace("= 10", "= 11"))
     with pytest.raises(AssertionError, match="q3 after batch"):
         exact(1, [chosen[0], wrong], events=3000, batches=3, rate=100.0)
-    # Too few events for bids on one of the auctions of q2.
+    # Too few events for q2, which wants bids on certain auctions.
     small = ["--events", "100", "--batches", "2", "--queries", "q0", "q2", "--calm"]
     assert main(small) == 1
     assert "seed 1: no rows: q2" in capsys.readouterr().err
@@ -178,7 +182,7 @@ def test_queries_at_once_and_alone(tmp_path: Path, capsys: pytest.CaptureFixture
         assert costs["runs"][name][0]["rows"][name] == exact_rows[name][0] > 0
     apart = sum(one["cpu_seconds"]["median"] for one in costs["singles"].values())
     assert costs["sum_of_singles"]["median"] == pytest.approx(apart, abs=0.02)
-    # A second round of the same settings is pooled with the first; one of others is not.
+    # A second round with the same settings is pooled with the first; one with others is not.
     again = {**costs, "at": "2030-01-01T00:00:00Z"}
     other = {**costs, "settings": {}, "at": "2031-01-01T00:00:00Z"}
     saved.write_text("".join(json.dumps(one) + "\n" for one in (lines[0], other, costs, again)))

@@ -1,4 +1,4 @@
-"""The planning benchmark on tiny shapes: what it counts and compares, never its speed."""
+"""Tests of the planning benchmark on tiny problems: counts and comparisons, never speed."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_wrong_plans_give_no_figures() -> None:
 def test_ratios_leave_the_ruleset_out_and_are_lower_bounds_where_nothing_is_proven() -> None:
     slow = replace(_RUN, seconds=18.0, cpu=15.0)
     assert ratio(slow, _RUN) == Ratio(17.75 / 1.75, 10.0, at_least=False)
-    # Time after the program's own deadline does not count.
+    # Time after the solver's own deadline does not count.
     assert ratio(replace(slow, gap=0.1), _RUN) == Ratio(1.5 / 1.75, 1.0, at_least=True)
     assert ratio(slow, replace(_RUN, gap=0.1)) is None
 
@@ -150,7 +150,7 @@ def _entry(part: str, found: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def entries() -> list[dict[str, Any]]:
-    """Every part on tiny shapes, as it goes through JSON."""
+    """Results of every part of the benchmark on tiny problems, converted to JSON and back."""
     small = Shape(6, 3, 3)
     targets = [
         Target(Kind.PROVEN, small, 60.0),

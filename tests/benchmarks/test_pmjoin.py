@@ -1,4 +1,4 @@
-"""The simulation of placements, in small, and its report."""
+"""Tests of the benchmark of placements (PMJoin) at a small scale, and of its report."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_what_the_paper_leaves_open_is_drawn_as_the_reading_says() -> None:
         ]
         for shifted in (False, True)
     }
-    # At an end, or in the middle.
+    # The frequent values are at an end, or in the middle.
     assert set(spots[False]) <= {0, 24, 25, 49}
     assert len(set(spots[True])) > 20
     narrow = Reading(deviations=(0.001, 0.002))
@@ -152,7 +152,7 @@ def test_every_figure_in_small(
 
 
 def test_looking_ahead_in_small(tmp_path: Path) -> None:
-    """The measurement fails unless DuckDB counts the same results."""
+    """Run the look-ahead measurement, which fails unless DuckDB counts the same results."""
     options = argparse.Namespace(rows=[40_000], batches=4, rounds=1, seed=1, scale=0.0)
     found = looking_ahead.measure(options, tmp_path)
     star, one_key = found["workloads"]
@@ -168,7 +168,7 @@ def test_looking_ahead_in_small(tmp_path: Path) -> None:
 
 
 def test_kinds_of_values_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The measurement fails unless DuckDB counts the same results."""
+    """Run the measurement of value kinds, which fails unless DuckDB counts the same results."""
     monkeypatch.setattr(skew, "EMPTY", 2)
     monkeypatch.setattr(turns, "PLANS", 1)
     skews = (Skew("different", 1.2, 20_000), Skew("equal", 0.3, 200_000))
@@ -180,7 +180,7 @@ def test_kinds_of_values_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     rows = {(row["heavy"], row["most"], row["mir"]): row for row in found["rows"]}
     assert len(rows) == 10
     assert rows["different", 1, True]["chosen"] == 0
-    # In batches of so few tuples further calls cost more than orders by value save.
+    # In such small batches, additional calls cost more than probe orders by value save.
     assert rows["different", 4, True]["chosen"] == 0
     assert rows["different", 4, True]["work"] == pytest.approx(1)
     assert rows["equal", 4, True]["chosen"] == 0
@@ -216,7 +216,7 @@ def test_own_orders_cost_no_more_than_any_one(
 
 
 def test_defaults_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The measurement fails unless DuckDB counts the same results."""
+    """Run the measurement of defaults, which fails unless DuckDB counts the same results."""
     monkeypatch.setattr(turns, "PLANS", 1)
     monkeypatch.setattr(skew, "FIRST", 4_000)
     monkeypatch.setattr(defaults, "ONE_KEY", Skew("different", 1.2, 500, 4_000))
@@ -237,7 +237,7 @@ def test_defaults_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 
 
 def _tpcds(folder: Path) -> None:
-    """Few rows in the tables of TPC-DS: generating them takes a wheel."""
+    """Write TPC-DS tables of few rows: real ones need a wheel to generate."""
     folder.mkdir(parents=True)
     random = np.random.default_rng(1)
     for name, columns in defaults.COLUMNS.items():
@@ -251,7 +251,9 @@ def _tpcds(folder: Path) -> None:
 
 
 def test_partial_results_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """All sides give as many results, or there would be no figures."""
+    """Run the measurement of partial results, which fails unless all variants have equally many
+    results.
+    """
     monkeypatch.setattr(partial, "MEASURED", 4)
     found = partial.measure(argparse.Namespace(rows=[150_000], rounds=1), tmp_path)
     rows = {row["side"]: row for row in found["rows"]}
@@ -264,7 +266,7 @@ def test_partial_results_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_hot_keys_in_small(tmp_path: Path) -> None:
-    """The measurement fails unless DuckDB counts the same results."""
+    """Run the hot-key measurement, which fails unless DuckDB counts the same results."""
     options = argparse.Namespace(rows=400, batches=8, exponents=[0.0, 1.2], seeds=[1])
     found = hot_keys.measure(options, tmp_path)
     runs = {(one["workload"], one["exponent"]): one for one in found["runs"]}
@@ -280,7 +282,7 @@ def test_hot_keys_in_small(tmp_path: Path) -> None:
 
 
 def test_sites_in_small(tmp_path: Path) -> None:
-    """The measurement fails unless DuckDB counts the same results."""
+    """Run the measurement of sites, which fails unless DuckDB counts the same results."""
     options = argparse.Namespace(
         rows=400, batches=8, exponents=[0.3, 1.2], partitions=[32], seeds=[1]
     )

@@ -1,4 +1,4 @@
-"""The benchmarks of many queries at a tiny scale: their shape and checks, never their speed."""
+"""Tests of the benchmarks of many queries at a tiny scale: output and checks, never speed."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _batch(number: int, tuples: int, at: float) -> BatchLog:
 
 
 def test_a_backlog_that_grows_is_not_kept_up_with() -> None:
-    # Ten rows arrive a second, and batches commit the rows of the second before.
+    # Ten rows arrive each second, and batches commit the rows of the previous second.
     arrivals = [(float(second), 10 * second) for second in range(1, 101)]
     steady = [_batch(n, 10, n + 1.5) for n in range(1, 99)]
     found = live.kept_up(steady, arrivals, 0, 100)
@@ -121,7 +121,7 @@ def test_a_backlog_that_grows_is_not_kept_up_with() -> None:
     assert found["fed_per_s"] == 10
     assert found["end"]["lag_s"] == pytest.approx(1.0, abs=0.2)
     assert found["end"]["rows"] == pytest.approx(15, abs=2)
-    # Half of them are.
+    # Half of the batches are slow.
     slow = [_batch(n, 5, n + 1.5) for n in range(1, 99)]
     found = live.kept_up(slow, arrivals, 0, 100)
     assert not found["keeps_up"]
@@ -183,7 +183,7 @@ def test_live_load_and_churn_are_measured_and_reported(
     ]
     for load in loads:
         assert load["fed"] >= 1200
-        # No batch at all where the machine is busy with something else.
+        # There may be no batch at all if the machine is busy.
         assert load["batches"] >= 0
         assert 0 < load["planning"] < 1
     lines = [

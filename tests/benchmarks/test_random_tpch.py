@@ -1,4 +1,6 @@
-"""Random queries over TPC-H by keys and by type-compatible columns, and equal rations."""
+"""Tests of random queries over TPC-H, joined by keys or by type-compatible columns, and of equal
+rations.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,14 @@ def test_pairs_are_of_one_type_and_have_values_in_common(data: part_mixed.Data) 
     found = {frozenset(join.columns): join for join in data.joins}
     assert set(found) >= FOREIGN_KEYS
     assert sum(join.is_key for join in data.joins) == len(FOREIGN_KEYS) == 9
-    # The paper's own examples.
+    # Examples of the paper.
     half = found[frozenset(("l_linestatus", "o_orderstatus"))]
     few = found[frozenset(("c_custkey", "n_nationkey"))]
     assert half.selectivity > 0.3
-    # Each nation is some customer's number, most customers' are no nation's.
+    # Each nation key is also a customer key; most customer keys are not nation keys.
     assert few.selectivity * data.rows["customer"] < 1 < data.rows["customer"] / 25
     assert not half.is_key
-    # No values in common, and another type.
+    # Columns without common values, or of another type, are not joined.
     assert frozenset(("p_brand", "o_orderpriority")) not in found
     assert frozenset(("o_orderdate", "o_orderkey")) not in found
 

@@ -1,4 +1,6 @@
-"""Prices of plans against CPU time, in small: counts, shapes and scores, never speed."""
+"""Tests of the benchmark that compares plans' prices with CPU time: counts, shapes and scores,
+never speed.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def test_plans_differ_and_are_counted(entry: dict[str, Any]) -> None:
         assert {c["arrived"] for c in counts} == {12 * 400}
         assert len({c["results"] for c in counts}) == 1
         for plan in one["plans"]:
-            # Each relation is stored once; of twelve batches' rows merges rewrite most.
+            # Each relation is stored once; merges rewrite most rows of twelve batches.
             assert plan["counts"]["rows"] >= 12 * 400
             assert bool(plan["mirs"]) == (plan["counts"]["rows"] > 12 * 400)
             assert 0 < plan["counts"]["rewritten"] <= 13 / 12 * plan["counts"]["rows"]
@@ -71,10 +73,10 @@ def test_scores_of_all_orders_of_four_plans() -> None:
     costs = [1.0, 2.0, 3.0, 4.0]
     assert tau(costs, costs) == 1
     assert tau([1, 2, 4, 3], costs) == pytest.approx(2 / 3)
-    # A tie counts for nothing on its side.
+    # A tie counts for nothing in its own ranking.
     assert tau([1, 1, 2, 3], costs) == pytest.approx(5 / (5 * 6) ** 0.5)
     assert regret([3, 2, 1, 4], costs) == 2
-    # Of plans of one price the dearest may be chosen; rounding makes no order.
+    # Of plans with equal prices the most expensive may be chosen; rounding differences are ties.
     assert regret([1.0, 1.0 + 1e-12, 2, 3], costs) == 1
 
 

@@ -1,4 +1,6 @@
-"""Other engines on Nexmark: input, statements, changes and pages, and Flink where it is there."""
+"""Tests of the comparison with other engines on Nexmark: input, statements, changes and pages, and
+Flink if installed.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ def test_input_is_dealt_to_files_in_order(streams: dict[str, Events], tmp_path: 
 def _written(
     folder: Path, rows: Sequence[Sequence[Any]], kinds: Sequence[str], number: int = 0
 ) -> None:
-    """Changes as Flink's sink writes them; ``number``: of the subtask's file."""
+    """Write changes as Flink's sink does; ``number``: of the subtask's file."""
     columns = [*zip(*rows, strict=True), kinds]
     (folder / "day").mkdir(parents=True, exist_ok=True)
     table = pa.table({f"c{place}": list(column) for place, column in enumerate(columns)})
@@ -110,7 +112,7 @@ def test_changes_sum_up_to_an_answer(streams: dict[str, Events], tmp_path: Path)
 
 
 def test_winning_bids_replace_each_other(streams: dict[str, Events], tmp_path: Path) -> None:
-    """Flink takes no row of q9 back; without upserts the first one would be too many."""
+    """Flink never retracts rows of q9; without upserts, superseded bids would remain."""
     query, oracle = _QUERIES["q9"], Oracle(_tables(streams))
     answer = _answer(streams, query)
     place = 12
@@ -151,7 +153,7 @@ def test_a_missing_environment_names_its_command(tmp_path: Path) -> None:
 
 
 def _entry(events: int, singles: bool) -> dict[str, Any]:
-    """A line of two rounds; in each another setting of Flink is the cheaper one."""
+    """Return a result line of two rounds; in each, another setting of Flink is the cheaper one."""
     names = ["q3", "q9"] if singles else []
     ours = {name: [2.0, 3.0] for name in names} | {"together": [3.0, 4.0]}
     rows = [Cost(20, 9, 8), Cost(20, 10, 9)]
@@ -213,7 +215,7 @@ def test_a_page_shows_every_number_of_events(tmp_path: Path) -> None:
     assert section.index("*At once and each, 1,000 events") < section.index(
         "*At once and each, 2,000 events"
     )
-    # Both lines of 2,000 events are pooled: each line's median is a run.
+    # Both result lines with 2,000 events are pooled: each line's median counts as a run.
     assert section.count("| anabranch, from the second batch |") == 2
     assert section.count("2030-01-01T00:00:20Z") == 2
     assert (
@@ -223,7 +225,7 @@ def test_a_page_shows_every_number_of_events(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_flink_has_duckdbs_rows(tmp_path: Path) -> None:
-    """All queries at once and two of them alone, in every mode."""
+    """Run all queries at once and two of them alone in Flink, in every mode."""
     try:
         ENVIRONMENT.require()
     except RivalError as error:

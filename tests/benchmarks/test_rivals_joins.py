@@ -1,4 +1,6 @@
-"""TPC-H joins and rules in other engines: statements, input, figures and their page."""
+"""Tests of TPC-H joins and rules in other engines: statements, input, figures and the
+report page.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> tpch.Input:
 
 
 def _joined(name: str, columns: str) -> str:
-    """SQL of Pathway's tree of joins."""
+    """Return SQL for Pathway's tree of joins."""
     (first, _), *others = tpch.STEPS[name]
     joins = "".join(
         f" JOIN {table} ON {' AND '.join(f'{a} = {b}' for a, b in pairs)}"
@@ -140,7 +142,7 @@ def test_a_page_shows_every_scale_and_rules(tmp_path: Path) -> None:
 
 
 def test_rules_have_the_same_results_in_both_dialects(tmp_path: Path) -> None:
-    """Flink's statements are DuckDB's, too, but for quotes."""
+    """Flink's statements also run in DuckDB, except for their quotes."""
     given = detection.Input.of(40_000, 30, 10, tmp_path)
     chosen, found = list(rules(200, 5)), 0
     with duckdb.connect() as connection:

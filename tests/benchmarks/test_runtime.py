@@ -1,4 +1,4 @@
-"""The runtime's benchmarks at a tiny scale: their shape and their checks, never their speed."""
+"""Tests of the runtime benchmarks at a tiny scale: output and checks, never speed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _line(benchmark: Benchmark, arguments: str, capsys: pytest.CaptureFixture[st
 
 
 def _report(docs: Path, entries: list[Any]) -> str:
-    """The report on lines, which it must make in the same bytes again."""
+    """Return the report on result lines, after checking that it is the same when made again."""
     (docs / "benchmarks").mkdir(parents=True)
     text = "".join(json.dumps(entry) + "\n" for entry in entries)
     (docs / "benchmarks" / "runtime.jsonl").write_text(text)
@@ -117,7 +117,7 @@ def test_aggregating_queries_differ_and_share_groupings() -> None:
     assert len({query.sql for query in found}) == 100
     alike = aggregates.groupings(found)
     assert sorted(name for some in alike for name in some) == sorted(q.name for q in found)
-    # Five groupings, each with four conditions and none.
+    # Five groupings, each with four conditions and without any.
     assert sorted(map(len, alike)) == [1] * 20 + [16] * 5
 
 
@@ -208,7 +208,7 @@ def test_queries_are_nested_connected_and_answerable(tmp_path: Path) -> None:
         for stream in streams:
             connection.read_parquet(str(stream.path)).create_view(stream.name)
         counts = [len(connection.sql(query.sql)) for query in found]
-    # A row finds one partner on each of the other streams, on average.
+    # A row has one partner in each of the other streams, on average.
     assert 100 < np.mean(counts) < 400
 
 
@@ -219,7 +219,7 @@ def test_latency_is_counted_from_when_tuples_are_due() -> None:
     def batch(number: int, committed_at: float) -> BatchLog:
         return BatchLog(number, 0, 10, 0, committed_at, 0.0, 0.0, 0.0, {})
 
-    # The third batch is committed late, so that the fourth has to wait: both are charged.
+    # The third batch commits late, so the fourth has to wait: both count as late.
     log = [batch(0, 900.0), batch(2, 1000.75), batch(3, 1003.0), batch(4, 1003.25)]
     found = pacer.latencies(log)
     assert [(one.batch, one.at, one.least) for one in found] == [

@@ -1,4 +1,4 @@
-"""The benchmarks at a tiny scale: their shape and their counts, never their speed."""
+"""Tests of several benchmarks at a tiny scale: output and counts, never speed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BATCHES = 3
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, int]]:
-    """Input tuples, and query -> rows, by DuckDB over the tables as they are."""
+    """Number of input tuples, and query -> number of rows, by DuckDB over the tables."""
     folder = tmp_path_factory.mktemp("tables")
     streams = tpch.generate(folder, _SCALE, 1)
     with duckdb.connect() as connection:
@@ -34,7 +34,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, in
 
 
 def _figures(text: str) -> dict[str, Any]:
-    """The one line that a benchmark prints."""
+    """Return the only line (JSON) that a benchmark prints."""
     (line,) = text.splitlines()
     found = json.loads(line)
     assert isinstance(found, dict)
@@ -76,7 +76,7 @@ def test_throughput(
         assert run["peak_rss_bytes"] > 0
         assert _in_order(summary["tuples_per_s"])
         assert _in_order(summary["times_duckdb_seconds"])
-    # Live epochs also end by time.
+    # Live epochs may also end by time, so there may be more.
     assert found["runs"][1]["epochs"] == _BATCHES
     assert report_of(tmp_path, "throughput", text).count("| live, 3 batches |") == 2
 
@@ -97,7 +97,7 @@ def test_profile_of_the_worker(
 
 
 def report_of(docs: Path, benchmark: str, text: str) -> str:
-    """The report on a line, which it must make in the same bytes again."""
+    """Return the report on a result line, after checking that it is the same when made again."""
     (docs / "benchmarks").mkdir()
     (docs / "benchmarks" / f"{benchmark}.jsonl").write_text(text, encoding="utf-8")
     assert report.main(["--docs", str(docs)]) == 0
@@ -139,7 +139,7 @@ def test_the_runtimes_log_gives_batches_and_phases(tmp_path: Path) -> None:
 
 
 def test_rate_change(capsys: pytest.CaptureFixture[str]) -> None:
-    """By forecasts a change is answered at once, by history after longer."""
+    """With forecasts, a rate change is answered at once; with history, later."""
     arguments = ["--json", "--histories", "10", "--after", "30", "--steady", "4"]
     assert rate_change.main(arguments) == 0
     document = json.loads(capsys.readouterr().out)
@@ -164,7 +164,7 @@ def test_cost_constants(capsys: pytest.CaptureFixture[str]) -> None:
     for one in found:
         assert all(_in_order(one[name]) for name in (*OPERATIONS, "error", "error_of_tuples"))
         assert one["call"]["median"] > 0
-        # The fit's absolute errors add up to less than the measured CPU time.
+        # The absolute errors of the cost fit sum to less than the measured CPU time.
         assert one["error"]["median"] < 1
 
 

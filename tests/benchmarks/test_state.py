@@ -1,4 +1,4 @@
-"""The state store's benchmarks at a tiny scale: their shape and their checks."""
+"""Tests of the state store's benchmarks at a tiny scale: output and checks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_operations(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_amplification(capsys: pytest.CaptureFixture[str]) -> None:
-    """The targets of many batches hold for fewer too."""
+    """The targets for many batches also hold for fewer."""
     assert amplification.main(["--json", "--batches", "150", "--rows", "300"]) == 0
     entry = json.loads(capsys.readouterr().out)
     for one in entry["kept"]:
@@ -57,7 +57,9 @@ def test_amplification(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def _tables(cache: Path) -> None:
-    """Tables as TPC-DS has them, of a few columns and rows: generating real ones takes a minute."""
+    """Write tables like those of TPC-DS with few columns and rows: generating real ones takes a
+    minute.
+    """
     folder = cache / "sf0.001"
     folder.mkdir(parents=True)
     with duckdb.connect() as db:
@@ -116,7 +118,7 @@ def _crossing(capped: list[tuple[float, float, float]], ratio: list[float]) -> d
 
 
 def test_a_crossover_is_found_beyond_noise_or_not_at_all() -> None:
-    # One run each: 34 s against 41 s is noise, 10 s against 41 s is not.
+    # With one run each, 34 s and 41 s may differ by noise, 10 s and 41 s do not.
     none = _crossing([(2, 18, 34), (8, 41, 34)], [1.3, 1.4, 1.5])
     assert list(crossover.verdicts(none).values()) == ["no", "undecided", "no"]
     told = crossover.note(none)

@@ -1,4 +1,4 @@
-"""Verdicts on targets: from intervals, on every page."""
+"""Tests of verdicts on benchmark targets: derived from intervals, on every page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from benchmarks.report.targets import FEW, Figure, Target, Verdict, grid, keeps,
 from benchmarks.runtime.report.targets import targets as of_runtime
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-#: In hundredths, so that rounded figures are what they were.
+#: Multiples of 0.01, so that rounding to two digits is exact.
 FIGURES = st.integers(1, 100_000).map(lambda hundredths: hundredths / 100)
 
 
@@ -29,13 +29,13 @@ FIGURES = st.integers(1, 100_000).map(lambda hundredths: hundredths / 100)
     [
         ([0.9, 0.92, 0.91, 0.95, 0.93], 1.0, False, Verdict.YES),
         ([1.1, 1.2, 1.05, 1.3, 1.01], 1.0, False, Verdict.NO),
-        # The median keeps the limit, one run does not.
+        # The median meets the limit, one run does not.
         ([0.9, 0.92, 0.91, 0.95, 1.01], 1.0, False, Verdict.UNDECIDED),
         ([0.9, 0.92, 0.91, 0.95, 0.93], 0.9, True, Verdict.YES),
-        # Of 20 runs a few may be off: the interval of the median leaves five out at either end.
+        # Of 20 runs a few may miss the limit: the median's interval excludes five at either end.
         ([0.9] * 16 + [1.5] * 4, 1.0, False, Verdict.YES),
         ([0.9] * 14 + [1.5] * 6, 1.0, False, Verdict.UNDECIDED),
-        # Three runs on one side happen by chance.
+        # Three runs may be on one side by chance.
         ([0.9, 0.92, 0.91], 1.0, False, Verdict.UNDECIDED),
         ([0.3, 0.31, 0.32], 1.0, False, Verdict.YES),
         ([0.5], 1.0, False, Verdict.YES),
@@ -61,7 +61,8 @@ def test_a_decided_verdict_agrees_with_the_median_and_with_saved_figures(
         assert keeps(statistics.median(runs), limit, least) is (verdict is Verdict.YES)
     saved = Figure.of(json.loads(json.dumps(Spread.of(runs).rounded(12))), runs=1)
     assert saved.interval == pytest.approx(figure.interval)
-    # A line of before intervals were saved has the range: it decides less, nothing else.
+    # A line saved before intervals has the runs' range, which decides less often, never
+    # differently.
     older = Figure.of({"median": figure.value, "low": min(runs), "high": max(runs)}, len(runs))
     if len(runs) >= FEW:
         assert older.interval == (min(runs), max(runs))
@@ -84,7 +85,7 @@ def test_a_mean_has_the_interval_of_its_cases() -> None:
     figure = Figure.mean([0.6, 0.82, 0.93])
     assert figure.interval == pytest.approx(student([0.6, 0.82, 0.93]))
     assert figure.verdict(0.9, least=False) is Verdict.UNDECIDED
-    # A saving decreases with its ratio, so the interval's ends change places.
+    # A saving decreases as its ratio grows, so the interval's ends are swapped.
     saved = figure.map(lambda ratio: 100 * (1 - ratio))
     assert saved.interval == pytest.approx([100 * (1 - end) for end in reversed(figure.interval)])
 
@@ -108,7 +109,7 @@ def test_one_failed_condition_is_a_no_and_one_undecided_leaves_it_open() -> None
 
 
 def test_throughput_lost_within_noise_is_undecided() -> None:
-    """Three runs that lost -77 to 30 % show neither that 2 % were lost nor that they were not."""
+    """Three runs with losses of -77 to 30 % show neither a loss of 2 % nor its absence."""
     spread = {"median": -0.269, "low": -0.7729, "high": 0.3044}
     none = {"median": 0, "low": 0, "high": 0}
     one = {"added_state_bytes": none, "throughput_lost": spread, "cpu_added": spread}
@@ -156,7 +157,7 @@ def _number(text: str) -> float:
 
 @pytest.mark.parametrize("page", _pages(), ids=lambda page: page.stem)
 def test_every_page_has_verdicts_that_follow_from_its_intervals(page: Path) -> None:
-    """Of each row of a table of targets: the interval that is shown leads to the verdict."""
+    """In each row of a table of targets, the shown interval leads to the shown verdict."""
     rows, inside = [], False
     for line in page.read_text(encoding="utf-8").splitlines():
         inside = line.startswith("| target |") or (inside and line.startswith("|"))

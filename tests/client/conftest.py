@@ -1,4 +1,4 @@
-"""A real service for the client to talk to, in the state that a test asks for."""
+"""Fixtures of client tests: a real service in several states."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def redis() -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the plan searches of explanations end on a machine that is busy with other tests."""
+    """Give the plan searches of explanations enough time on a busy machine."""
     monkeypatch.setattr(explain, "SECONDS", 30.0)
 
 
@@ -42,7 +42,8 @@ def mode() -> Mode:
 
 @pytest.fixture
 def service(redis: str, mode: Mode) -> Iterator[Service]:
-    """A service that knows nothing yet.
+    """A service without streams and queries, in this process; its logs must not reach a command's
+    captured output.
 
     It runs in this process, so what it logs would end up in a command's captured output.
     """

@@ -1,4 +1,4 @@
-"""The README's statement and its plan, as a service answers it."""
+"""Test of the README's statement and its plan against a service's answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The client alone: what a start imports, and commands without the packages of a pipeline."""
+"""Tests of a client installed alone: its imports at the start, and commands without a pipeline's
+packages.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tests.client.conftest import JOIN
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: Runs the command line without the packages of the first argument; the last line on standard error
-#: has the packages that were imported.
+#: names the imported packages.
 PROGRAM = """
 import sys
 absent = sys.argv.pop(1).split(",")
@@ -33,7 +35,7 @@ finally:
 
 
 def _imported_as(requirements: Iterable[str]) -> set[str]:
-    """Top-level modules of required packages."""
+    """Return the top-level modules of required packages."""
     names = {re.split(r"[<>=\[]", text)[0].lower() for text in requirements} - {"anabranch"}
     return {
         module
@@ -42,7 +44,7 @@ def _imported_as(requirements: Iterable[str]) -> set[str]:
     }
 
 
-#: Modules of a whole pipeline that the client alone does not have.
+#: Modules of a whole pipeline's packages that a client alone does not have.
 HEAVY = _imported_as(
     requirement
     for extra in ("planner", "service", "runtime", "tables", "all")
@@ -51,7 +53,9 @@ HEAVY = _imported_as(
 
 
 def slim(*arguments: str, url: str = "") -> tuple[int, str, str, set[str]]:
-    """Exit code, output, errors, and imported packages of a command of the client alone."""
+    """Run a command of the client alone; return exit code, output, errors, and
+    imported packages.
+    """
     given = ("--url", url) if url else ()
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, ",".join(sorted(HEAVY)), *arguments, *given],
@@ -92,7 +96,7 @@ def test_the_help_needs_no_command() -> None:
     assert not imported & {"anabranch_contract", "httpx", "pydantic", "msgspec", "yaml", "psutil"}
 
 
-#: Command -> the modules with bodies of the REST API that it imports.
+#: Command -> the modules with REST bodies that it imports.
 BODIES = {
     "health": "system",
     "profile": "names normalised profile",
@@ -100,7 +104,7 @@ BODIES = {
     "query show q": "normalised profile queries slo",
     "stream list": "planning.statistics streams",
 }
-#: Modules that no short command needs: each takes as long as the rest of its start.
+#: Modules that no short command needs: importing one takes as long as the rest of the start.
 SLOW = {"asyncio", "yaml", "anabranch_client.requirements"}
 
 

@@ -1,4 +1,4 @@
-"""Text files as editors save them are read alike, and other encodings are refused by name."""
+"""Tests of reading text files as editors save them, and of refusals of other encodings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moments and durations for people."""
+"""Tests of times and durations as people read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters of hosts, for tests that are given their own or share one."""
+"""Fixtures of clusters of hosts, exclusive or shared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.worlds.hosts import Cluster, cluster
 
 @pytest.fixture(scope="session")
 def namespaces() -> None:
-    """Skips where there can be no hosts."""
+    """Skip the test if hosts can't be created here."""
     why = unavailable()
     if why:
         pytest.skip(why)
@@ -20,6 +20,6 @@ def namespaces() -> None:
 
 @pytest.fixture(scope="module")
 def world(namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three workers, whom tests of a module share; each has to leave three."""
+    """A cluster with three workers, shared by a module's tests; each has to leave three."""
     with cluster(tmp_path_factory.mktemp("hosts") / "cluster") as found:
         yield found

@@ -1,4 +1,5 @@
-"""``python -m tests.cluster.struck_replays --seeds 0-9``: replays on hosts that are struck.
+"""``python -m tests.cluster.struck_replays --seeds 0-9``: replays on hosts with random faults
+(strikes).
 
 A random scenario is replayed on hosts that share nothing but an object store, by the command that
 people use. Meanwhile hosts are killed, paused, cut off, added and removed, and the store behaves
@@ -42,17 +43,17 @@ from tests.support.worlds.strikes import (
 SIZE = replace(
     RECORDED, batches=(24, 40), streams=(3, 5), rows=(4, 10), queries=(3, 6), largest=20_000
 )
-#: Seconds within which a struck pipeline has to commit again.
+#: Maximum seconds until a struck pipeline commits again.
 PATIENCE = 300.0
-#: Seconds between two strikes, at most.
+#: Maximum seconds between two strikes.
 PAUSE = 1.5
-#: How scenarios are made, by turns.
+#: Ways to make a scenario, used in turn.
 MAKERS: tuple[Callable[..., Generated], ...] = (generate, generate_with_latest, generate_with_past)
 
 
 @dataclass(slots=True)
 class Outcome:
-    """Outcome of a scenario."""
+    """Outcome of a scenario under strikes."""
 
     seed: int
     verdict: Verdict
@@ -61,7 +62,7 @@ class Outcome:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; the exit code is the number of seeds that failed."""
+    """Run from the command line; the exit code is the number of seeds that failed."""
     known = parser(__doc__)
     known.add_argument("--seeds", default="0-4")
     options = known.parse_args(arguments)
@@ -87,11 +88,11 @@ def run(
     kinds: Mapping[Kind, float] = WEIGHTS,
     workers: int = 3,
 ) -> Outcome:
-    """Replay the scenario of ``seed`` on hosts that are struck by strikes of ``kinds``."""
+    """Replay the scenario of ``seed`` on hosts that suffer strikes of ``kinds``."""
     world.fill(workers)
     shutil.rmtree(folder, ignore_errors=True)
     made = MAKERS[seed % len(MAKERS)](seed, folder, SIZE)
-    # A relative directory is another one for every executor.
+    # A relative directory is a different one for each executor.
     options = ("--cache-directory", CACHE) if seed % 2 else ()
     replay, started = begin(world, made.path, *options), time.monotonic()
     found = Outcome(seed, Verdict(0, 0, ()), 0.0)

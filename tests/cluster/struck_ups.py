@@ -1,4 +1,5 @@
-"""``python -m tests.cluster.struck_ups --strikes 50 --seed 1``: a live pipeline on struck hosts.
+"""``python -m tests.cluster.struck_ups --strikes 50 --seed 1``: a live pipeline on hosts with
+random faults (strikes).
 
 ``anabranch up`` runs on a host of its own, over workers that share nothing with it but an object
 store, and is fed all the while. At random hosts are killed, paused and cut off, runtimes and whole
@@ -46,19 +47,19 @@ from tests.support.worlds.strikes import (
     tell,
 )
 
-#: Seconds within which a struck pipeline has to commit again; a lease lasts for one minute, and
-#: silence is noticed after two.
+#: Maximum seconds until a struck pipeline commits again; a lease lasts one minute, and silence is
+#: noticed after two.
 PATIENCE = 420.0
-#: Seconds of a pause that is longer than any lease.
+#: Seconds of a pause that exceeds any lease.
 LONG_PAUSE = 90.0
 #: Seconds between two rows of a stream.
 PACE = 0.25
-#: Seconds between two strikes, at most.
+#: Maximum seconds between two strikes.
 PAUSE = 2.0
 
 
 class Blow(StrEnum):
-    """Strikes on the driver's side, or on several hosts at once."""
+    """Kind of a strike on the driver's side, or on several hosts at once."""
 
     RUNTIME = "runtime killed"
     UP = "driver's host killed"
@@ -84,13 +85,13 @@ BLOWS: dict[Blow, float] = {
 }
 
 
-#: Strikes of both kinds.
+#: Weights of the strikes of both kinds.
 ALL: dict[Kind | Blow, float] = dict((*WEIGHTS.items(), *BLOWS.items()))
 
 
 @dataclass(slots=True)
 class Outcome:
-    """Outcome of a run.
+    """Outcome of a run under strikes.
 
     Attributes:
         wrong: query -> difference from the exact results; empty if all are exact.
@@ -104,7 +105,7 @@ class Outcome:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; the exit code says whether all was exact."""
+    """Run from the command line; the exit code says whether all results were exact."""
     known = parser(__doc__)
     known.add_argument("--seed", type=int, default=0)
     known.add_argument("--strikes", type=int, default=30)
@@ -127,8 +128,8 @@ def run(
     kinds: Mapping[Kind | Blow, float] = ALL,
     workers: int = 3,
 ) -> Outcome:
-    """Strike a pipeline so often, by strikes of ``kinds``. One that does not commit any more is
-    given as long again to do so, and then its results are compared all the same.
+    """Strike a pipeline ``number`` times, by strikes of ``kinds``. If it does not commit in time,
+    wait as long again, then compare its results nevertheless.
     """
     outcome = Outcome()
     world.fill(workers)
@@ -191,7 +192,7 @@ def _blow(world: Cluster, up: HostedUp, kind: Blow, rng: Random) -> None:
         case Blow.RUNTIME:
             up.kill_runtime()
         case Blow.UP:
-            # As a machine that starts again: all that ran there has gone, what it wrote is there.
+            # As when a machine restarts: its processes have ended, its files remain.
             world.end_commands()
             assert up.process is not None
             up.process.wait(60)
@@ -236,7 +237,7 @@ def _pause(world: Cluster, name: str) -> None:
 
 
 def _second(world: Cluster, up: HostedUp) -> None:
-    """Another host's ``up`` for the same pipeline, which has to be refused."""
+    """Start ``up`` for the same pipeline on another host, which must be refused."""
     host = world.network.add(f"other{time.monotonic_ns() % 10**6}", private=False)
     other = HostedUp(world, host, up.home.with_name(host.name), up.store)
     other.start()

@@ -1,4 +1,4 @@
-"""Errors of a cluster name host, cause and remedy, and lose nothing."""
+"""Tests that a cluster's errors name host, cause and remedy, and that no rows are lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bare(namespaces: None, tmp_path: Path) -> Iterator[Cluster]:
 
 
 def _ended(replay: HostedReplay) -> str:
-    """Output and log of a replay that must fail."""
+    """Return output and log of a replay that must fail."""
     try:
         assert replay.process.wait(400) == 1, replay.text[-2000:]
         return replay.text + replay.log
@@ -51,7 +51,7 @@ def _copied(made: Generated, folder: Path) -> Path:
 def test_executors_without_the_package(
     covered: str, bare: Cluster, made: Generated, tmp_path: Path
 ) -> None:
-    # An editable install would import another tree than the one under test.
+    # An editable install would import another source tree than the tested one.
     bare.add_worker(1, {"PYTHONPATH": str(ROOT), "PYTHONNOUSERSITE": "1"}, covered)
     host = next(iter(bare.workers.values()))
     for package in _installed():
@@ -62,7 +62,7 @@ def test_executors_without_the_package(
 
 
 def _installed() -> list[str]:
-    """Where this interpreter finds the runtime by itself."""
+    """Return the folder in which this interpreter finds the runtime by itself."""
     files = importlib.metadata.files("anabranch") or []
     paths = [str(file.locate()) for file in files if file.suffix == ".pth"]
     lines = [line for path in paths for line in Path(path).read_text().splitlines()]
@@ -129,7 +129,7 @@ def test_a_host_without_room_is_waited_for(bare: Cluster, tmp_path: Path) -> Non
             base = up.committed()
             wait_until("some commits", lambda: up.committed() > base + 2)
             host = bare.workers["worker1"]
-            # Until it is full, which is an error of dd's.
+            # Fill the disk, which ends with an error of dd.
             host.run("sh", "-c", "dd if=/dev/zero of=/tmp/large bs=1M 2>/dev/null || true")
             up.wait("there is no space left for /tmp/anabranch-cache", 200)
             assert f"on {host.address}: " in up.text()

@@ -1,4 +1,6 @@
-"""Values that keep one host busy are dealt to three in a replay as people run it; it is exact."""
+"""Test that hot key values, which keep one host busy, are distributed to three in a replay, with
+exact results.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +16,19 @@ from tests.support.worlds.hosted_replay import begin
 from tests.support.worlds.hosts import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-#: The first batches may run before all executors are there.
+#: The first batches may run before all executors are available.
 BATCHES, ROWS, EVERY = 24, 120, 2
-#: Every so many-th row of R and of S has the one value.
+#: Every so many-th row of R and of S has the hot value.
 HOT, VALUES = 4, 300
 
 
 def key(stream: int, rng: Random) -> int:
-    """One value is a fourth of two streams."""
+    """Return a row's key: in two streams, a fourth of the rows has the hot value."""
     return 7 if stream < 2 and rng.randrange(HOT) == 0 else rng.randrange(VALUES)
 
 
 def published(world: Cluster, epoch: int) -> Ruleset:
-    """The rules of an epoch; of so few queries they are not patch."""
+    """Return the ruleset of an epoch; with so few queries it is no patch."""
     with world.redis() as server:
         (name,) = server.scan_iter(f"anabranch-*:ruleset:{epoch}")
         return rulesets.loads(str(server.get(name)))
@@ -42,7 +44,7 @@ def test_hot_values_are_dealt_and_results_exact(world: Cluster, tmp_path: Path) 
         hot = {str(s.id): s.hot for s in published(world, snapshot.epoch).stores if s.hot}
         assert {one.hosts for values in hot.values() for one in values} == {3}, snapshot
         sent = {edge: one.sent / one.probes for edge, one in snapshot.edges.items()}
-        # Of even values two thirds would be sent.
+        # With evenly distributed values two thirds would be sent.
         assert max(sent.values()) > 0.8, sent
         verdict = replay.verdict()
         assert not verdict.problems, f"{verdict}\n{replay.log[-3000:]}"

@@ -1,4 +1,4 @@
-"""Random scenarios over executors that are processes of their own, each with its own directory.
+"""Tests of random scenarios over executors in separate processes, each with its own directory.
 
 Spark's ``local-cluster`` is the smallest cluster there is: executors on one machine which share
 nothing but the object store, as their caches are below their working directories.
@@ -20,7 +20,7 @@ from tests.support.scenarios.seeds import mostly_slow
 from tests.support.worlds.processes import live_pipeline
 from tests.support.worlds.replay_check import ROOT
 
-#: Three executors of one slot and a gigabyte.
+#: Three executors with one slot and one gigabyte each.
 MASTER = "local-cluster[3,1,1024]"
 
 
@@ -43,7 +43,7 @@ def test_many_runs_on_three_executors_are_exact(kind: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("executors", [1, 2])
 def test_sources_that_spark_reads_get_slots_beside_batches(executors: int, tmp_path: Path) -> None:
     chance, sql = random.Random(4), "SELECT p.v AS pv, r.v AS rv FROM p JOIN r ON p.k = r.k"
-    # Without an object store: the executors share the state directory.
+    # Without an object store, the executors share the state directory.
     with live_pipeline(tmp_path, master=f"local-cluster[{executors},1,1024]") as live:
         streams = Streams(live, tmp_path, redis.Redis.from_url(live.pipeline.redis_url))
         streams.add("q", "redis-stream")

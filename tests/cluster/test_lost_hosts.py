@@ -1,4 +1,6 @@
-"""Delay until the loss of a host is noticed, and the error after the loss of all."""
+"""Tests of the delay until the loss of a host is noticed, and of the error after the loss
+of all.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def _next_commit(up: HostedUp, seconds: float = 300) -> float:
-    """Seconds until the next batch commits."""
+    """Return the seconds until the next batch commits."""
     base, started = up.committed(), time.monotonic()
     wait_until("a commit", lambda: up.committed() > base, seconds)
     return time.monotonic() - started
@@ -35,13 +37,13 @@ def test_lost_hosts_are_noticed_and_replaced(world: Cluster, tmp_path: Path) -> 
         with Feeder(world.redis_url, 1, 0.2) as feeder:
             for _ in range(3):
                 _next_commit(up)
-            # Its processes end, and connections with them.
+            # The host's processes end, and their connections are closed.
             rng.choice(world.alive()).kill()
             told = _next_commit(up)
-            # It is silent from one moment to the other.
+            # The host is silent suddenly; no connection is closed.
             rng.choice(world.alive()).vanish()
             silent = _next_commit(up)
-            # The last one goes.
+            # The last host ends.
             for host in world.alive():
                 host.kill()
             wait_until("a word", lambda: '"event": "no executors"' in _said(up), 60)

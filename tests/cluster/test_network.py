@@ -1,4 +1,6 @@
-"""Hosts of namespaces: they share nothing, their links can be bad, and nothing of them stays."""
+"""Tests of hosts in namespaces: they share nothing, links can be bad, and nothing remains
+of them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def _serving(host: Host, tmp_path: Path) -> str:
 
 
 def _seconds(url: str, patience: float) -> float | None:
-    """How long an answer takes; None: none came."""
+    """Return the seconds that an answer takes; None: there was none."""
     started = time.monotonic()
     try:
         urllib.request.urlopen(url, timeout=patience).close()
@@ -42,7 +44,7 @@ def _seconds(url: str, patience: float) -> float | None:
 
 
 def _quickest(url: str) -> float:
-    """The quickest of some answers: others wait for a busy machine."""
+    """Return the shortest of several answers' times: others may be delayed by a busy machine."""
     return min(_seconds(url, 60) or 60.0 for _ in range(10))
 
 
@@ -80,7 +82,7 @@ def test_links_are_cut_slow_and_whole_again(found: Network, tmp_path: Path) -> N
     host.worsen(0.2, 0.0)
     assert (_seconds(url, 60) or 0) >= 0.4
     host.mend()
-    # A packet without a listener is sent again after some time.
+    # A packet without a listener is retransmitted after some time.
     assert _seconds(url, 60) is not None
     assert max(quick, _quickest(url)) < 0.4
 

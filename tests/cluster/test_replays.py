@@ -1,4 +1,6 @@
-"""Replays from the command line on hosts that share nothing but an object store, row by row."""
+"""Tests of replays from the command line on hosts that share only an object store, compared row by
+row.
+"""
 
 from __future__ import annotations
 

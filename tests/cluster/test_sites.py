@@ -1,4 +1,6 @@
-"""Streams are read at their sites, and partitions go where tuples arrive; results are exact."""
+"""Test that streams are read at their sites, and partitions move to where tuples arrive, with exact
+results.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +15,21 @@ from tests.support.worlds.hosted_replay import begin
 from tests.support.worlds.hosts import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-#: The first batches may run before all executors are there.
+#: The first batches may run before all executors are available.
 BATCHES, ROWS, EVERY, PARTITIONS = 30, 300, 2, 48
-#: Number of values of a key; each stream keeps to a third of them but for one row in OTHERS.
+#: Number of values of a key; each stream has a third of them, except for one row in OTHERS.
 VALUES, OTHERS = 300, 10
 
 
 def key(stream: int, rng: Random) -> int:
-    """Other values are frequent in each stream."""
+    """Return a row's key; each stream has other frequent values."""
     if rng.randrange(OTHERS) == 0:
         return rng.randrange(VALUES)
     return stream * VALUES // 3 + int(rng.random() ** 3 * VALUES / 3)
 
 
 def scenario(folder: Path, sites: Mapping[str, str]) -> Path:
-    """Three streams at ``sites``."""
+    """Write a scenario of three streams at ``sites``."""
     sizes = {"batches": BATCHES, "rows": ROWS, "every": EVERY, "parallelism": PARTITIONS}
     return write(folder, key, sites=sites, **sizes)
 
@@ -43,7 +45,7 @@ def test_streams_at_sites_are_read_there_and_sent_less(world: Cluster, tmp_path:
     finally:
         replay.close()
     assert last.on_hosts == 3
-    # By chance a third of what arrives is local.
+    # With random placement a third of the arriving tuples would be local.
     assert last.locality is not None
     assert last.locality > 0.55
     assert "no executor is at the site" not in replay.log.partition('"hosts": 3')[2]

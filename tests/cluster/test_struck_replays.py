@@ -1,4 +1,4 @@
-"""Replays on hosts that are struck at random: nothing is lost, nothing doubled."""
+"""Test of replays on hosts with random faults: no results are lost or duplicated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``anabranch up`` on hosts that are struck at random: nothing is lost, nothing doubled."""
+"""Test of ``anabranch up`` on hosts with random faults: no results are lost or duplicated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Two drivers of one pipeline over one store: one runs it, whatever befalls them."""
+"""Tests of two drivers of one pipeline over one object store: only one runs it, whatever the
+faults.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 @pytest.fixture
 def hosts(world: Cluster) -> Iterator[list[Host]]:
-    """For drivers; a test may end them."""
+    """Hosts for drivers; a test may end them."""
     made = [world.network.add(f"d{time.monotonic_ns() % 10**8}", private=False) for _ in range(2)]
     yield made
     for host in made:
@@ -31,7 +33,9 @@ def hosts(world: Cluster) -> Iterator[list[Host]]:
 def _both(
     world: Cluster, hosts: list[Host], folder: Path, *extra: str
 ) -> tuple[HostedUp, HostedUp]:
-    """Two that begin at one time: who runs the pipeline, and who was refused."""
+    """Start two drivers at the same time; return the one that runs the pipeline, and the refused
+    one.
+    """
     first = started(world, folder / "one", *extra, host=hosts[0])
     second = HostedUp(world, hosts[1], folder / "two", first.store, extra)
     second.start()
@@ -44,7 +48,7 @@ def _both(
 
     wait_until("one to be refused and one to be ready", decided)
     pair.sort(key=lambda up: "store-in-use" in up.text())
-    # One of the services has made the token, whichever came first.
+    # One of the services has made the token, whichever started first.
     for up in pair:
         up.token_files = tuple(one.home / "admin.token" for one in pair)
     pair[0].register()
@@ -53,7 +57,7 @@ def _both(
 
 
 def _committed(up: HostedUp) -> list[int]:
-    """The batches that the runtime of ``up`` has committed."""
+    """Return the number of batches that the runtime of ``up`` has committed."""
     log = up.home / "logs" / "runtime.log"
     found = []
     for line in log.read_text().splitlines() if log.exists() else ():
@@ -80,7 +84,7 @@ def test_who_is_refused_takes_over_once_the_other_has_vanished(
 def test_who_stood_still_while_another_took_over_stops(
     world: Cluster, hosts: list[Host], tmp_path: Path
 ) -> None:
-    # To Spark's master a driver that stands still is there, and keeps its slots.
+    # Spark's master considers a stopped driver alive, and keeps its slots.
     world.add_worker()
     one, other = _both(world, hosts, tmp_path, "--spark-conf", "spark.cores.max=2")
     with Feeder(world.redis_url, 4, 0.3) as feeder:

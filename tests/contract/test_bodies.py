@@ -1,4 +1,4 @@
-"""Values of the protocol as bodies of the REST API."""
+"""Tests of protocol values as bodies of the REST API."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_body_has_the_fields_and_properties_of_the_value(value: Body) -> None:
 
 
 class _Step(Document):
-    """A step of a plan.
+    """Step of a plan.
 
     Attributes:
         kind: ``read``: of a stream. ``cost``: of nothing else. ``label``: its name, over
@@ -88,7 +88,7 @@ class _Step(Document):
 
 
 class _Probe(_Step):
-    """A step that probes a store.
+    """Step that probes a store.
 
     Attributes:
         label: the store's name.
@@ -98,7 +98,7 @@ class _Probe(_Step):
 
 
 def test_fields_mean_what_docstrings_say_of_them() -> None:
-    # ``cost`` has an entry, so it is a value in that of ``kind``; ``label`` has none.
+    # ``cost`` is documented here itself; ``label`` is not.
     own = {
         "kind": "`read`: of a stream. `cost`: of nothing else.",
         "label": "Its name, over two lines.",
@@ -173,7 +173,7 @@ def test_the_protocol_does_without_pydantic() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-#: A value of the protocol and a body of REST that share most of their names, and why both exist.
+#: Pairs of a protocol value and a REST body that share most of their names, and why both exist.
 BOTH = {
     ("PastResults", "PastOut"): "its status is an open choice",
     ("Rationing", "RationingOut"): "rations are without bound",
@@ -197,7 +197,7 @@ def _alike(one: set[str], other: set[str]) -> bool:
 
 
 def _names(kind: Any) -> set[str]:
-    """The fields of a value; none of other classes."""
+    """Return the fields of a value; none for other classes."""
     if issubclass(kind, BaseModel):
         return set(kind.model_fields)
     if dataclasses.is_dataclass(kind):

@@ -1,4 +1,4 @@
-"""The codec of documents: threads that decode types for the first time."""
+"""Tests of the JSON codec: threads that decode types for the first time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-#: Threads decode each of many new types at once, switching as often as they can.
+#: Threads decode each of many new types at the same time, with as many thread switches as possible.
 _FIRST_USE = """
 import json, sys
 from dataclasses import make_dataclass

@@ -1,4 +1,4 @@
-"""Durations: both notations, and refusals."""
+"""Tests of durations: both notations, and refusals."""
 
 from __future__ import annotations
 

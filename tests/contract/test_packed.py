@@ -1,4 +1,4 @@
-"""Long texts are kept compressed."""
+"""Tests of compressed long texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A schedule of rations interpolates between its points."""
+"""Tests of a schedule of rations, which interpolates between its points."""
 
 from __future__ import annotations
 

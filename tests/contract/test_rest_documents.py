@@ -1,4 +1,4 @@
-"""Answers of services of other releases, and times."""
+"""Tests of REST responses of other releases' services, and of times in them."""
 
 from __future__ import annotations
 

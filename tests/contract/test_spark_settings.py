@@ -1,4 +1,6 @@
-"""Settings of Spark from options and a variable, and which are refused with what remedy."""
+"""Tests of Spark settings from options and an environment variable, and of refusals
+with remedies.
+"""
 
 from __future__ import annotations
 

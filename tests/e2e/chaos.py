@@ -48,25 +48,25 @@ from tests.support.worlds.up import Target, Up
 
 #: Target of a strike at ``up`` itself.
 UP = "up"
-#: Seconds within which the pipeline must commit again, on however busy a machine.
+#: Maximum seconds until the pipeline commits again, on the busiest machine.
 PATIENCE = 300.0
 #: Seconds between two rounds of the feeder.
 PACE = 0.15
 COLUMNS = (("id", "bigint"), ("k", "int"), ("m", "int"))
 Row: TypeAlias = tuple[int, int, int]
-#: Query id -> SQL; ``id`` is unique in a stream, so a doubled result shows.
+#: Query id -> SQL; ``id`` is unique in a stream, so duplicate results are detected.
 QUERIES = {
     "ab": "SELECT a.id AS x, b.id AS y FROM a JOIN b ON a.k = b.k",
     "bc": "SELECT b.id AS x, c.id AS y FROM b JOIN c ON b.m = c.m",
     "abc": "SELECT a.id AS x, b.id AS y, c.id AS z FROM a JOIN b ON a.k = b.k JOIN c ON b.m = c.m",
     "cd": "SELECT c.id AS x, d.id AS y FROM c JOIN d ON c.k = d.k AND c.m = d.m",
 }
-#: Queries that come and go meanwhile.
+#: SQL of the guests: queries that are registered and deleted meanwhile.
 GUEST = "SELECT a.id AS x, c.id AS y FROM a JOIN c ON a.k = c.k AND a.m = c.m"
 
 
 class Blow(StrEnum):
-    """How: SIGKILL, SIGSTOP for some seconds, or SIGTERM (of ``up`` only)."""
+    """Kind of a strike: SIGKILL, SIGSTOP for some seconds, or SIGTERM (of ``up`` only)."""
 
     KILL = "kill"
     PAUSE = "pause"
@@ -75,7 +75,7 @@ class Blow(StrEnum):
 
 @dataclass
 class Strike:
-    """One strike and what came of it.
+    """One strike and its consequences.
 
     Attributes:
         seconds: from the strike (of a pause: its end) to the next commit.
@@ -90,7 +90,7 @@ class Strike:
 
 @dataclass
 class Ledger:
-    """All rows that the streams consist of, as written, and how many units are bad."""
+    """All rows of the streams, as written, and the number of bad units (files, messages)."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
     bad_files: int = 0
@@ -98,12 +98,12 @@ class Ledger:
     mended: int = 0
 
     def counts(self) -> dict[str, int]:
-        """Stream -> good rows."""
+        """Return stream -> number of good rows."""
         return {name: len(rows) for name, rows in self.rows.items()}
 
 
 class Feeder:
-    """Writes good and bad input from a thread of its own; never through the pipeline's processes.
+    """Writes good and bad input from a separate thread, never through the pipeline's processes.
 
     Stream ``a``: messages in a Redis Stream of another server; ``b``: Parquet files, bad ones are
     skipped; ``c``: JSON files; ``d``: Parquet files of a stream that stops at a bad one until an
@@ -115,9 +115,9 @@ class Feeder:
         self._home, self._chance = home, random.Random(seed)
         self._redis, self._operator = redis.Redis.from_url(server), Client(service)
         self._halt, self._number = threading.Event(), 0
-        #: Bad files of ``d``: when an operator sees to them, and which rows they should have had.
+        #: Bad files of ``d``: when an operator repairs each, and which rows it should have had.
         self._broken: list[tuple[float, list[Row]]] = []
-        #: Whether ``d`` stops at bad files now; if not, when it is to do so again.
+        #: Whether ``d`` stops at bad files now; if not, when it will again.
         self._stops, self._again = True, 0.0
         self._thread = threading.Thread(target=self._run, name="feeder")
         self.error: Exception | None = None
@@ -125,11 +125,11 @@ class Feeder:
             (home / name).mkdir(parents=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start feeding."""
         self._thread.start()
 
     def finish(self) -> None:
-        """Stop writing, and mend the bad files that are left."""
+        """Stop feeding, and repair the remaining bad files."""
         self._halt.set()
         self._thread.join()
         deadline = time.monotonic() + PATIENCE
@@ -143,7 +143,7 @@ class Feeder:
             raise self.error
 
     def close(self) -> None:
-        """Write no more, whatever is left."""
+        """Stop feeding, without repairs."""
         self._halt.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -188,11 +188,13 @@ class Feeder:
         self.ledger.rows["a"] += rows
 
     def _bad_file(self, name: str, rows: list[Row]) -> None:
-        """A file whose data page is damaged (its footer is not), or that is not a Parquet file."""
+        """Write a file with a damaged data page (and intact footer), or one that is not a Parquet
+        file.
+        """
         whole = _parquet(rows)
         if self._chance.random() < 0.5:
             cut = bytearray(whole)
-            # Data pages begin after the magic number; the footer has what planning looks at.
+            # Data pages begin after the magic number; the footer has what planning reads.
             cut[4 : 4 + (len(cut) // 4)] = os.urandom(len(cut) // 4)
             text = bytes(cut)
         else:
@@ -203,11 +205,13 @@ class Feeder:
             self._broken.append((time.monotonic() + self._chance.uniform(1, 15), rows))
 
     def _mend(self, now: float) -> None:
-        """Let ``d`` go on as an operator does: skip bad files, and send their rows in new ones."""
+        """Make ``d`` continue as an operator does: skip bad files, and write their rows to new
+        ones.
+        """
         due = [b for b in self._broken if b[0] <= now]
         if not due and (self._stops or now < self._again):
             return
-        # The service may be down: it is tried again in the next round.
+        # The service may be down: retried in the next round.
         with contextlib.suppress(ClientError):
             if not due:
                 if self._operator.stream("d").document()["source_status"]["state"] == "reading":
@@ -223,7 +227,7 @@ class Feeder:
                 self.ledger.mended += 1
 
     def _some(self, name: str) -> list[Row]:
-        # Few partners each, or an hour's results would not fit anywhere.
+        # Few partners per row, or an hour's results would fill the disk.
         count, spread = self._chance.randrange(1, 25), 400 if name == "d" else 4000
         found = []
         for _ in range(count):
@@ -256,7 +260,7 @@ def _parquet(rows: Sequence[Row]) -> bytes:
 
 
 class Chaos:
-    """One run: an ``up``, a feeder, guests, and strikes."""
+    """One chaos run: an ``up``, a feeder, guest queries, and strikes."""
 
     def __init__(self, folder: Path, seed: int, server: str) -> None:
         self.folder, self.chance = folder, random.Random(seed)
@@ -272,7 +276,7 @@ class Chaos:
             "--allow-host",
             own,
         )
-        #: Every other seed has a standby of the runtime.
+        #: Every other seed has a standby runtime.
         self.standby = seed % 2 == 0
         if self.standby:
             options = (*options, "--standby")
@@ -282,26 +286,26 @@ class Chaos:
         self.feeder = Feeder(self.load, server, url, seed + 1)
         self.client = Client(url)
         self.strikes: list[Strike] = []
-        #: Guest -> rows per stream that were surely in before it was active, and were not yet
-        #: written when it was withdrawn.
+        #: Guest -> rows per stream that were certainly read before its activation, and rows per
+        #: stream when it was deleted.
         self.guests: dict[str, tuple[dict[str, int], dict[str, int] | None]] = {}
 
     # --- the world -----------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start ``up``, as after a crash: nothing is looked at or cleaned before."""
+        """Start ``up``, as after a crash: without any cleaning."""
         self.up.out = self.folder / f"up-{self.starts}.log"
         self.starts += 1
         self.up.start()
 
     def end(self, number: signal.Signals) -> None:
-        """Send ``up`` a signal and wait until it is gone."""
+        """Send ``up`` a signal and wait until it has ended."""
         assert self.up.process is not None
         self.up.process.send_signal(number)
         self.up.ended(120)
 
     def begin(self) -> None:
-        """Start everything, register streams and queries, begin to feed."""
+        """Start all processes, register streams and queries, start feeding."""
         self.start()
         self._until("the service answers", lambda: self.client.streams() is not None)
         skip = {"on_bad_file": "skip"}
@@ -321,7 +325,7 @@ class Chaos:
         self.client.create_stream(name, COLUMNS, source={**source, "options": options})
 
     def strike(self, number: int) -> Strike:
-        """One random strike, or several at a time; wait until the pipeline commits again."""
+        """Strike at random, sometimes several processes; wait until the pipeline commits again."""
         known = [t for t in Target if self.standby or t is not Target.STANDBY]
         some = [t for t in known if t is not Target.ALL]
         targets: list[Target] = [self.chance.choice(known)]
@@ -349,7 +353,7 @@ class Chaos:
                 _signal(victims, signal.SIGCONT)
         self.strikes.append(strike)
         if self.chance.random() < 0.15 and number % 10:
-            # Struck again while it recovers.
+            # A second strike during recovery.
             time.sleep(self.chance.uniform(0, 8))
             return strike
         base = self._committed_or(-1)
@@ -361,7 +365,7 @@ class Chaos:
         return strike
 
     def _rewire(self, number: int) -> None:
-        """Register a guest, or withdraw one; change the optimiser now and then."""
+        """Register or delete a guest query; sometimes change the optimiser."""
         with contextlib.suppress(ClientError):
             staying = [g for g, (_, gone) in self.guests.items() if gone is None]
             if staying and self.chance.random() < 0.4:
@@ -379,7 +383,7 @@ class Chaos:
     # --- the verdict ---------------------------------------------------------------------------
 
     def verdict(self) -> list[str]:
-        """Stop feeding, wait until everything is read, stop ``up`` in order, compare."""
+        """Stop feeding, wait until all is read, stop ``up`` normally, and compare results."""
         self.feeder.finish()
         counts = self.feeder.ledger.counts()
         self._until(
@@ -421,7 +425,7 @@ class Chaos:
         return problems
 
     def _results(self, query: str) -> str:
-        """A statement that has a query's results; empty where there is no file of them."""
+        """Return SQL that reads a query's results; empty if there are no files."""
         folder = self.up.home / "results" / query
         return f"SELECT * FROM '{folder}/*.parquet'" if any(folder.glob("*.parquet")) else ""
 
@@ -447,7 +451,7 @@ class Chaos:
             return default
 
     def _until(self, what: str, holds: Callable[[], bool]) -> None:
-        """Poll until ``holds()``, through answers that do not come."""
+        """Poll until ``holds()`` is true; failing requests are ignored."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             assert self.feeder.error is None, self.feeder.error
@@ -482,7 +486,7 @@ def run(
     seconds: float = float("inf"),
     as_json: bool = False,
 ) -> list[str]:
-    """Strike ``strikes`` times or until ``seconds`` have passed; return errors of the results."""
+    """Strike ``strikes`` times, or until ``seconds`` have passed; return errors in the results."""
     deadline = time.monotonic() + seconds
     with redis_url() as server:
         chaos = Chaos(folder, seed, server)
@@ -508,7 +512,7 @@ def run(
 
 
 def summary(chaos: Chaos) -> str:
-    """Counts of the run, and the seconds to the next commit per kind of strike and process."""
+    """Counts of the run, and the seconds to the next commit by kind of strike and process."""
     ledger = chaos.feeder.ledger
     lines = [
         f"{len(chaos.strikes)} strikes, {chaos.starts} starts of up, {ledger.counts()} rows,"
@@ -531,7 +535,7 @@ def summary(chaos: Chaos) -> str:
 
 
 def main() -> int:
-    """Run from the command line; the exit code says whether every result was exact."""
+    """Run from the command line; the exit code says whether all results were exact."""
     parser = argparse.ArgumentParser(prog="tests.e2e.chaos", description=__doc__)
     parser.add_argument("--strikes", type=int, default=200)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="of strikes, at most")

@@ -1,4 +1,4 @@
-"""A browser for the modules that look at the console of a live pipeline; settings of a service."""
+"""Fixtures: a browser for tests of a live pipeline's console; settings of a service."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def browser(chromium: Path) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def settings() -> Iterator[ServiceSettings]:
-    """Settings of a live service in the test's own process."""
+    """Settings of a live service in the test's process."""
     with redis_url() as url:
         yield ServiceSettings().changed(
             redis_url=url, mode=Mode.LIVE, parallelism=2, poll_seconds=0.005, access=OPEN

@@ -1,4 +1,5 @@
-"""Every figure of a pipeline that ``anabranch up`` runs, beside DuckDB's over the same rows.
+"""Compare every figure (count) that a pipeline of ``anabranch up`` shows with DuckDB's over the
+same rows.
 
 Rows come in waves: a wave is a file per stream, read whole before the next wave is written. So the
 batch in which each row arrived is known, and with it which rows a query may see (``visible_from``)
@@ -48,7 +49,7 @@ SCHEMAS = {
 }
 _TYPES = {"string": "string", "double": "double", "timestamp[us, tz=UTC]": "timestamp"}
 _JOIN = "flights f JOIN weather w ON f.origin = w.origin"
-#: Query -> its statement, and whether it has the window.
+#: Query -> its SQL, and whether it has a window.
 QUERIES = {
     "delays": (f"SELECT f.carrier, w.wind FROM {_JOIN}", True),
     "busiest": (f"SELECT w.origin, count(*) AS n FROM {_JOIN} GROUP BY w.origin", True),
@@ -62,7 +63,7 @@ STORMS = f"SELECT f.carrier, w.wind FROM {_JOIN} WHERE w.wind > 9"
 
 @dataclass(slots=True)
 class Stream:
-    """The rows of a stream so far, as tuples; after its columns the batch from which on its wave
+    """Rows of a stream so far, as tuples; their last values are the batch from which on the row has
     arrived, and whether it counts: neither late nor invalid.
     """
 
@@ -72,7 +73,7 @@ class Stream:
     newest: datetime | None = None
 
     def add(self, rows: Iterable[tuple[Any, ...]], batch: int, *, timed: bool) -> None:
-        """A wave, which is one batch: its own rows make none of it late."""
+        """Add the rows of a wave, which is one batch: none is late by others of it."""
         mark = None if self.newest is None else self.newest - LATENESS
         for row in rows:
             moment = row[-1] if timed else None
@@ -87,7 +88,7 @@ class Stream:
 
 @dataclass(slots=True)
 class Walk:
-    """A pipeline, what went into it, and the comparison of all its figures.
+    """A pipeline, its input, and the comparison of all its figures with DuckDB.
 
     Attributes:
         kept: whether streams are retained and reference rows are a table, so that queries that
@@ -109,7 +110,9 @@ class Walk:
     # --- actions ---------------------------------------------------------------------------------
 
     def put(self, *, spoilt: bool = False) -> None:
-        """Put a wave of rows into the streams' folders; ``spoilt``: late and invalid ones too."""
+        """Write a wave of rows into the streams' folders; ``spoilt``: late and invalid
+        ones, too.
+        """
         rng, batch = Random(self.waves), self.up.committed()
         start = NOON + timedelta(minutes=15 * self.waves)
         origins = ("HAM", "CDG", "LHR", "ARN")
@@ -128,7 +131,7 @@ class Walk:
             flights += [("AF", "CDG", None)] * 2
             weather.append(("HAM", 9.5, NOON - timedelta(hours=1)))
         wave: dict[str, list[tuple[Any, ...]]] = {}
-        # First, so that flights of the wave look them up.
+        # Written first, so that flights of the wave find them.
         if self.waves == 0:
             wave["carriers"] = [("LH", "Lufthansa"), ("AF", "Air France")]
         elif self.waves == 1:
@@ -149,7 +152,7 @@ class Walk:
         os.rename(part, folder / f"{self.waves}.parquet")
 
     def register_streams(self, client: Client) -> None:
-        """All streams, in whose folders there are files already."""
+        """Register all streams, whose folders already have files."""
         for name, schema in SCHEMAS.items():
             timed = "ts" in schema.names
             client.create_stream(
@@ -163,14 +166,14 @@ class Walk:
             )
 
     def register_queries(self, client: Client) -> None:
-        """All queries, and wait until they are active."""
+        """Register all queries, and wait until they are active."""
         for name, (sql, windowed) in QUERIES.items():
             client.create_query(sql, name=name, window="1 hour" if windowed else None)
             self.sql[name] = sql
         self.active(client, *QUERIES)
 
     def replace(self, client: Client, name: str, sql: str) -> None:
-        """Replace the run of a query, and wait until the new one is active."""
+        """Replace a query's run by another statement, and wait until the new run is active."""
         change = client.put_query(name, {"sql": sql, "window": "1 hour"})
         assert change.query is not None
         self.sql[change.query.run] = sql
@@ -182,7 +185,7 @@ class Walk:
             wait_until(f"{name} to be active", lambda n=name: client.query(n).status == "active")  # type: ignore[misc]
 
     def ended(self, client: Client, run: str) -> None:
-        """Wait until a run of a query has ended: the next wave is not for it."""
+        """Wait until a run has ended, so that it does not get the next wave."""
 
         def over() -> bool:
             runs = {r.run: r for r in client.query_runs(run.partition("~")[0]).items}
@@ -191,14 +194,14 @@ class Walk:
         wait_until(f"{run} to end", over)
 
     def settle(self, client: Client) -> None:
-        """Wait until all rows have been read, and views have what follows from them."""
+        """Wait until all rows have been read, and views are up to date."""
 
         def done() -> bool:
             streams = client.streams()
             read = {s.name: s.input_tuples for s in streams}
             if read != {name: len(s.rows) for name, s in self.streams.items()}:
                 return False
-            # How many wait is reported by the sources when they look for the next batch.
+            # Sources report waiting tuples when they look for the next batch.
             if any(s.waiting_tuples for s in streams):
                 return False
             progress = self.up.progress()
@@ -207,7 +210,7 @@ class Walk:
         wait_until("all rows to be read", done)
 
     def restart(self) -> None:
-        """Stop and start ``up``; while it starts no figure is ever another one."""
+        """Restart ``up``; check that no figure changes while it starts."""
         before = self._figures()
         assert self.up.stop() == 0
         self.up.start()
@@ -230,7 +233,7 @@ class Walk:
         assert seen["starting"], f"nobody has looked at the start: {seen}"
 
     def _figures(self) -> dict[str, Any]:
-        """Figures of all queries and streams that a restart must not change."""
+        """Return the figures of all queries and streams that a restart must not change."""
         queries = httpx.get(f"{self.url}/v1/queries", timeout=60).raise_for_status().json()["items"]
         streams = httpx.get(f"{self.url}/v1/streams", timeout=60).raise_for_status().json()["items"]
         fixed = ("results", "joined_rows", "complete", "visible_from")
@@ -244,7 +247,7 @@ class Walk:
         }
 
     def _metrics(self, family: str, label: str) -> dict[str, float]:
-        """A family of metrics by one label."""
+        """Return a family of metrics by one of its labels."""
         text = httpx.get(f"{self.url}/metrics", timeout=60).raise_for_status().text
         pattern = rf'^anabranch_{family}{{{label}="([^"]+)"}} (\S+)$'
         return {name: float(value) for name, value in re.findall(pattern, text, re.MULTILINE)}
@@ -252,7 +255,7 @@ class Walk:
     # --- the truth -------------------------------------------------------------------------------
 
     def expected(self, run: RunOut, visible: dict[str, VisibleFrom]) -> list[tuple[Any, ...]]:
-        """The rows that the sink of a run has, by its activation and what it sees."""
+        """Return the expected rows in the sink of a run, by its activation and what it sees."""
         if run.activated_batch is None:
             return []
         aliases = {"f": "flights", "w": "weather", "c": "carriers"}
@@ -282,7 +285,7 @@ class Walk:
         return engine.execute(body + (f" GROUP BY {grouping}" if grouping else "")).fetchall()
 
     def _visible(self, name: str, activated: int, seen: VisibleFrom) -> list[tuple[Any, ...]]:
-        """The rows of a stream that an activation sees, with the batches in which they came."""
+        """Return the rows of a stream that an activation sees, with their batches."""
         since = None if seen.event_time is None else datetime.fromisoformat(seen.event_time)
         found = []
         for *row, batch, counts in self.streams[name].rows:
@@ -294,7 +297,7 @@ class Walk:
     # --- the comparison --------------------------------------------------------------------------
 
     def check(self, client: Client) -> None:
-        """Compare every figure with DuckDB's, in REST, metrics, CLI and console."""
+        """Compare every figure with DuckDB's, in REST API, metrics, CLI and console."""
         self.settle(client)
         queries = {q.id: q for q in client.queries()}
         sinks = {name: self._check_query(client, q) for name, q in queries.items()}
@@ -306,7 +309,9 @@ class Walk:
             self._check_console(client, queries, sinks, counts)
 
     def _check_query(self, client: Client, query: QueryOut) -> int:
-        """All runs of a query, their figures and rows; the number of rows of the newest."""
+        """Check all runs of a query, their figures and rows; return the newest run's number of
+        rows.
+        """
         if query.visible_from is not None:
             self.seen[query.run] = query.visible_from
         view = query.normalised.view is not None
@@ -318,7 +323,7 @@ class Walk:
                 return runs[name] == wanted
 
             wait_until(f"{run.run} to have {len(rows)} rows", right)
-            # A run that has ended leaves the metrics some epochs later.
+            # The metrics drop a run some epochs after its end.
             metric = self._metrics("query_results", "query").get(run.run)
             active = run.activated_batch is not None and run.expired_batch is None
             assert metric in ((len(rows),) if active else (len(rows), None)), run.run
@@ -330,7 +335,7 @@ class Walk:
         return client.query(query.id).results
 
     def _sink(self, run: str) -> list[dict[str, Any]]:
-        """The rows that a run has written."""
+        """Return the rows that a run has written to its sink."""
         files = sorted((self.up.home / "results" / run).glob("*.parquet"))
         return [row for file in files for row in pq.read_table(file).to_pylist()]
 
@@ -357,7 +362,7 @@ class Walk:
             assert one.lowest - 1e-9 <= one.share <= one.highest + 1e-9
 
     def _check_health(self, client: Client, queries: dict[str, QueryOut]) -> None:
-        """Nothing is green that is not complete."""
+        """Check that health reports nothing incomplete as healthy."""
         found = {(one.kind, one.name): one for one in client.health().components}
         for name, stream in self.streams.items():
             part = found["stream", name]
@@ -373,7 +378,7 @@ class Walk:
                 assert query.complete == "always", f"{name} misses rows that were retained"
 
     def _cli(self, *arguments: str) -> str:
-        """The output of a command."""
+        """Return the output of an anabranch command."""
         found = CliRunner().invoke(app, [*arguments, "--url", self.url])
         assert found.exit_code == 0, found.output
         return found.output
@@ -486,18 +491,18 @@ class Walk:
 
 
 def _plain(rows: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """Rows as tuples of their values."""
+    """Return rows as tuples of values."""
     return [tuple(row.values()) for row in rows]
 
 
 def _facts(text: str) -> dict[str, str]:
-    """Names and values that a command has printed, two columns."""
+    """Return names and values from a command's output in two columns."""
     found = (re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in text.splitlines())
     return {pair[0]: pair[1] for pair in found if len(pair) == 2}
 
 
 def _pairs(facts: Locator) -> dict[str, str]:
-    """Names and values of a description list."""
+    """Return names and values of a description list on a page."""
     found = facts.evaluate(
         "list => [...list.children].map(one => [...one.children].map(c => c.textContent.trim()))"
     )

@@ -1,4 +1,4 @@
-"""Plans that wait for approval, over a live pipeline: nothing switches before somebody says so."""
+"""Tests of plans that wait for approval in a live pipeline: nothing changes before the decision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.worlds.processes import kill, live_pipeline
 
 
 def waiting(world: World, *names: str) -> HeldPlanOut:
-    """The plan for which the queries wait, once it is held."""
+    """Return the plan for which the queries wait, when it is held."""
     client = world.live.client
 
     def is_held() -> bool:
@@ -28,7 +28,7 @@ def waiting(world: World, *names: str) -> HeldPlanOut:
 
 
 def decide(say: Callable[[str], object], world: World, *names: str) -> None:
-    """Approve or refuse that plan; new statistics may make it another one meanwhile."""
+    """Approve or refuse that plan, also if new statistics change it meanwhile."""
     while True:
         try:
             say(waiting(world, *names).version)
@@ -54,7 +54,7 @@ def test_nothing_switches_before_it_is_approved(tmp_path: Path) -> None:
         found = live.client.query("ab")
         assert (found.status, found.waits_because) == ("pending", "its plan waits for approval")
 
-        # An approval takes effect although nothing arrives.
+        # An approval takes effect although no rows arrive.
         decide(live.client.approve_plan, world, "ab")
         world.wait_for("ab", "active")
         world.drop("a", [(k, 10 + k, k) for k in range(6)])
@@ -62,7 +62,7 @@ def test_nothing_switches_before_it_is_approved(tmp_path: Path) -> None:
         before = world.check("ab", AB)
         assert before > 0
 
-        # The service is gone and comes back while a plan waits; what runs goes on.
+        # The service is down and restarts while a plan waits; the running plan continues.
         world.query("abc", ABC)
         world.query("ba", BA)
         seen = waiting(world, "abc", "ba")
@@ -74,7 +74,7 @@ def test_nothing_switches_before_it_is_approved(tmp_path: Path) -> None:
         assert (kept.since, kept.waiting) == (seen.since, seen.waiting)
         assert world.check("ab", AB) > before
 
-        # A deletion is never held.
+        # A deletion never waits for approval.
         live.client.delete_query("ab")
         ended = world.wait_for("ab", "expired")
         assert ended.expired_batch is not None

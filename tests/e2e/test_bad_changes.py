@@ -1,4 +1,6 @@
-"""Bad changes in whole runs: the answers, the messages, and queries without that input."""
+"""Tests of bad changes (deletes, updates) in whole runs: results, messages, and
+unaffected queries.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from tests.support.worlds.kept_tables import Lagging
 from tests.support.worlds.service import Service, eventually, serving
 
 BEGIN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-#: A query whose stream has no bad input.
+#: Query whose stream has no bad input.
 OTHER = "SELECT t, count(*) AS n FROM c GROUP BY t"
 _NUMBERS = count()
 
@@ -42,7 +44,7 @@ def world(live: Service, tmp_path: Path) -> Iterator[Derived]:
 
 
 def written(world: Derived, **rows: list[tuple[str, tuple[Any, ...]]]) -> None:
-    """Write rows of streams, and one of the other query, and run all batches."""
+    """Write rows of streams, and one row of the other query, and run all batches."""
     world.write("c", [("insert", (1, "t"))])
     for name, some in rows.items():
         world.write(name, some)
@@ -51,7 +53,7 @@ def written(world: Derived, **rows: list[tuple[str, tuple[Any, ...]]]) -> None:
 
 
 def _read(world: Derived) -> bool:
-    """Run batches until nothing has changed for some turns; whether all files have been read."""
+    """Run batches until nothing changes for some turns; return whether all files have been read."""
     world.settle(4)
     offsets = world.driver.state.offsets
     assert offsets is not None
@@ -61,7 +63,7 @@ def _read(world: Derived) -> bool:
 
 
 def signed(world: Derived, name: str) -> dict[tuple[Any, ...], int]:
-    """The sum of all changes of a query without a view, of each row."""
+    """Return each row of a query without a view with the sum of its changes."""
     files = str(world.folder / "results" / name / "*.parquet")
     found = duckdb.execute(
         f"SELECT v, w, {SIGNED} AS n FROM read_parquet(?) GROUP BY ALL HAVING n <> 0", [files]
@@ -70,7 +72,7 @@ def signed(world: Derived, name: str) -> dict[tuple[Any, ...], int]:
 
 
 def test_deletes_of_rows_that_are_not_there(world: Derived) -> None:
-    """They count -1 until their row comes: in joins; views show groups with rows only."""
+    """Such deletes count -1 until their row arrives: in joins; views show only groups with rows."""
     world.query("joined", "SELECT a.v, b.w FROM a JOIN b ON b.k = a.k")
     world.query("kept", "SELECT a.v, b.w FROM a LEFT JOIN b ON b.k = a.k")
     world.query("counted", "SELECT k, count(*) AS n, sum(v) AS s, max(v) AS m FROM a GROUP BY k")
@@ -79,7 +81,7 @@ def test_deletes_of_rows_that_are_not_there(world: Derived) -> None:
         a=[("insert", (1, 5, "x")), ("insert", (2, 6, "x"))],
         b=[("insert", (1, 1, 0.5)), ("insert", (3, 1, 0.5))],
     )
-    # Deletes of rows that have not come; one comes after its delete in the same file.
+    # Deletes of rows that have not arrived; one row arrives after its delete in the same file.
     written(
         world,
         a=[("delete", (3, 7, "x")), ("delete", (2, 9, "x")), ("insert", (2, 4, "x"))],
@@ -88,12 +90,12 @@ def test_deletes_of_rows_that_are_not_there(world: Derived) -> None:
     assert signed(world, "joined") == {(5, 1): 1, (7, 1): -1}
     assert world.rows("kept") == [(4, None), (5, 1), (6, None)]
     assert world.rows("counted") == [(1, 1, 5, 5), (2, 1, 1, 6)]
-    # A second delete.
+    # A second delete of the same row.
     written(world, a=[("delete", (1, 5, "x")), ("delete", (1, 5, "x"))])
     assert signed(world, "joined") == {(5, 1): -1, (7, 1): -1}
     assert world.rows("kept") == [(4, None), (6, None)]
     assert world.rows("counted") == [(2, 1, 1, 6)]
-    # Their rows come.
+    # The deleted rows arrive.
     written(world, a=[("insert", (1, 5, "x")), ("insert", (3, 7, "x")), ("insert", (2, 9, "x"))])
     assert signed(world, "joined") == {}
     assert world.rows("counted") == [(2, 2, 10, 6)]
@@ -120,8 +122,8 @@ def test_a_late_delete_is_counted_and_its_row_stays(world: Derived) -> None:
 
 
 def _read_alone(world: Derived) -> bool:
-    """Run a batch without the stream ``f``; whether its rows so far are a load that has ended (no
-    row is late within a load).
+    """Run a batch without the stream ``f``, so that its rows so far are a finished load (within a
+    load no row is late); return whether it ran.
     """
     written(world)
     watermark: str | None = _f(world)["watermark"]
@@ -162,8 +164,8 @@ def test_a_subquery_that_gives_several_rows_fails_its_query_only(world: Derived)
     world.check()
 
 
-#: Queries that need more memory with every row: many groups, a long text, many values of a group,
-#: many rows without partners; and a session that never ends.
+#: Queries whose memory grows with each row: many groups, a long text, many values of a group, many
+#: rows without partners; and a session that never ends.
 EXPLODING = {
     "groups": "SELECT k, v, count(*) AS n FROM f GROUP BY k, v",
     "lists": "SELECT k, string_agg(CAST(v AS STRING), ',' ORDER BY v) AS vs FROM f GROUP BY k",
@@ -202,7 +204,7 @@ def test_tables_that_grow_without_end_wait_and_others_go_on(world: Derived) -> N
     assert len(world.rows("groups")) < 100  # the first few rows are a batch of their own
     assert world.rows("counted") == [(1, 6001, sum(range(6000)) + 5)]
     assert world.rows("other") == world.wanted("other")
-    # With more memory they continue without a gap.
+    # With more memory the queries continue without a gap.
     peer.keeper.most = None
     written(world, f=[("delete", (1, 5999, rows[-1][1][2]))])
     assert world.driver.tables.problems() == {}

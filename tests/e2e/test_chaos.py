@@ -1,4 +1,4 @@
-"""Random kills, pauses and restarts under load; ``tests.e2e.chaos`` runs more of them."""
+"""Test of random kills, pauses and restarts under load; ``tests.e2e.chaos`` runs more of them."""
 
 from __future__ import annotations
 

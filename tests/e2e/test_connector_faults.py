@@ -1,4 +1,4 @@
-"""Faults of all servers around a pipeline: no result is lost or doubled (``shop``)."""
+"""Test of faults of all servers around a pipeline (``shop``): no result is lost or duplicated."""
 
 from __future__ import annotations
 

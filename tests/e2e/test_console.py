@@ -1,4 +1,6 @@
-"""The console with a live pipeline: a sample in one click, and from a statement to its results."""
+"""Tests of the console with a live pipeline: a sample in one click, and from a statement to its
+results.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder and then a topic end to end: each row once, through kills at any moment."""
+"""Test of a stream that reads a folder, then a topic: each row once, through kills at any time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_files_and_then_topics_through_kills_are_exact(
         keys = pa.array(range(number * ROWS, (number + 1) * ROWS), pa.int64())
         rows = pa.table({"id": keys, "v": pa.array([0] * ROWS, pa.int64())})
         pq.write_table(rows, tmp_path / "in" / f"{number}.parquet")
-    # The files have these messages.
+    # The files have these messages already.
     topics.push(topic, [b'{"id": 1, "v": 0}'] * 5)
     sent = list[tuple[int, int]]()
     with live_pipeline(tmp_path) as live:
@@ -61,7 +61,7 @@ def test_files_and_then_topics_through_kills_are_exact(
                 time.sleep(0.1)
 
         def read(*, whole: bool) -> bool:
-            """Whether a part of the files has been read, or all of them."""
+            """Whether a part of the files has been read; ``whole``: all of them."""
             found = live.client.stream("orders")
             if whole:
                 return bool(found.input_tuples) and found.snapshot is None

@@ -1,5 +1,5 @@
-"""Cutover when complete, live and through kills: readers of a name who poll all the time see, as of
-each batch, exactly the old statement's answer or exactly the new one's, and never go back.
+"""Tests of replaced queries with cutover when complete, live and with kills: readers who poll see
+in each batch exactly the old or exactly the new statement's results, and never go back.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tests.support.worlds.two_streams import JOIN, NEAR, Feeder
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-#: Keeps all rows stored, as it has no window.
+#: Has no window, so all rows are kept in stores.
 KEEPER = "SELECT a.v AS av, b.v AS bv FROM a JOIN b ON a.k = b.k AND a.v = b.v"
-#: Query -> its statements before and after, and both for DuckDB.
+#: Query -> its SQL before and after, and both for DuckDB.
 REPLACED = {
     "pairs": (
         (JOIN, f"SELECT a.v AS av, b.v AS bv FROM a JOIN b ON {NEAR}"),
@@ -47,10 +47,10 @@ REPLACED = {
         ),
     ),
 }  # fmt: skip
-#: Both runs of a query write to it.
+#: A sink to which both runs of a query write.
 SHARED = {"format": "redis-stream", "options": {"stream": "out"}}
 Row = tuple[Any, ...]
-#: (batch, run, rows) of a query's table, as a reader found it.
+#: (batch, run, rows) of a query's table, as a reader saw it.
 Look = tuple[int, str, list[Row]]
 
 
@@ -61,7 +61,7 @@ def look(table: pa.Table) -> Look:
 
 
 def poll(live: LivePipeline, found: dict[str, list[Look]], over: threading.Event) -> None:
-    """Read the tables by their names, all the time; a service that is down is waited for."""
+    """Read the queries' tables by name continuously, also while the service is down."""
     while not over.is_set():
         for name, looks in found.items():
             try:
@@ -71,7 +71,7 @@ def poll(live: LivePipeline, found: dict[str, list[Look]], over: threading.Event
 
 
 def answers(live: LivePipeline, sql: str, batch: int) -> list[Row]:
-    """DuckDB's answer over the rows that had been read up to ``batch``."""
+    """Return DuckDB's results over the rows read up to ``batch``."""
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         for name in "ab":
@@ -90,7 +90,9 @@ def answers(live: LivePipeline, sql: str, batch: int) -> list[Row]:
 
 
 def check(live: LivePipeline, name: str, looks: list[Look]) -> None:
-    """Each look is exactly one statement's answer as of its batch, and no look goes back."""
+    """Check that each look shows exactly one statement's results in its batch, and none
+    goes back.
+    """
     (_, old), (_, new) = REPLACED[name]
     known: dict[tuple[int, str], list[Row]] = {}
     for before, after in pairwise(looks):
@@ -157,7 +159,7 @@ def test_readers_of_a_name_see_one_statement_s_answer(tmp_path: Path) -> None:
             first, second = live.client.query_runs(name).items
             assert (first.status, second.status) == ("expired", "active")
             assert first.expired_batch is not None
-            # As of a batch before the cutover, the old statement's answer is read still.
+            # In a batch before the cutover, the old statement's results can still be read.
             then = first.expired_batch - 2
             assert look(live.client.table(name, batch=then))[1] == name
             rows = live.client.table(name, batch=then)
@@ -171,7 +173,7 @@ def test_readers_of_a_name_see_one_statement_s_answer(tmp_path: Path) -> None:
 
 
 def sunk(live: LivePipeline) -> Counter[Row]:
-    """The rows in the Redis Stream of the shared sink."""
+    """Return the rows in the Redis Stream of the shared sink."""
     with Redis.from_url(live.pipeline.redis_url, decode_responses=True) as redis:
         found: Any = redis.xrange("out")
     rows = (json.loads(entry["data"]) for _, entry in found)

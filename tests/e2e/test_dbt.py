@@ -1,4 +1,6 @@
-"""The project of examples/dbt by dbt itself, on a pipeline; its models have DuckDB's answers."""
+"""Test of the project examples/dbt with dbt itself on a pipeline; its models have
+DuckDB's results.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ pytestmark = [
 
 
 class Project:
-    """A copy of the project in ``folder``, run against the service at ``url``."""
+    """A copy of the dbt project in ``folder``, run against the service at ``url``."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self.folder, self.lake = folder / "project", folder / "lake"
@@ -51,7 +53,7 @@ class Project:
         }
 
     def dbt(self, *arguments: str, code: int = 0) -> str:
-        """Output of a command, which has to end with ``code``."""
+        """Run a dbt command, which must end with ``code``; return its output."""
         run = subprocess.run(
             [str(DBT), "--no-use-colors", *arguments],
             cwd=self.folder,
@@ -65,7 +67,7 @@ class Project:
         return run.stdout
 
     def run(self, *arguments: str) -> dict[str, str]:
-        """Model → outcome of ``dbt run``."""
+        """Run ``dbt run``; return model -> outcome."""
         printed = self.dbt("run", *arguments)
         return dict(re.findall(r"OK created sql \w+ model (\w+) \.+ \[(\w+) in", printed))
 
@@ -96,7 +98,7 @@ def _active(client: Client) -> bool:
 
 
 def check_answers(client: Client, project: Project, security: Example) -> None:
-    """DuckDB gives the same answers to the compiled models."""
+    """Check that DuckDB has the same results for the compiled models."""
     compiled = {path.stem: path.read_text() for path in project.folder.glob("target/run/**/*.sql")}
     with connect() as duck:
         security.fill(duck)
@@ -126,7 +128,7 @@ def _table_is(duck: Any, path: Path, wanted: list[tuple[str, ...]]) -> bool:
 
 
 def check_tests(client: Client, project: Project) -> None:
-    """Data tests pass, where the service has the route that they need."""
+    """Check that data tests pass, if the service has the required route."""
     routes = client._http.get("/openapi.json").json()["paths"]
     if "/v1/queries:sql" in routes:
         assert "PASS=4 WARN=0 ERROR=0" in project.dbt("test")
@@ -135,7 +137,7 @@ def check_tests(client: Client, project: Project) -> None:
 
 
 def check_documentation(project: Project) -> None:
-    """The catalog has the columns of models and sources."""
+    """Check that dbt's catalog has the columns of models and sources."""
     project.dbt("docs", "generate")
     catalog = (project.folder / "target" / "catalog.json").read_text()
     assert all(f'"model.detections.{name}"' in catalog for name in MODELS)
@@ -144,7 +146,9 @@ def check_documentation(project: Project) -> None:
 
 
 def check_changes(client: Client, project: Project) -> None:
-    """Unchanged models stay, changed ones are replaced with their readers, refreshed ones begin."""
+    """Check that unchanged models stay, changed ones are replaced with their readers, refreshed
+    ones restart.
+    """
     assert project.run() == dict.fromkeys(MODELS, "none")
     model = project.models / "runs.sql"
     model.write_text(model.read_text().replace("'10' MINUTE", "'15' MINUTE"))

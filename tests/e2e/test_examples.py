@@ -1,4 +1,6 @@
-"""The examples in one pipeline: their command ends, and prints what their pages show."""
+"""Test of all examples in one pipeline: their command succeeds, and prints what their
+pages show.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tests.support.documents.pages import ROOT
 
 @pytest.fixture(scope="module")
 def printed() -> str:
-    """Output of all examples; the command compares their answers with DuckDB's."""
+    """Output of all examples; the command compares their results with DuckDB's."""
     run = subprocess.run(
         [sys.executable, "-m", "examples"],
         cwd=ROOT,

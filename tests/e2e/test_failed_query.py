@@ -1,4 +1,4 @@
-"""A query that fails while it runs, end to end: it alone ends, and is not planned again."""
+"""Test of a query that fails while it runs: only it ends, and it is not planned again."""
 
 from __future__ import annotations
 

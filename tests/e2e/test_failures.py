@@ -1,4 +1,5 @@
-"""Processes killed with SIGKILL in the middle of a replay and started again: exact all the same.
+"""Tests of processes killed with SIGKILL during a replay and restarted: results are exact
+nevertheless.
 
 The scenario is played as ``anabranch replay`` does it; what strikes is hooked into its watcher.
 """
@@ -28,13 +29,14 @@ from tests.support.worlds.replay_check import Verdict, check
 Strike = Callable[[Pipeline], None]
 
 
-#: Its queries share intermediate results that come, go and come back under other optimisers.
+#: With this seed queries share intermediate results that are added and removed under several
+#: optimisers.
 SEED = 18
 
 
 @dataclass
 class Striking(ScenarioObserver):
-    """Strikes once the given number of batches has been committed, each time once."""
+    """A watcher that runs each strike once, after the given number of committed batches."""
 
     pipeline: Pipeline
     strikes: dict[int, Strike]
@@ -49,7 +51,9 @@ class Striking(ScenarioObserver):
 
 
 def kill_runtime(after: float) -> Strike:
-    """Kill the runtime ``after`` seconds, JVM, workers and all, and start it again."""
+    """Return a strike that kills the runtime with all its processes after ``after`` seconds, and
+    restarts it.
+    """
 
     def strike(pipeline: Pipeline) -> None:
         time.sleep(after)
@@ -60,7 +64,7 @@ def kill_runtime(after: float) -> Strike:
 
 
 def kill_runtime_within_a_batch(pipeline: Pipeline) -> None:
-    """Kill the runtime while the tasks of a batch stage results, and start it again."""
+    """Kill the runtime while the tasks of a batch write results, and restart it."""
     staging = pipeline.spec.results / STAGING
     deadline = time.monotonic() + 10
     while not any(staging.glob("*/*")) and time.monotonic() < deadline:
@@ -70,14 +74,14 @@ def kill_runtime_within_a_batch(pipeline: Pipeline) -> None:
 
 
 def kill_service(pipeline: Pipeline) -> None:
-    """Kill the service and start it again after a second without a planner."""
+    """Kill the service, and restart it after a second without a planner."""
     kill(pipeline, "service")
     time.sleep(1.0)
     pipeline.start_service().close()
 
 
 def fill_the_disk(pipeline: Pipeline) -> None:
-    """Leave the state no room until the runtime has given up; then make room and start it."""
+    """Fill the state's disk until the runtime gives up; then free space and restart it."""
     filler = pipeline.spec.state / "filler"
     with suppress(OSError), filler.open("wb", buffering=0) as file:
         while True:
@@ -103,7 +107,7 @@ def fill_the_disk(pipeline: Pipeline) -> None:
 def play_with(
     strikes: Mapping[int, Strike], folder: Path, seed: int, redis_url: str | None = None
 ) -> Verdict:
-    """Replay the scenario of ``seed`` under ``strikes``; every strike must have happened."""
+    """Replay the scenario of ``seed`` with ``strikes``, all of which must occur."""
     generated = generate(seed, folder / "scenario")
     scenario = load_scenario(generated.path)
     out = folder / "out"
@@ -170,7 +174,7 @@ def test_redis_killed_and_started_again(
     def strike(pipeline: Pipeline) -> None:
         time.sleep(after)
         stoppable.kill()
-        # The service waits for Redis; the runtime may leave, and says so by its exit code.
+        # The service waits for Redis; the runtime may end with its exit code for a lost Redis.
         runtime = next(c for c in pipeline.children if c.name == "runtime")
         code = runtime.wait(60)
         stoppable.start()

@@ -1,4 +1,6 @@
-"""Real processes killed with SIGKILL at the steps of the batch protocol: exact all the same."""
+"""Tests of real processes killed with SIGKILL at each step of the batch protocol: results are
+exact.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ def test_a_handful_of_cells(tmp_path: Path) -> None:
     assert verdict.results > 1000
     restarts = {c.component: c.restarts for c in cells}
     assert restarts[Component.DRIVER] == 1
-    # The batch is tried again, no process of the pipeline has to be.
+    # The batch is retried without restarting a process of the pipeline.
     assert restarts[Component.WORKER] == 0
 
 

@@ -1,4 +1,5 @@
-"""The tutorial's streams, tables first, queries later, restart, replace: all figures are DuckDB's.
+"""Test that all figures (counts) equal DuckDB's over the tutorial's streams: tables first, queries
+later, restart, replaced query.
 
 Compared are REST, metrics, CLI and console (``figures.Walk``).
 """
@@ -28,7 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
     ]
 )
 def walk(browser: Browser, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Walk]:
-    """A pipeline that knows no stream yet; there are files in the folders of the streams to be."""
+    """A pipeline without streams; the future streams' folders have files already."""
     port, data = free_port(), tmp_path / "data"
     arguments = ("--port", str(port), "--master", "local[2]", "--allow-path", str(data))
     with upped(tmp_path / "up", arguments=arguments) as up:

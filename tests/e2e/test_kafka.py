@@ -1,5 +1,5 @@
-"""Kafka topics end to end: exact through kills of runtime, workers and broker, with transactions,
-and messages in JSON, Avro and Protobuf whose registry is away for a while.
+"""Tests of Kafka topics as streams and sinks: results are exact through kills of runtime, workers
+and broker, with transactions, and messages in JSON, Avro and Protobuf while the registry is down.
 
 The query is active before anything arrives, so its results must be what DuckDB computes over the
 committed messages.
@@ -35,19 +35,19 @@ from tests.support.surroundings.kafka_reader import Reader
 from tests.support.surroundings.registry import Registry, framed
 from tests.support.worlds.processes import kill, live_pipeline
 
-#: Schema of stream ``t``, and its id in the registry.
+#: Protobuf schema of stream ``t``, and its id in the registry.
 PROTO, PROTO_ID = 'syntax = "proto3"; message Row { int32 k = 1; sint64 v = 2; }', 9
 
 
 @dataclass
 class Load:
-    """A producer that commits most of its transactions, and aborts the others."""
+    """A Kafka producer that commits most of its transactions, and aborts the others."""
 
     topics: Topics
     streams: Streams
     names: dict[str, str]
     chance: random.Random
-    #: Schemas of stream ``s`` in the registry.
+    #: Avro schemas of stream ``s`` in the registry.
     schemas: list[Any]
     producer: Producer = field(init=False)
     message: Any = field(init=False)
@@ -60,18 +60,18 @@ class Load:
         self.partitions = dict.fromkeys(self.names, 2)
 
     def avro(self, k: int, v: int) -> bytes:
-        """A row in Avro, by one of the schemas."""
+        """Return a row in Avro, by a random one of the schemas."""
         number, out = self.chance.randrange(len(self.schemas)), io.BytesIO()
         fastavro.schemaless_writer(out, self.schemas[number], {"k": k, "v": v, "more": "x"})
         return framed(number + 1, out.getvalue())
 
     def protobuf(self, k: int, v: int) -> bytes:
-        """A row in Protobuf."""
+        """Return a row in Protobuf."""
         message: Any = self.message(k=k, v=v)
         return framed(PROTO_ID, b"\0" + message.SerializeToString())
 
     def send(self, rows: int) -> None:
-        """Send a transaction of rows to all topics; every fourth is aborted."""
+        """Send a transaction of rows to all topics; every fourth one is aborted."""
         self.producer.begin_transaction()
         sent = {name: some(self.chance, rows, 2000) for name in self.names}
         for name, values in sent.items():
@@ -231,14 +231,14 @@ def test_a_reader_sees_each_result_once_through_kills_of_runtime_and_broker(
 
 
 def _table(reader: Reader) -> Counter[int]:
-    """The current rows of a topic of upserts: the last value of each key."""
+    """Return the current rows of a topic of upserts: the last value of each key."""
     last = {message.key(): message.value() for message in list(reader.messages)}
     found = [json.loads(value) for value in last.values() if value is not None]
     return Counter({row["g"]: row["n"] for row in found})
 
 
 def _kill_worker(pipeline: Pipeline) -> None:
-    """SIGKILL one of the Python workers of the runtime."""
+    """Kill one of the runtime's Python workers with SIGKILL."""
     child = next(c for c in pipeline.children if c.name == "runtime")
     everybody = session(child.pid)
     workers = [p for p in everybody if _is_worker(p)]

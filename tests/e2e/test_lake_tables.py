@@ -1,4 +1,4 @@
-"""Tables of a lake end to end: a snapshot beside a live stream, then every commit, through kills.
+"""Tests of lake tables (Delta, Iceberg) as streams: a snapshot, then every commit, through kills.
 
 Writers append, update, delete and merge meanwhile, and rearrange the files. The results must be
 what DuckDB computes over the tables as they are in the end.
@@ -46,7 +46,7 @@ def items(numbers: range) -> pa.Table:
 
 
 def change(path: Path, chance: random.Random) -> None:
-    """Commit a random change of the orders."""
+    """Commit a random change of the orders (Delta)."""
     table, low = DeltaTable(str(path)), chance.randrange(ORDERS)
     match chance.randrange(6):
         case 0:
@@ -70,7 +70,9 @@ def change(path: Path, chance: random.Random) -> None:
 def write(
     home: Path, server: redis.Redis, clicks: list[Any], pause: float, over: threading.Event
 ) -> None:
-    """Change both tables and push clicks until the end, with random pauses (seconds at most)."""
+    """Change both tables and push clicks until the end, with random pauses of at most ``pause``
+    seconds.
+    """
     chance, number = random.Random(5), ITEMS
     while not over.is_set():
         try:
@@ -90,7 +92,7 @@ def write(
 
 
 def current(live: LivePipeline, query: str) -> Counter[tuple[Any, ...]]:
-    """The rows that a query's changes amount to."""
+    """Return the rows that result from a query's changes."""
     found = sorted(map(str, (live.results / query).glob("*.parquet")))
     if not found:
         return Counter()
@@ -130,11 +132,11 @@ def test_tables_beside_a_live_stream_through_kills_are_exact(
                                   retain="all")  # fmt: skip
         live.client.create_query(JOIN, name="joined")
         server = redis.Redis.from_url(live.pipeline.redis_url)
-        # Without a feed, each change brings all rows of a rewritten file twice.
+        # Without a change data feed, each change reads all rows of a rewritten file twice.
         pause = 0.1 if feed == "true" else 2.0
 
         def snapshot(name: str, *, over: bool = False) -> bool:
-            """Whether a part of a table's snapshot has been read, or all of it."""
+            """Whether a part of a table's snapshot has been read; ``over``: all of it."""
             found = live.client.stream(name)
             if over:
                 return bool(found.input_tuples) and found.snapshot is None
@@ -218,7 +220,7 @@ def test_iceberg_tables_beside_a_live_stream_through_kills_are_exact(
                 time.sleep(chance.random())
 
         def read(*, over: bool) -> bool:
-            """Whether a part of the snapshot has been read, or all of it."""
+            """Whether a part of the snapshot has been read; ``over``: all of it."""
             found = live.client.stream("orders")
             if over:
                 return bool(found.input_tuples) and found.snapshot is None

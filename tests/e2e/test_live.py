@@ -1,4 +1,4 @@
-"""Live mode end to end: streams, queries and settings come and go while files drop in.
+"""Test of a live pipeline: streams, queries and settings are added and removed while files arrive.
 
 Each file is dropped by itself and waited for, so the batch that read it is known. What DuckDB
 computes over the files, from what the API says of each query's activation, must be in the results.
@@ -22,7 +22,7 @@ from tests.support.worlds.processes import LivePipeline, kill, live_pipeline
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-#: Minutes.
+#: Allowed lateness in minutes.
 LATENESS = 20
 
 #: A row: key, value, minutes after START (None: no event time).
@@ -36,11 +36,12 @@ BA = "SELECT b.v AS bv, a.v AS av FROM b JOIN a ON b.v = a.v"
 
 @dataclass
 class World:
-    """A live pipeline and everything that has been dropped into it."""
+    """A live pipeline and all rows that were written for it."""
 
     live: LivePipeline
     folder: Path
-    #: (stream, batch, key, value, event time in microseconds), late and invalid rows left out.
+    #: Rows that are neither late nor invalid: (stream, batch, key, value, event time in
+    #: microseconds).
     rows: list[tuple[str, int, int, int, int]] = field(default_factory=list)
     late: dict[str, int] = field(default_factory=dict)
     invalid: dict[str, int] = field(default_factory=dict)
@@ -65,14 +66,16 @@ class World:
         self.live.client.create_query(sql, name=name, **more)  # type: ignore[arg-type]
 
     def wait_for(self, name: str, status: str) -> QueryOut:
-        """Wait until a query has the status."""
+        """Wait until a query has the status ``status``."""
         self.live.wait(
             f"{name} to be {status}", lambda: self.live.client.query(name).status == status
         )
         return self.live.client.query(name)
 
     def drop(self, name: str, rows: Sequence[Row]) -> int:
-        """Drop a file into a stream's folder and wait until it is read; the batch that read it."""
+        """Write a file into a stream's folder and wait until it is read; return the batch that read
+        it.
+        """
         self.read[name] += len(rows)
         self.write(name, rows)
         self.live.wait(f"{self.read[name]} rows of {name}", lambda: self.has_read(name))
@@ -88,22 +91,22 @@ class World:
                 self.late[name] += 1
             else:
                 self.rows.append((name, batch, key, value, tau))
-        # Rows of the next file are late by this one once its load has ended.
+        # After a load has ended, rows of the next file are late relative to it.
         if name in self.newest:
             self.live.wait(f"the load of {name} to end", lambda: self.has_ended(name))
         return batch
 
     def has_ended(self, name: str) -> bool:
-        """Whether the watermark of a stream has followed all of its rows."""
+        """Whether the stream's watermark includes all of its rows."""
         mark = self.live.progress().telemetry.watermarks.get(name)
         return mark == self.newest[name] - LATENESS * 60_000_000
 
     def has_read(self, name: str) -> bool:
-        """Whether all that has been dropped into a stream's folder was read."""
+        """Whether all files in a stream's folder have been read."""
         return self.live.progress().streams.get(name, {}).get("input", 0) >= self.read[name]
 
     def write(self, name: str, rows: Sequence[Row]) -> None:
-        """Put a file into a stream's folder."""
+        """Write a file into a stream's folder, without waiting."""
         times = [None if m is None else START + timedelta(minutes=m) for _, _, m in rows]
         table = pa.table(
             {
@@ -113,13 +116,13 @@ class World:
             }
         )
         self.files += 1
-        # Spark leaves out what begins with a dot; the rename makes the file whole at once.
+        # Spark ignores names that begin with a dot; after the rename the file is complete at once.
         partial = self.folder / name / f".{self.files}.partial"
         pq.write_table(table, partial)
         partial.rename(self.folder / name / f"{self.files:04d}.parquet")
 
     def check(self, name: str, sql: str, window: int | None = None) -> int:
-        """Compare a query's results with DuckDB's; returns how many there are."""
+        """Compare a query's results with DuckDB's; return their number."""
         info = self.live.client.query(name)
         expected = self._expected(info, sql, window)
         assert sorted(self.results(name)) == expected, (name, info.document())
@@ -127,7 +130,7 @@ class World:
         return len(expected)
 
     def results(self, name: str) -> list[tuple[object, ...]]:
-        """Rows in a query's result files."""
+        """Return the rows in a query's result files."""
         files = sorted(map(str, (self.live.results / name).glob("*.parquet")))
         return duckdb.read_parquet(files).fetchall() if files else []
 
@@ -163,7 +166,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def micros(minutes: int) -> int:
-    """Microseconds since 1970 of a row's event time."""
+    """Return a row's event time in microseconds since 1970."""
     return (START + timedelta(minutes=minutes) - EPOCH) // timedelta(microseconds=1)
 
 
@@ -173,14 +176,14 @@ def test_a_day_in_the_life_of_a_live_pipeline(tmp_path: Path) -> None:
     with live_pipeline(tmp_path) as live:
         world = World(live, tmp_path)
 
-        # Queries become active although nothing arrives.
+        # Queries become active although no rows arrive.
         world.stream("a")
         world.stream("b")
         world.query("ab", AB)
         world.query("windowed", AB, window="30 minutes")
         first = world.wait_for("ab", "active")
         world.wait_for("windowed", "active")
-        # Spark begins with a batch that has nothing in it, before or after the activation.
+        # Spark begins with an empty batch, before or after the activation.
         begun = first.activated_batch
         assert begun in (0, 1)
         assert first.complete == "always"
@@ -191,7 +194,7 @@ def test_a_day_in_the_life_of_a_live_pipeline(tmp_path: Path) -> None:
         world.drop("a", [(1, 30, 40), (2, 31, 45), (9, 32, 45)])
         assert world.check("ab", AB) > world.check("windowed", AB, 30) > 0
 
-        # Late tuples and ones without event time are counted, and not joined.
+        # Late tuples and those without event time are counted, and not joined.
         before = world.check("ab", AB)
         world.drop("a", [(1, 40, 24), (1, 41, 25), (2, 42, None), (3, 43, None), (9, 44, 46)])
         assert (world.late["a"], world.invalid["a"]) == (1, 2)
@@ -201,7 +204,7 @@ def test_a_day_in_the_life_of_a_live_pipeline(tmp_path: Path) -> None:
         assert live.progress().streams["a"] == counts
         assert world.check("ab", AB) == before + 2
 
-        # A stream that comes later is picked up, and a query with a limited life.
+        # A stream that is added later is read, and a query with a limited lifetime expires.
         live.client.update_settings(optimizer="individual")
         world.stream("c")
         world.query("abc", ABC)
@@ -223,7 +226,7 @@ def test_a_day_in_the_life_of_a_live_pipeline(tmp_path: Path) -> None:
         assert world.check("brief", BA) == ended
         world.check("abc", ABC)
 
-        # Without the service the rules go on; with it, planning does.
+        # Without the service the pipeline continues with its rules; with it, planning continues.
         kill(live.pipeline, "service")
         epoch = live.progress().epoch
         for minute in range(4):
@@ -246,7 +249,7 @@ def test_a_day_in_the_life_of_a_live_pipeline(tmp_path: Path) -> None:
             assert world.check(name, sql) > 0
         world.check("windowed", AB, 30)
 
-        # Periods were measured all along, also without the service.
+        # Periods were measured all the time, also without the service.
         series = live.client.series()
         lengths = [period.seconds for period in series.periods]
         assert min(lengths) >= 3
@@ -273,7 +276,7 @@ def test_a_live_runtime_killed_while_files_drop_in_ends_exact(tmp_path: Path) ->
         world.drop("b", [(k % 4, 20 + k, k) for k in range(8)])
 
         for number, after in enumerate((0.0, 0.4, 0.8)):
-            # Killed with the file read or not: its batch is known once it has been.
+            # Killed before or after the file was read: its batch is known afterwards.
             minute = 10 + number
             world.query(f"new{number}", AB)
             rows: list[Row] = [(number, 30 + number, minute), (1, 40 + number, minute)]

@@ -1,5 +1,5 @@
-"""History put into folders in any order, with default settings: nothing of it is late, and what
-comes later and is late is counted, kept and shown.
+"""Tests of historical rows put into folders in any order, with default settings: none is late;
+later rows that are late are counted, kept and shown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.support.worlds.processes import LivePipeline, live_pipeline
 
 COLUMNS = (("n", "bigint"), ("g", "bigint"), ("ts", "timestamp"))
 SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
-#: Stream -> format of its source, options; the ending of its files says how they are written.
+#: Stream -> format of its source, options; the files' suffix says how they are written.
 SOURCES = {
     "pq": ("files", {"type": "parquet"}, "parquet"),
     "arrow": ("files", {"type": "arrow"}, "arrow"),
@@ -36,7 +36,7 @@ BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
 
 
 def write(folder: Path, name: str, rows: list[tuple[int, datetime]], ending: str) -> None:
-    """A file that appears at once."""
+    """Write a file of history that appears at once."""
     hidden = folder / f".{name}.{ending}"
     texts = [(n, n % 7, f"{ts:%Y-%m-%dT%H:%M:%S}Z") for n, ts in rows]
     if ending == "json":
@@ -62,7 +62,7 @@ def write(folder: Path, name: str, rows: list[tuple[int, datetime]], ending: str
 
 
 def history(chance: random.Random, count: int) -> list[list[tuple[int, datetime]]]:
-    """Days in random order, each with its rows in random order."""
+    """Return days in random order, each with its rows in random order."""
     days = []
     for day in range(count):
         at = BEGIN + timedelta(days=day)
@@ -73,13 +73,13 @@ def history(chance: random.Random, count: int) -> list[list[tuple[int, datetime]
 
 
 def component(live: LivePipeline, stream: str) -> ComponentOut:
-    """A stream's part of the health."""
+    """Return a stream's component of the health report."""
     found = live.client.health().components
     return next(one for one in found if (one.kind, one.name) == ("stream", stream))
 
 
 def is_healthy(live: LivePipeline, stream: str) -> bool:
-    """Whether the health reports no problem of the stream."""
+    """Whether health reports no problem of the stream."""
     return component(live, stream).state == "ok"
 
 
@@ -120,7 +120,7 @@ def test_history_in_any_order_has_no_late_rows(tmp_path: Path, days: int) -> Non
             assert live.progress().streams[name]["late"] == 0, name
             found = sorted(map(str, (live.results / f"q-{name}").glob("*.parquet")))
             assert duckdb.read_parquet(found).count("n").fetchall() == [(everything,)]
-            # The runtime reports that it reads a source some moments after its first rows.
+            # The runtime reports that it reads a source shortly after its first rows.
             live.wait(f"{name} to be healthy", partial(is_healthy, live, name))
         end = BEGIN + timedelta(days=days) - timedelta(minutes=10)
         for name in SOURCES:  # the load has ended: the watermark is near the end of the history
@@ -142,5 +142,5 @@ def test_history_in_any_order_has_no_late_rows(tmp_path: Path, days: int) -> Non
             kept = list((live.results / ".late" / name).glob("*.parquet"))
             assert sum(pq.read_table(file).num_rows for file in kept) == 5
             live.client.update_stream(name, accepted_rejects=5)
-            # The runtime reports that it reads a source some moments after its first rows.
+            # The runtime reports that it reads a source shortly after its first rows.
             live.wait(f"{name} to be healthy", partial(is_healthy, live, name))

@@ -1,4 +1,6 @@
-"""Outer, semi and anti joins over a multi-way join through service, planner and pipeline."""
+"""Test of outer, semi and anti joins over a multi-way join through service, planner
+and pipeline.
+"""
 
 from __future__ import annotations
 

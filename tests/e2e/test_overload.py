@@ -1,4 +1,5 @@
-"""Rations from the service's schedule, made good by the runtime, with processes that are killed.
+"""Tests of rations from the service's schedule, whose withheld results the runtime makes good, with
+killed processes.
 
 A stated capacity stands for an overload: arriving rows are rationed as soon as something has been
 measured, on machines of any speed. Once no more rows arrive, the pipeline catches up on all owed
@@ -26,12 +27,13 @@ from tests.support.worlds.two_streams import (
     view_rows,
 )
 
-#: Rows of ``a`` without a partner.
+#: SQL for rows of ``a`` without a partner.
 LONELY = (
     "SELECT a.v AS av FROM a LEFT ANTI JOIN b ON a.k = b.k "
     "AND b.ts BETWEEN a.ts - INTERVAL 10 MINUTES AND a.ts + INTERVAL 10 MINUTES"
 )
-#: Rows of ``a`` that no partner can come for any more: ``b`` is up to a minute late.
+#: SQL condition for rows of ``a`` for which no partner can arrive any more: ``b`` is up to a minute
+#: late.
 OVER = "epoch_us(a.ts) + 600000000 < (SELECT max(epoch_us(ts)) - 60000000 FROM b)"
 
 
@@ -81,7 +83,7 @@ def test_what_is_rationed_live_is_made_good_after_a_crash(tmp_path: Path) -> Non
         live.wait("the view", live.has_current_views)
         live.pipeline.finish_runtime()
         view = view_rows(live.results / "sums")
-        # The clock has let go nothing that is owed.
+        # Nothing that is owed has been removed by the retention.
         assert view == sorted((b.astimezone(UTC), n, s) for b, n, s in sums)
 
 

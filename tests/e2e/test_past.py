@@ -1,4 +1,6 @@
-"""Queries that come late and emit their past, live: a join and a view, through a crash."""
+"""Tests of queries registered late that emit results of past rows, live: a join and a view, through
+a crash.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tests.support.worlds.two_streams import (
     view_rows,
 )
 
-#: Keeps all rows stored, as it has no window.
+#: Has no window, so all rows are kept in stores.
 KEEPER = "SELECT a.v AS av, b.v AS bv FROM a JOIN b ON a.k = b.k AND a.v = b.v"
 
 
@@ -29,7 +31,7 @@ def test_a_query_that_comes_late_has_all_results(tmp_path: Path) -> None:
         feeder = Feeder(live, tmp_path)
         live.client.create_query(KEEPER, name="keeper")
         live.wait("activity", lambda: live.client.query("keeper").status == "active")
-        # Windows of the first rows are over long before the late queries come.
+        # Windows of the first rows end long before the late queries are registered.
         for _ in range(30):
             feeder.drop()
         live.wait("all rows", feeder.has_read)

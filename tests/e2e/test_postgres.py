@@ -1,4 +1,5 @@
-"""PostgreSQL tables end to end: exact through kills of the runtime and restarts of the database.
+"""Tests of PostgreSQL tables as streams: results are exact through kills of the runtime and
+restarts of the database.
 
 A join of two tables, to which random transactions are written meanwhile, must be what PostgreSQL
 itself computes.
@@ -29,7 +30,7 @@ TABLES = {
 
 
 def write(server: Server, seed: int, over: threading.Event) -> None:
-    """Commit random transactions over both tables until the end, through restarts."""
+    """Commit random transactions on both tables until the end, through restarts."""
     chance = random.Random(seed)
     while not over.is_set():
         try:
@@ -42,7 +43,7 @@ def write(server: Server, seed: int, over: threading.Event) -> None:
 
 
 def transaction(cursor: Any, chance: random.Random) -> None:
-    """Execute a transaction; some are rolled back."""
+    """Execute a random transaction; some are rolled back."""
     cursor.execute("BEGIN")
     for _ in range(chance.randrange(1, 4)):
         first, other = chance.randrange(1, 300), chance.randrange(1, 40)
@@ -65,7 +66,7 @@ def transaction(cursor: Any, chance: random.Random) -> None:
 
 
 def current(live: LivePipeline, query: str) -> Counter[tuple[Any, ...]]:
-    """The rows that a query's changes amount to."""
+    """Return the rows that result from a query's changes."""
     found = sorted(map(str, (live.results / query).glob("*.parquet")))
     if not found:
         return Counter()
@@ -179,7 +180,7 @@ def test_an_altered_table_is_followed_through_a_kill(
         }
         live.wait("all rows", lambda: {name: current(live, name) for name in wanted} == wanted)
         assert not client.stream("bills").source_error
-        # The table was not copied again.
+        # The table was not copied a second time.
         assert (client.stream("bills").input_tuples or 0) < 1000
 
 

@@ -1,4 +1,4 @@
-"""Previews of statements over pushed rows, before any query is registered, and after one is."""
+"""Tests of previews of statements over pushed rows, without a registered query, and with one."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ ARROW = {
     "clicks": pa.schema([("page", pa.int64()), ("visitor", pa.string())]),
     "sales": pa.schema([("page", pa.int64()), ("price", pa.decimal128(9, 2))]),
 }
-#: Most rows of a stream that a preview reads.
+#: Maximum number of rows of a stream that a preview reads.
 MOST = 256
 PATIENCE = 120_000
 Rows = list[dict[str, Any]]
 
 
 def rows_of(stream: str, chance: random.Random, count: int) -> Rows:
-    """Random rows, some of them without a page, with whose partners others join."""
+    """Return random rows, some without a page."""
     found: Rows = []
     for _ in range(count):
         page = chance.choice([None, *range(30)])
@@ -53,7 +53,7 @@ def rows_of(stream: str, chance: random.Random, count: int) -> Rows:
 
 
 def joined_by_duckdb(rows: dict[str, Rows]) -> Counter[tuple[str, ...]]:
-    """The rows of :data:`JOINED`, by DuckDB over the given rows."""
+    """Return the result rows of :data:`JOINED`, by DuckDB over the given rows."""
     with duckdb.connect() as oracle:
         for name, schema in ARROW.items():
             columns = {f.name: pa.array([row[f.name] for row in rows[name]]) for f in schema}
@@ -66,7 +66,7 @@ def plain(rows: Any) -> Counter[tuple[str, ...]]:
 
 
 def preview(live: LivePipeline, read: dict[str, int]) -> PreviewOut:
-    """A preview of :data:`JOINED`, once so many rows of the streams are known to have been read."""
+    """Return a preview of :data:`JOINED` after so many rows of the streams have been read."""
 
     def current() -> bool:
         found = live.client.preview(JOINED, limit=10_000)
@@ -111,7 +111,7 @@ def test_a_join_of_pushed_streams_is_previewed(browser: Browser, tmp_path: Path)
         assert plain(found.rows) == wanted
         assert plain(by_command(live)) == wanted
         on_the_page(browser, live, sum(wanted.values()))
-        # Of more rows than a preview reads, the join of the rows that it has read.
+        # If there are more rows than a preview reads, it joins the rows that it has read.
         for name in COLUMNS:
             client.push(name, rows_of(name, chance, 400))
         found = preview(live, dict.fromkeys(COLUMNS, 520))
@@ -125,7 +125,7 @@ def test_a_join_of_pushed_streams_is_previewed(browser: Browser, tmp_path: Path)
             for name in COLUMNS
         }
         assert plain(found.rows) == joined_by_duckdb(latest)
-        # A registered query reads the same streams, and so does a preview.
+        # A registered query reads the same streams; the preview is the same.
         client.create_query(JOINED, name="bought", window="1 hour")
         live.wait("the query", lambda: client.query("bought").status == "active")
         assert preview(live, dict.fromkeys(COLUMNS, 520)).samples

@@ -1,4 +1,6 @@
-"""The profile of a live pipeline against the CPU time of its processes, measured from outside."""
+"""Test of a live pipeline's CPU profile against the CPU time of its processes, measured from
+outside.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,9 @@ from tests.support.worlds.processes import LivePipeline, live_pipeline, meanwhil
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 STREAMS = ("a", "b", "c")
-#: Rows of a file, and seconds between two files of each stream.
+#: Rows per file, and seconds between two files of each stream.
 ROWS, EVERY = 4000, 0.5
-#: Length of the measured period.
+#: Seconds of the measured period.
 SECONDS = 12.0
 QUERIES = {
     "ab": "SELECT a.v AS av, b.v AS bv FROM a JOIN b ON a.k = b.k",
@@ -39,7 +41,9 @@ QUERIES = {
 
 @contextmanager
 def fed(folder: Path) -> Iterator[None]:
-    """Drop a file into each stream's folder at a steady pace, seconds of event time apart."""
+    """Context in which files are written to each stream's folder at a steady rate, seconds of event
+    time apart.
+    """
     draw = np.random.default_rng(7)
 
     def feed(over: threading.Event) -> None:
@@ -62,7 +66,7 @@ def fed(folder: Path) -> Iterator[None]:
 
 
 def begin(live: LivePipeline, folder: Path) -> None:
-    """Register streams and queries."""
+    """Register the profiled streams and queries."""
     for name in STREAMS:
         (folder / name).mkdir(parents=True)
         live.client.create_stream(
@@ -76,7 +80,7 @@ def begin(live: LivePipeline, folder: Path) -> None:
 
 
 def measured(live: LivePipeline) -> tuple[ProfileOut, float]:
-    """The counters right after a report of the runtime, and the CPU seconds of all processes."""
+    """Return the runtime's counters just after a report, and the CPU seconds of all processes."""
     last = live.client.profile().at
     live.wait("a report", lambda: live.client.profile().at != last)
     seconds = cpu_seconds(tree(live.pipeline.pids()))
@@ -107,7 +111,7 @@ def test_attributed_seconds_are_those_of_all_processes(tmp_path: Path) -> None:
     assert found.queries.keys() == {"", *QUERIES}
     for words in ("a by k", "JVM", "not attributed"):
         assert words in shown.stdout, shown
-    # The next plan follows measurements: as all keys are equal, its order from ``a`` may be
+    # The next plan follows from measurements: as all keys are equal, its order from ``a`` may be
     # ``a → c → b``.
     steps = re.findall(r"([abc]) → ([abc]) → ([abc])", shown.stdout)
     assert {first for first, *_ in steps} == set(STREAMS), shown

@@ -1,4 +1,6 @@
-"""Random scenarios through REST, Redis, Spark and Parquet; every row is held against DuckDB."""
+"""Tests of random scenarios through REST, Redis, Spark and Parquet; every row is compared with
+DuckDB.
+"""
 
 from __future__ import annotations
 

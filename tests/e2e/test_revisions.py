@@ -1,4 +1,4 @@
-"""A replay whose rules are revised within an epoch, through every process of the real thing."""
+"""Test of a replay whose ruleset is revised within an epoch, through all real processes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ CHAIN = "SELECT o.n AS o, c.n AS c, i.n AS i FROM c JOIN o ON o.ck = c.ck JOIN i
 
 
 def scenario(folder: Path, *, every: int | None) -> Path:
-    """Up to batch ``SWAP`` an order finds at most one customer and all items, then the reverse."""
+    """Write a scenario: up to batch ``SWAP`` an order has at most one customer and all items, then
+    the reverse.
+    """
     rng = random.Random(7)
     keys: dict[str, list[int]] = {name: [] for name in ("c.ck", "o.ck", "o.ok", "i.ok")}
     for row in range(ROWS * BATCHES):
-        # Unique in its stream, and one of them that an order may have.
+        # A key unique in its stream, and one of those that an order may have.
         unique, drawn, common = 1000 + row, 1000 + rng.randrange(ROWS * BATCHES), 0
         swapped = row // ROWS >= SWAP
         keys["c.ck"].append(common if swapped else unique)
@@ -45,7 +47,7 @@ def scenario(folder: Path, *, every: int | None) -> Path:
         },
         "queries": {"chain": {"sql": CHAIN}},
         "epochs": {"every": SWAP},
-        # In seconds, plans of so few rows keep no intermediate results.
+        # If costs were seconds, plans for so few rows would keep no intermediate results.
         "objective": "tuples",
         "parallelism": 2,
     }

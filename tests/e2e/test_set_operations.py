@@ -1,4 +1,4 @@
-"""Set operations from the command line through service, planner and pipeline."""
+"""Test of set operations from the command line through service, planner and pipeline."""
 
 from __future__ import annotations
 

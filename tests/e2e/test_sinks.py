@@ -1,4 +1,4 @@
-"""Sinks end to end: every kind of them at once, through a kill of the runtime, and a live tail."""
+"""Tests of all kinds of sinks at once, through a kill of the runtime, and of a live tail."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROWS = 50
 
 
 def drop(folder: Path, number: int) -> None:
-    """A file with ``ROWS`` keys of its own for either stream."""
+    """Write a file for each stream, with ``ROWS`` keys of its own."""
     keys = range(number * ROWS, (number + 1) * ROWS)
     for stream in ("a", "b"):
         table = pa.table({"k": pa.array(keys, pa.int64()), "v": [f"{stream}{k}" for k in keys]})
@@ -50,7 +50,9 @@ def rows(documents: list[dict[str, Any]]) -> list[tuple[int, str, str]]:
 
 
 def strike(live: LivePipeline, victim: Component, held: Path) -> None:
-    """Kill ``victim`` while the runtime is held, and release it; start it again if it has ended."""
+    """Kill ``victim`` while the runtime is held at a fault point, and release the runtime; restart
+    it if it has ended.
+    """
     runtime = next(c for c in live.pipeline.children if c.name == "runtime")
     if victim is Component.WORKER:
         os.kill(worker_of(runtime.pid), signal.SIGKILL)
@@ -157,7 +159,7 @@ def test_groups_come_once_though_the_runtime_or_a_part_of_it_is_killed(
             client.create_query(SQL, name=name, sink=sink | {"commit_interval": "1 s"})
 
         def look() -> None:
-            """See each result at most once, and none that has gone."""
+            """Check that each result is in a sink at most once, and none has disappeared."""
             nonlocal read
             files = sorted((live.results / "own").glob("*.parquet"))
             found = Counter(rows([row for f in files for row in pq.read_table(f).to_pylist()]))
@@ -179,7 +181,7 @@ def test_groups_come_once_though_the_runtime_or_a_part_of_it_is_killed(
             look()
             strike(live, victim, held)
             live.wait("the next group", partial(seen, count))
-        # No batch comes any more; gathering is no failure.
+        # No more batches run; a sink that gathers rows has no problem.
         assert {client.query(q).sink_problem for q in sinks} == {None}
         everything = expected(len(points) + 1)
 
@@ -193,7 +195,7 @@ def test_groups_come_once_though_the_runtime_or_a_part_of_it_is_killed(
 
         live.wait("the files by Spark", lambda: files() == everything)
         assert sorted(read) == everything
-        # Sinks get the group one after the other.
+        # Sinks get the group of rows one after the other.
         live.wait("the entries in Redis", lambda: appended() == everything)
         for lake in lakes.values():
             assert rows(lake.read().to_pylist()) == everything

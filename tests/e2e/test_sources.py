@@ -1,4 +1,5 @@
-"""Sources end to end: Redis Streams and files through kills, and streams that come, go and change.
+"""Tests of sources: Redis Streams and files through kills, and streams that are added, removed and
+changed.
 
 The queries are over full history and active before anything arrives, so whatever the batches were,
 their results must be what DuckDB computes over everything that was sent.
@@ -45,7 +46,7 @@ class Streams:
         self.sent.setdefault(name, [])
 
     def entries(self, name: str, rows: list[tuple[int, int]], payload: str, key: str = "") -> None:
-        """Send rows as entries of a Redis Stream."""
+        """Append rows as entries of a Redis Stream."""
         self.sent[name] += rows
         at = key or Keys("test").stream(name)
         with self.server.pipeline(transaction=False) as pipe:
@@ -57,7 +58,7 @@ class Streams:
             pipe.execute()
 
     def file(self, name: str, rows: list[tuple[int, int]], kind: str) -> None:
-        """Drop a file into a stream's directory."""
+        """Write a file into a stream's directory."""
         self.sent[name] += rows
         self.files += 1
         folder = self.home / name
@@ -69,7 +70,7 @@ class Streams:
         partial.rename(folder / f"{self.files:04d}.{kind}")
 
     def wait_for_input(self) -> None:
-        """Wait until everything has been read."""
+        """Wait until all rows have been read."""
 
         def done() -> bool:
             streams = self.live.progress().streams
@@ -81,7 +82,7 @@ class Streams:
         self.live.wait("everything to be read", done)
 
     def check(self, name: str, sql: str) -> int:
-        """Compare a query's results with DuckDB's; returns how many there are."""
+        """Compare a query's results with DuckDB's; return their number."""
         db = duckdb.connect()
         for stream, rows in self.sent.items():
             db.execute(f"CREATE TABLE {stream} (k BIGINT, v INT)")
@@ -100,7 +101,7 @@ class Streams:
 
 
 def table(rows: list[tuple[int, int]]) -> pa.RecordBatch:
-    """Rows as a record batch."""
+    """Return rows as a record batch."""
     arrays = [
         pa.array([k for k, _ in rows], pa.int64()),
         pa.array([v for _, v in rows], pa.int32()),
@@ -109,12 +110,12 @@ def table(rows: list[tuple[int, int]]) -> pa.RecordBatch:
 
 
 def line(k: int, v: int) -> str:
-    """A row as JSON."""
+    """Return a row as JSON."""
     return json.dumps({"k": k, "v": v})
 
 
 def some(chance: random.Random, count: int, keys: int) -> list[tuple[int, int]]:
-    """Random rows."""
+    """Return random rows."""
     return [(chance.randrange(keys), chance.randrange(keys)) for _ in range(count)]
 
 
@@ -123,7 +124,7 @@ def some(chance: random.Random, count: int, keys: int) -> list[tuple[int, int]]:
 def test_redis_streams_and_files_through_kills_are_exact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Small enough that batches are limited.
+    # Low enough that batches are limited.
     monkeypatch.setenv("ANABRANCH_TARGET_LATENCY", "0.3")
     chance = random.Random(5)
     with live_pipeline(tmp_path) as live:
@@ -176,7 +177,7 @@ def test_streams_that_come_go_and_change_leave_the_others_where_they_are(tmp_pat
             (tmp_path / name).mkdir()
         streams = Streams(live, tmp_path, server)
         streams.add("r", "redis-stream")
-        # One stream of Spark's own, with messages as Kafka's would be.
+        # One stream read by Spark, with messages as Kafka's would be.
         streams.add(
             "s",
             "text",
@@ -197,7 +198,7 @@ def test_streams_that_come_go_and_change_leave_the_others_where_they_are(tmp_pat
         feed()
         streams.wait_for_input()
 
-        # Sources that can't be opened, or read, are reported and don't hold up the others.
+        # Sources that can't be opened or read are reported, and don't delay the others.
         streams.add("bad", "fax")
         streams.add("lost", "redis-stream", url="redis://127.0.0.1:1/0")
         streams.add("t", "files", str(tmp_path / "t"))
@@ -214,13 +215,13 @@ def test_streams_that_come_go_and_change_leave_the_others_where_they_are(tmp_pat
         assert "fax" in errors()["bad"]
         assert "127.0.0.1:1" in errors()["lost"]
 
-        # Gone while the runtime is down, and back again while it is up.
+        # A stream deleted while the runtime is down, and registered again while it is up.
         kill(live.pipeline, "runtime")
         for name in ("bad", "lost", "x", "y"):
             live.client.delete_stream(name)
         del streams.sent["bad"], streams.sent["lost"]
-        # Their counts restart at 0. Files that were read before are not read again, except by
-        # Spark's own source.
+        # Its counts restart at 0. Files that were read are not read again, except by a Spark
+        # source.
         del streams.sent["x"]
         first = streams.sent.pop("y")
         live.start_runtime()
@@ -233,12 +234,12 @@ def test_streams_that_come_go_and_change_leave_the_others_where_they_are(tmp_pat
         feed("t", "x", "y")
         streams.wait_for_input()
 
-        # Defined otherwise, a stream is read from its own beginning.
+        # With another definition, a stream is read from its beginning.
         live.client.delete_stream("t")
         live.client.create_stream(
             "t", COLUMNS, source={"format": "redis-stream", "options": {"keys": "t"}}
         )
-        # Its counts go on, unless an epoch without it was planned in between.
+        # Its counts continue, unless an epoch without it was planned in between.
         before = len(streams.sent.pop("t"))
         streams.sent["t"] = []
         streams.entries("t", some(chance, 30, 60), "json", "t")
@@ -286,8 +287,8 @@ def test_bad_files_stop_or_pass_their_own_streams_only(
         feed("s", "t", "v")
         streams.wait_for_input()
 
-        # Files that go bad once they have been found, planned or not: the runtime stands still
-        # where a batch has been begun.
+        # Files that are damaged after they have been listed, planned or not: the runtime waits
+        # where a batch has begun.
         held = faults / f"{Point.CHOSEN}.held"
 
         def planned() -> bool:
@@ -312,7 +313,7 @@ def test_bad_files_stop_or_pass_their_own_streams_only(
         newest["v"].write_bytes(b"no file of ours")
         streams.sent["t"] = streams.sent["t"][:-50]
 
-        # Delete the stream "v" and its query while no runtime is there to end the query.
+        # Delete the stream "v" and its query while no runtime can end the query.
         live.client.delete_query("vr")
         wait_until("the heartbeat to end", lambda: not server.exists(Keys("test").heartbeat), 30)
         live.client.delete_stream("v")
@@ -332,7 +333,7 @@ def test_bad_files_stop_or_pass_their_own_streams_only(
         unread = live.client.stream("t").unread
         assert unread is not None
         assert [p.source for p in unread.last] == [str(newest["t"])]
-        # Put back, it is read.
+        # When the file is restored, it is read.
         newest["s"].write_bytes(kept[0])
         os.utime(newest["s"], ns=(kept[1].st_atime_ns, kept[1].st_mtime_ns))
         streams.sent["s"] = of_s

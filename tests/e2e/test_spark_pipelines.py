@@ -1,4 +1,4 @@
-"""The declarative pipeline of docs/examples, run twice by ``spark-pipelines``."""
+"""Test of the declarative pipeline in docs/examples, run twice by ``spark-pipelines``."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 class Datasets:
-    """A copy of the example in ``folder``, with a warehouse there."""
+    """A copy of the example in ``folder``, with a Spark warehouse there."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self.folder, self.warehouse = folder / "project", folder / "warehouse"
-        # A catalog that persists, in which a second run finds the tables of the first.
+        # A persistent catalog, in which a second run finds the tables of the first.
         self.metastore = f"jdbc:derby:;databaseName={folder}/metastore;create=true"
         (self.folder / "transformations").mkdir(parents=True)
         for path in (p for p in EXAMPLE.rglob("*") if p.suffix in (".yml", ".py")):
@@ -44,7 +44,7 @@ class Datasets:
         self.environment = {**os.environ, "ANABRANCH_URL": url, "PYSPARK_PYTHON": sys.executable}
 
     def spark(self, command: str) -> str:
-        """Output of a command of ``spark-pipelines``, which has to succeed."""
+        """Run a command of ``spark-pipelines``, which must succeed; return its output."""
         settings = {
             "spark.sql.warehouse.dir": str(self.warehouse),
             "spark.sql.catalogImplementation": "hive",
@@ -59,7 +59,7 @@ class Datasets:
         return done.stdout + done.stderr
 
     def rows(self, name: str) -> Counter[tuple[Any, ...]]:
-        """The rows of a dataset's files."""
+        """Return the rows in a dataset's files."""
         return counted(pq.read_table(self.warehouse / name))
 
 
@@ -118,14 +118,14 @@ def test_queries_as_datasets(tmp_path: Path) -> None:
         assert not datasets.warehouse.exists() or not any(datasets.warehouse.iterdir())
         assert "Run is COMPLETED" in datasets.spark("run")
         first = check(live, datasets)
-        # Another run continues the streaming table, and computes the views again.
+        # A second run continues the streaming table, and recomputes the views.
         push(live, chance, 20)
         assert "Run is COMPLETED" in datasets.spark("run")
         assert check(live, datasets) > first
 
 
 def check(live: LivePipeline, datasets: Datasets) -> int:
-    """Compare the datasets with the queries' tables; the number of results that the table has."""
+    """Compare the datasets with the queries' tables; return the table's number of results."""
     bought = counted(live.client.query("bought").arrow())
     assert bought
     assert datasets.rows("purchases") == bought

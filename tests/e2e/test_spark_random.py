@@ -1,4 +1,6 @@
-"""Random scenarios with random plans through Spark: real sources, tasks, checkpoint, restarts."""
+"""Test of random scenarios with random plans on Spark: real sources, tasks,
+checkpoints, restarts.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import pytest
 from tests.support.scenarios.seeds import SPARK, parts
 from tests.support.worlds.replay_check import ROOT
 
-#: Seconds for 20 scenarios and a start of Spark, on a machine that is busy with something else.
+#: Maximum seconds for 20 scenarios and a start of Spark, on a busy machine.
 PATIENCE = 3600
 
 

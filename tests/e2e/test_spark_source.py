@@ -1,4 +1,5 @@
-"""Spark and notebooks beside a live pipeline: tables as of batches, streams of results, SQL.
+"""Tests of Spark and notebooks that read a live pipeline: tables as of batches, streams of results,
+SQL.
 
 All that is read is compared with what DuckDB computes over the rows that were pushed.
 """
@@ -35,7 +36,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 START = datetime(2024, 5, 1, tzinfo=UTC)
 PAIRS = "SELECT a.k, a.x, b.y FROM a JOIN b ON a.k = b.k"
 SUMS = "SELECT a.k, count(*) AS n, sum(b.y) AS s FROM a JOIN b ON a.k = b.k GROUP BY a.k"
-#: A stream of changes beside a plain one: results come and go.
+#: A stream with inserts and deletes joined with a plain one: results are added and removed.
 LIVES = "SELECT c.k, c.x, b.y FROM c JOIN b ON c.k = b.k"
 STREAMS: dict[str, list[tuple[str, str]]] = {
     "a": [("k", "bigint"), ("x", "decimal(9,2)"), ("ts", "timestamp")],
@@ -53,9 +54,11 @@ class World:
     chance: random.Random = field(default_factory=lambda: random.Random(5))
 
     def push(self, name: str, count: int) -> None:
-        """Push random rows, and wait until they are read; of ``c`` some delete earlier ones."""
+        """Push random rows, and wait until they are read; some rows of ``c`` delete
+        earlier ones.
+        """
         for _ in range(count):
-            # One by one: a row is deleted once.
+            # Made one by one, so that each row is deleted only once.
             self.rows[name].append(self._row(name))
         fresh = self.rows[name][-count:]
         self.live.client.push(name, fresh)
@@ -83,7 +86,7 @@ class World:
         return {"k": key, "x": self.chance.choice("éz"), "op": "insert", "ts": ts}
 
     def settle(self) -> int:
-        """Wait until all tables have the same batch; returns it."""
+        """Wait until all tables have the same batch; return it."""
         client = self.live.client
 
         def batches() -> set[int]:
@@ -94,7 +97,7 @@ class World:
         return batches().pop()
 
     def expected(self, sql: str) -> Counter[tuple[Any, ...]]:
-        """The rows of a statement over all that was pushed."""
+        """Return the expected rows of a statement, by DuckDB over all pushed rows."""
         with duckdb.connect() as connection:
             for name, rows in self.rows.items():
                 columns = [column for column, _ in STREAMS[name]]
@@ -166,12 +169,12 @@ def test_tables_in_spark_equal_duckdb_at_every_batch(spark: SparkSession, world:
     assert later > batch
     for name, sql in TABLES.items():
         assert counted(load(spark, world, name)) == world.expected(sql)
-        # The table as of the earlier batch is what it was.
+        # The table as of the earlier batch is unchanged.
         assert counted(load(spark, world, name, asOfBatch=batch)) == then[name]
 
 
 def forget_last(checkpoint: Path) -> None:
-    """Let Spark repeat its last micro-batch."""
+    """Make Spark repeat its last micro-batch, by removing it from the checkpoint."""
     last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
     last.unlink()
     last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
@@ -182,8 +185,8 @@ TABLES = {"pairs": PAIRS, "sums": SUMS, "lives": LIVES}
 
 @pytest.mark.slow
 def test_results_as_a_stream_each_once(spark: SparkSession, world: World, tmp_path: Path) -> None:
-    """Over restarts from the checkpoint, some of them before Spark has noted a micro-batch, and
-    while result files are merged.
+    """Restart from the checkpoint, sometimes before Spark has recorded a micro-batch, and while
+    result files are merged.
     """
     register(spark)
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
@@ -195,7 +198,7 @@ def test_results_as_a_stream_each_once(spark: SparkSession, world: World, tmp_pa
         run = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
         run.start().awaitTermination()
         if turn == 1:
-            # As if Spark had been killed before it noted its last micro-batch.
+            # As if Spark had been killed before it recorded its last micro-batch.
             forget_last(checkpoint)
         world.push("ab"[turn % 2], 15)
         batch = world.settle()
@@ -219,7 +222,7 @@ def test_sql_over_tables_of_one_batch(world: World) -> None:
     found = [tuple(row.values()) for row in rows.to_pylist()]
     assert len(found) == len(world.expected(SUMS))
     assert all(n == counted for _, n, counted in found)
-    # As of any earlier batch, too: the view and the joined rows below it agree.
+    # As of any earlier batch, too, the view agrees with its joined rows.
     for earlier in (0, batch // 2, batch - 1):
         old = [tuple(row.values()) for row in client.sql(sql, batch=earlier).to_pylist()]
         assert all(n == counted for _, n, counted in old)
@@ -236,8 +239,8 @@ def test_sql_over_tables_of_one_batch(world: World) -> None:
 def test_streams_of_spark_as_streams_of_queries(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
-    """A streaming DataFrame is pushed, joined, and its results are streamed back, each once, though
-    Spark repeats micro-batches.
+    """A streaming DataFrame is pushed and joined, and its results are streamed back, each once,
+    though Spark repeats micro-batches.
     """
     client = world.live.client
     folder, checkpoint = tmp_path / "in", str(tmp_path / "checkpoint")
@@ -300,7 +303,7 @@ def test_streams_of_spark_as_streams_of_queries(
     assert counted(spark.read.parquet(str(out))) == Counter(
         tuple(row.values()) for row in client.query("tagged").arrow().to_pylist()
     )
-    # Earlier rows were not stored: no query read them.
+    # Earlier rows were not kept, since no query read them.
     visits = [(row["k"], row["tags"][0]["v"]) for row in pushed[30:]]
     later = world.rows["b"][-20:]
     expected = Counter((k, v, b["y"]) for k, v in visits for b in later if b["k"] == k)
@@ -311,8 +314,8 @@ def test_streams_of_spark_as_streams_of_queries(
 
 @pytest.mark.slow
 def test_the_page_and_its_notebook(spark: SparkSession, world: World, tmp_path: Path) -> None:
-    """Every block of the page is a part of the notebook, whose cells run one after the other, or of
-    another test.
+    """Every code block of the page is in the notebook, whose cells are run in order, or in another
+    test.
     """
     notebook = (DOCS / "examples" / "spark_notebook.py").read_text(encoding="utf-8")
     page = (DOCS / "spark.md").read_text(encoding="utf-8")
@@ -323,7 +326,7 @@ def test_the_page_and_its_notebook(spark: SparkSession, world: World, tmp_path: 
         assert (block in notebook) is (block not in elsewhere)
     scope: dict[str, Any] = {}
     code = notebook.replace("http://127.0.0.1:8080", world.live.client.base_url)
-    # Spark's JVM has a working directory of its own.
+    # Spark's JVM has another working directory.
     for folder in ("copied", "copied-checkpoint", "offers-checkpoint"):
         code = code.replace(f'"{folder}"', f'"{tmp_path / folder}"')
     for cell in re.split(r"^(?=# %%)", code, flags=re.MULTILINE):

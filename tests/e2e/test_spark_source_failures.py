@@ -1,4 +1,6 @@
-"""Sources of Spark's that fail or are killed: their streams only, and exactly once all the same."""
+"""Tests of Spark's sources that fail or are killed: only their streams stop, and each row counts
+exactly once.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ PD = "SELECT p.v AS pv, d.v AS dv FROM p JOIN d ON p.k = d.k"
 
 
 def joined(live: LivePipeline, folder: Path) -> Streams:
-    """Two directories that Spark reads and a Redis Stream, and their joins."""
+    """Register two directories that Spark reads and a Redis Stream, and their joins."""
     streams = Streams(live, folder, redis.Redis.from_url(live.pipeline.redis_url))
     for name in ("p", "d"):
         (folder / name).mkdir()
@@ -59,7 +61,7 @@ def test_a_source_that_fails_while_it_runs_ends_its_stream_only(tmp_path: Path) 
         feed("p", "d", "r")
         streams.wait_for_input()
         live.wait("the plain file to be reported", lambda: failed() == {"plain"})
-        # A damaged file in the directory of a stream that has been read.
+        # Damage a file that Spark reads, in the directory of a stream that has been read.
         rows = some(chance, 40, 30)
         whole = tmp_path / "whole"
         pq.write_table(pa.Table.from_batches([table(rows)]), whole)
@@ -72,7 +74,7 @@ def test_a_source_that_fails_while_it_runs_ends_its_stream_only(tmp_path: Path) 
         streams.wait_for_input()
         assert time.monotonic() - began < 20
         assert live.progress().streams["d"]["input"] == len(sent)
-        # So it stays through a restart; put right, the stream goes on where it was.
+        # The error remains through a restart; when the file is repaired, the stream continues.
         kill(live.pipeline, "runtime")
         live.start_runtime()
         live.wait("both to be reported again", lambda: failed() == {"plain", "d"})
@@ -122,7 +124,7 @@ def test_kills_where_landed_batches_change_hands_lose_and_double_nothing(tmp_pat
                     streams.server.delete(Keys("test").runtime)
                     feed()
                     live.start_runtime()
-            # The state in its newest form is gone: the batch before is the newest.
+            # The state's newest version is deleted: the batch before it is the newest.
             streams.wait_for_input()
             kill(live.pipeline, "runtime")
             newest = max((tmp_path / "state" / "manifest").glob("*.json"))
@@ -135,6 +137,6 @@ def test_kills_where_landed_batches_change_hands_lose_and_double_nothing(tmp_pat
             live.pipeline.finish_runtime()
             assert streams.check("pr", PR) > 100
             assert streams.check("pd", PD) > 100
-            # Landed rows are removed once they are read.
+            # Landed rows are removed after they have been read.
             for home in (tmp_path / "state" / "ingest").iterdir():
                 assert 0 < len(list((home / "landed").iterdir())) < 12

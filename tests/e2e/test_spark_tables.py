@@ -1,4 +1,4 @@
-"""Delta and Iceberg tables of Spark's catalogs as streams, while Spark changes them.
+"""Tests of Delta and Iceberg tables of Spark's catalogs as streams, while Spark changes them.
 
 The newest Delta and Iceberg need an older Spark than ours. So it is a server of Spark Connect in an
 environment of its own, which ``python -m benchmarks.rivals install lakehouse`` makes;
@@ -58,7 +58,9 @@ JOINED = (
 
 @contextmanager
 def lakehouse(folder: Path) -> Iterator[SparkSession]:
-    """A session of a Spark whose catalogs have Delta tables, and in ``lake`` Iceberg tables."""
+    """Context with a Spark session whose catalogs have Delta tables, and in ``lake`` Iceberg
+    tables.
+    """
     from pyspark.sql.connect.session import SparkSession as Remote
 
     port = free_port()
@@ -102,7 +104,7 @@ class Orders:
         self.spark, self.chance, self.next = spark, random.Random(seed), 0
 
     def insert(self, count: int) -> None:
-        """Add rows, some out of order."""
+        """Insert rows, some out of order."""
         values = []
         for number in range(self.next, self.next + count):
             user = self.chance.choice([*"01234", "NULL"])
@@ -177,7 +179,7 @@ def agree(present: Callable[[], Counter[Any]], wanted: Counter[Any]) -> bool:
 
 
 def block() -> str:
-    """The page's example."""
+    """Return the code block of the page's example."""
     page = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (found,) = [one for one in blocks if "import table" in one]

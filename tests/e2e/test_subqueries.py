@@ -1,4 +1,6 @@
-"""Subqueries and chains of joins in whole runs: parts, their readers, and DuckDB's answers."""
+"""Tests of subqueries and chains of joins in whole runs: their parts, the parts' readers, and
+DuckDB's results.
+"""
 
 from __future__ import annotations
 

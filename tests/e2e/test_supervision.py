@@ -1,4 +1,5 @@
-"""``anabranch up`` when something dies, hangs or fills up: it comes back, or says why not.
+"""Tests of ``anabranch up`` when a process dies, hangs or a disk is full: it recovers, or says why
+not.
 
 Everything is done as a person does it, by the command line and signals; nothing is mended by hand.
 """
@@ -40,7 +41,7 @@ def test_whoever_dies_comes_back(tmp_path: Path) -> None:
 
 
 def test_up_again_after_a_failure(tmp_path: Path) -> None:
-    """The progress that a failed run leaves in Redis is not that of the next one."""
+    """The progress in Redis of a failed run must not count for the next one."""
     with upped(tmp_path) as up:
         up.register()
         with up.fed():
@@ -96,7 +97,7 @@ def test_a_redis_that_has_lost_everything_is_named_each_time(tmp_path: Path) -> 
             up.start()
             assert up.ended() == 1
             assert "[redis-lost]" in up.text()
-            # The remedy: another beginning.
+            # The remedy: start with an empty state.
             shutil.rmtree(up.home / "state")
             with up.redis() as connection:
                 connection.flushall()
@@ -160,8 +161,8 @@ def test_workers_that_hang_cost_an_attempt(tmp_path: Path) -> None:
             wait_until("a batch to be cancelled", lambda: "batch cancelled" in log.read_text())
             up.wait_for_commits(2)
             assert "ended" not in up.text()
-            # With them the process that starts and ends them: Spark takes another in the end, or
-            # the runtime is started again.
+            # The process that starts and ends workers is killed as well: Spark replaces it, or the
+            # runtime is restarted.
             for worker in up.find(Target.WORKER)[:1]:
                 daemon = worker.parent()
                 assert daemon is not None

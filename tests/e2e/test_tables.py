@@ -1,4 +1,6 @@
-"""Tables through ``anabranch up``: registered first, read by queries that come later."""
+"""Test of tables with ``anabranch up``: registered first, read by queries that are registered
+later.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 LOOK_UP = "SELECT f.id AS f, a.name AS a FROM flights f JOIN airlines a ON a.code = f.carrier"
 
 
-#: Reads the same stream, a row for each flight.
+#: Reads the same stream, with one row per flight.
 NAMED = (
     "SELECT f.id AS f, a.name AS a FROM flights f LEFT JOIN airlines a ON a.code = f.carrier"
     " AND a.name <> 'new'"
@@ -36,7 +38,7 @@ COUNTED = (
 
 
 def airlines(folder: Path, name: str, rows: dict[str, str]) -> None:
-    """A file of the table, which appears at once."""
+    """Write a file of the table, which appears at once."""
     folder.mkdir(exist_ok=True)
     table = pa.table({"code": list(rows), "name": list(rows.values())})
     pq.write_table(table, folder / f".{name}")

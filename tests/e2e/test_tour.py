@@ -1,4 +1,4 @@
-"""The tutorial, the page of the command line and the tour of connectors, word for word, each in an
+"""Tests of the tutorial, the command line page and the tour of connectors, literally, each in an
 empty folder.
 """
 
@@ -27,12 +27,12 @@ from tests.support.surroundings import kafka, postgres
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 API = "http://127.0.0.1:8080"
-#: Seconds that Spark, and everything after it, may take.
+#: Maximum seconds for Spark and all that follows.
 PATIENCE = 400.0
 
 
 def blocks(page: str, *languages: str) -> list[str]:
-    """Texts to type on a page of docs/, which has to have them in these languages."""
+    """Return the code blocks to type on a page of docs/, which must have all these languages."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     found = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     typed = [(language, block) for language, block in found if language != "text"]
@@ -42,7 +42,7 @@ def blocks(page: str, *languages: str) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """An empty folder with the installation beside it, which the pipeline is started in."""
+    """An empty folder beside the installation, in which the pipeline is started."""
     with socket.socket() as port:
         if port.connect_ex(("127.0.0.1", 8080)) == 0:
             pytest.skip("somebody else listens on the port that the tour uses")
@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def run(folder: Path, script: str) -> str:
-    """Output of a script; every command in it has to succeed."""
+    """Run a script, in which every command must succeed; return its output."""
     path = f"{folder / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
     found = subprocess.run(
         ["/bin/bash", "-euo", "pipefail", "-c", script],
@@ -69,7 +69,7 @@ def run(folder: Path, script: str) -> str:
 
 
 def until(query: str, api: str = API, **wanted: Any) -> dict[str, Any]:
-    """The query's document, once its fields are as ``wanted``."""
+    """Wait until the query's document has the fields ``wanted``; return it."""
     end = time.monotonic() + PATIENCE
     found: dict[str, Any] = {}
     while any(found.get(name) != value for name, value in wanted.items()):
@@ -112,7 +112,7 @@ def test_the_tour_works_word_for_word(folder: Path) -> None:
 
 
 def the_command_line(folder: Path) -> None:
-    """The page goes on where the tutorial ends."""
+    """Test the command line page, which continues the tutorial."""
     commands, declaration, family, doctor = blocks("command-line.md", "sh", "yaml", "yaml", "sh")
     (folder / "queries.yaml").write_text(declaration)
     for command in commands.replace("\\\n", " ").splitlines():
@@ -133,7 +133,7 @@ def the_command_line(folder: Path) -> None:
 
 @contextmanager
 def made(target: str, required: str) -> Iterator[None]:
-    """Run ``make`` with a target that starts a server, until the end of the block."""
+    """Context in which ``make`` runs a target that starts a server."""
     process = subprocess.Popen(
         ["make", target],
         cwd=ROOT,
@@ -161,13 +161,13 @@ def made(target: str, required: str) -> Iterator[None]:
 
 
 def answered(folder: Path, *wanted: str) -> None:
-    """Print the answers of the tour until all of ``wanted`` are in them."""
+    """Print the tour's answers until all of ``wanted`` are in them."""
     end = time.monotonic() + PATIENCE
     printed = ""
     while any(text not in printed for text in wanted):
         assert time.monotonic() < end, f"no {wanted} in\n{printed}"
         time.sleep(1.0)
-        # A table is there from its first commit on.
+        # A table exists from its first commit on.
         if len(list(folder.glob(f"lake/*/_delta_log/{0:020}.json"))) >= 3:
             printed = run(folder, "python answers.py")
 
@@ -187,7 +187,7 @@ def test_the_tour_of_connectors_works_word_for_word(
 
 
 def tour_connectors(folder: Path, api: str) -> None:
-    """Type what the page says, and compare its answers."""
+    """Type what the tour's page says, and compare its answers."""
     languages = ("python", "sh", "sh", "python", "python", "sh", "sh", "python", "sh")
     shop, fill, begin, sales, answers, sell, plan, move, moved = blocks(
         "pipeline-tour.md", *languages
@@ -220,7 +220,7 @@ def tour_connectors(folder: Path, api: str) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_demo_is_left_running_with_its_dashboard(tmp_path: Path) -> None:
-    """The README shows its results."""
+    """The README shows the results of this demo."""
     shown = README.read_text(encoding="utf-8").partition("The demo ends with\n\n```text\n")[2]
     log = tmp_path / "demo.log"
     with log.open("w") as written:
@@ -249,7 +249,7 @@ def test_the_demo_is_left_running_with_its_dashboard(tmp_path: Path) -> None:
     finally:
         os.killpg(demo.pid, signal.SIGINT)
         demo.wait(60)
-    # Ctrl-C in a terminal reaches the whole group, and make says that it was interrupted.
+    # Ctrl-C in a terminal reaches the whole process group, and make reports the interruption.
     assert demo.returncode in (0, -signal.SIGINT), log.read_text()
     with pytest.raises(httpx.ConnectError):
         httpx.get(found[1], timeout=60)

@@ -1,5 +1,5 @@
-"""TPC-H's queries as views equal the batch query: at the end of a replay through Spark, and over
-inserts and deletes after every piece of input.
+"""Tests of TPC-H's queries as views against DuckDB: at the end of a replay through Spark, and over
+inserts and deletes after each piece of input.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.support.surroundings.tpc import Workload, workload
 from tests.support.surroundings.tpch_changes import TpchChanges
 from tests.support.worlds.service import serving
 
-#: Queries without parts, which a replay refuses.
+#: Numbers of queries without parts, which a replay refuses.
 REPLAYED = (1, 3, 5, 6, 7, 8, 9, 10, 11, 12, 14, 19)
 
 
@@ -43,7 +43,8 @@ def test_views_end_in_the_rows_of_the_batch_query(
 def follow(
     tpch: Workload, settings: ServiceSettings, folder: Path, seed: int, numbers: Iterable[int]
 ) -> Counter[int]:
-    """Check queries after every piece, with RF1 and RF2; how many rows each was compared in.
+    """Check queries after each piece, with refresh functions RF1 and RF2; return how often each
+    query had rows.
 
     Raises:
         AssertionError: a query differs, or never changes.

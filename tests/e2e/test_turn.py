@@ -1,4 +1,4 @@
-"""A standby takes over from a runtime that dies, or stands still, exactly."""
+"""Tests of a standby that takes over from a runtime that dies or hangs, with exact results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_standby_takes_over(tmp_path: Path) -> None:
             up.kill(Target.RUNTIME)
             up.wait_for_commits(3)
             assert {p.pid for p in up.find(Target.DRIVER)} <= standby
-            # Another one takes its place, and takes over when only the JVM is lost.
+            # Another standby is started, and takes over when only the JVM is killed.
             wait_until("another standby", lambda: up.find(Target.STANDBY) != [], 60)
             _ready(up)
             up.kill(Target.JVM)
@@ -67,7 +67,7 @@ def test_a_standby_that_dies_or_hangs_is_replaced(tmp_path: Path) -> None:
             up.kill(Target.STANDBY, signal.SIGSTOP)
             wait_until("a report", lambda: "the standby ended: it has given no sign" in up.text())
             _ready(up)
-            # With a standby that hangs, the runtime is started again.
+            # If the standby hangs, the runtime is restarted.
             up.kill(Target.STANDBY, signal.SIGSTOP)
             wait_until("silence", lambda: not up.has_standby())
             up.kill(Target.RUNTIME)
@@ -94,7 +94,7 @@ def test_a_standby_follows_a_runtime_that_hangs(tmp_path: Path) -> None:
 
 @dataclass
 class Hosts:
-    """A pipeline over an object store, whose runtimes have a state directory each."""
+    """A pipeline over an object store, whose runtimes have separate state directories."""
 
     pipeline: Pipeline
     service: Client
@@ -102,17 +102,19 @@ class Hosts:
 
     @contextmanager
     def client(self) -> Iterator[Client]:
-        """A client of the service."""
+        """Return a client of the service."""
         yield self.service
 
     @contextmanager
     def redis(self) -> Iterator[redis.Redis]:
-        """A connection to Redis."""
+        """Return a connection to Redis."""
         with redis.Redis.from_url(self.pipeline.redis_url, decode_responses=True) as server:
             yield server
 
     def spec(self, name: str) -> PipelineSpec:
-        """Start parameters of the runtime on the host ``name``; all write to one results folder."""
+        """Return the start parameters of the runtime on the host ``name``; all write to one results
+        folder.
+        """
         return replace(self.pipeline.spec, home=self.home / name)
 
     def start(self, name: str) -> Child:
@@ -122,14 +124,14 @@ class Hosts:
         return child
 
     def beats(self, name: str, key: str) -> bool:
-        """Whether the heartbeat at ``key`` is that of the runtime ``name``, fully started."""
+        """Whether the heartbeat at ``key`` is from the runtime ``name``, completely started."""
         with self.redis() as server:
             text = server.get(key)
         found = None if text is None else Heartbeat.loads(str(text))
         return found is not None and (found.run, found.state) == (name, "working")
 
     def committed(self, name: str) -> list[int]:
-        """Batches committed by the runtime ``name``, by its log."""
+        """Return the batches committed by the runtime ``name``, by its log."""
         log = self.spec(name).logs / "runtime.log"
         found = []
         for line in log.read_text().splitlines() if log.exists() else ():

@@ -1,4 +1,4 @@
-"""Pipelines with views, killed where joined rows and views' versions change hands."""
+"""Tests of pipelines with views, killed where joined rows and views' versions are passed on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.scenarios.fault_grid import Cell, Component, play_cells
 from tests.support.worlds.view_runs import comparable, current_rows
 
 CHAIN = "FROM r JOIN s ON r.a = s.a JOIN t ON s.b = t.b JOIN u ON t.c = u.c"
-#: The view, and the same query over ``q``, the joined rows of the grid's query ``q0``.
+#: The view, and the same statement over ``q``, the joined rows of the grid's query ``q0``.
 VIEWS = {
     "groups": (
         f"SELECT s.id % 7 AS g, count(*) AS n, sum(u.id) AS x, count(DISTINCT t.id) AS d {CHAIN} "
@@ -84,7 +84,7 @@ def test_views_are_exact_though_the_pipeline_is_killed(tmp_path: Path) -> None:
 def test_views_are_exact_wherever_the_pipeline_is_killed(
     component: Component, tmp_path: Path
 ) -> None:
-    # Checkpoints are rare: tests/runtime/views/test_keeper.py dies at them.
+    # Checkpoints are rare: tests/runtime/views/test_keeper.py kills at them.
     points = (Point.PUBLISHED, Point.COMMITTED, Point.VIEWED)
     cells = [Cell(component, point) for point in points]
     verdict = play_cells(cells, tmp_path / "grid", {n: sql for n, (sql, _) in VIEWS.items()})

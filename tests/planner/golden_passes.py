@@ -1,4 +1,4 @@
-"""The value after every pass of planning, as text, for queries of TPC-H.
+"""The value after every planning pass as text, for queries of TPC-H.
 
 ``python -m tests.planner.golden_passes`` renews ``golden/passes``; review it as a diff, like code.
 """
@@ -31,19 +31,19 @@ HERE = Path(__file__).parent / "golden"
 STATEMENTS = {p.stem: p.read_text("utf-8") for p in sorted((HERE / "tpch").glob("*.sql"))}
 CATALOG = parse_catalog(text_of("tpch"))
 HOUR = 3_600_000_000
-#: Rows at scale 0.01.
+#: Number of rows at scale 0.01.
 ROWS = {
     "customer": 1500, "lineitem": 60000, "nation": 25, "orders": 15000, "part": 2000,
     "partsupp": 8000, "region": 5, "supplier": 100,
 }  # fmt: skip
-#: Tables that come with an event time.
+#: Tables with an event time.
 TIMED = {"customer": "c_ts", "orders": "o_ts"}
-#: A filter keeps one row of so many.
+#: A filter keeps one of so many rows.
 FILTERED = 5
 
 
 def streams() -> dict[str, Stream]:
-    """The tables of TPC-H as streams."""
+    """Return the tables of TPC-H as streams."""
     found = {}
     for name, columns in CATALOG.items():
         ts = TIMED.get(name)
@@ -54,7 +54,7 @@ def streams() -> dict[str, Stream]:
 
 
 def statistics(queries: Iterable[JoinQuery]) -> Statistics:
-    """Cardinalities by table and filter; keys are distinct."""
+    """Return statistics: cardinalities by table and filter; keys are distinct."""
     rows = {
         r.id: ROWS[r.stream] / (FILTERED if r.filter else 1) for q in queries for r in q.relations
     }
@@ -62,7 +62,7 @@ def statistics(queries: Iterable[JoinQuery]) -> Statistics:
 
 
 def query_text(query: JoinQuery) -> str:
-    """A normalised query."""
+    """Return the text of a normalised query."""
     lines = [f"query {query.id}"]
     for member in query.members:
         relation = query.relation_of(member.label)
@@ -105,7 +105,9 @@ def query_text(query: JoinQuery) -> str:
 
 
 def problem_text(problem: PlanProblem) -> str:
-    """A problem: goals with the sizes of their graphs, stores with what may be chosen."""
+    """Return the text of a planning problem: goals with the sizes of their graphs, stores with
+    their choices.
+    """
     graph = problem.graph
     lines = [f"{len(problem.goals)} goals, {problem.flows} flows, {problem.candidates} orders"]
     for goal in problem.goals:
@@ -120,7 +122,7 @@ def problem_text(problem: PlanProblem) -> str:
 
 
 def ruleset_text(ruleset: Ruleset) -> str:
-    """The rules, in order of levels and edges."""
+    """Return the text of a ruleset: its rules in order of levels and edges."""
     lines = [f"epoch {ruleset.epoch}"]
     for store in ruleset.stores:
         lines.append(f"store {store.id}")
@@ -194,7 +196,7 @@ def written() -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
-    """Rewrite ``golden/passes``."""
+    """Rewrite the golden files in ``golden/passes``."""
     folder = HERE / "passes"
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*.txt"):

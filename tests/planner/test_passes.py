@@ -1,4 +1,4 @@
-"""Every pass of planning against golden texts; ``make golden`` renews them."""
+"""Tests of every planning pass against golden texts; ``make golden`` renews them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real server for the tests of a module."""
+"""Fixtures of runtime tests: a real Redis server per module."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tests.support.surroundings.redis import redis_url
 
 @pytest.fixture(autouse=True)
 def reports_of_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let live drivers report the progress after every batch."""
+    """Make live drivers report their progress after every batch."""
     monkeypatch.setattr(reporting, "PAUSE", 0.0)
 
 
 @pytest.fixture(scope="module")
 def redis() -> Iterator[str]:
-    """The address of a server of the module's own."""
+    """Address of a Redis server for the module."""
     with redis_url() as url:
         yield url
 
 
 @pytest.fixture
 def url(redis: str) -> str:
-    """The same server, emptied."""
+    """The same Redis server, emptied."""
     redis_client.Redis.from_url(redis).flushall()
     fetch_ruleset.cache_clear()
     return redis

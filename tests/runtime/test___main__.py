@@ -1,4 +1,6 @@
-"""Options of the runtime that can't be used: named with the remedy, before Spark starts."""
+"""Tests of unusable options of the runtime's command: named with the remedy, before
+Spark starts.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def test_variables_are_held_to_the_same(
 
 
 def test_the_jvm_starts_before_libraries_are_imported() -> None:
-    """Imports of a second would delay every restart."""
+    """Imports that take a second would delay every restart."""
     code = "import sys, anabranch_runtime.__main__; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())

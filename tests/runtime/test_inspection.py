@@ -1,4 +1,4 @@
-"""Looking at a state directory, verifying it and compacting it, over states that batches made."""
+"""Tests of showing, verifying and compacting a state directory, over states that batches made."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_manifest_that_goes_away_meanwhile(root: Path, monkeypatch: pytest.Mon
     def gone_at_first(path: Path) -> object:
         reads.append(path)
         if len(reads) == 1:
-            # Two commits delete the manifests that this one continues.
+            # Two commits delete the manifests on which this one is based.
             manifests = Manifests(root)
             for batch in range(BATCHES + 1, BATCHES + 7):
                 manifests.commit(replace(state, next_batch=batch))

@@ -1,4 +1,4 @@
-"""Traced mappings beside plain ones: every comparison and derived value is that of plain ones."""
+"""Compare traced mappings with plain ones: equal comparisons and derived values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A real service over a real Redis: empty for every test, or shared where tests change nothing."""
+"""Fixtures: a real service over a real Redis, empty for every test, or shared by tests that change
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _NAMESPACES = count()
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the plan searches of explanations end on a machine that is busy with other tests."""
+    """Give the plan searches of explanations enough time on a busy machine."""
     monkeypatch.setattr(explain, "SECONDS", 30.0)
 
 
@@ -40,7 +42,7 @@ def _settings(redis: str) -> ServiceSettings:
         redis_url=redis,
         namespace=f"test{next(_NAMESPACES)}",
         mode=Mode.STEP,
-        # Tuples can be counted by hand.
+        # Costs in tuples, which can be counted by hand.
         objective=Objective.TUPLES,
         parallelism=2,
         poll_seconds=0.005,
@@ -57,7 +59,7 @@ def service(settings: ServiceSettings) -> Iterator[Service]:
 @pytest.fixture
 def shop(service: Service) -> Service:
     """A service with three streams that join in a chain: customers, orders, items; its runtime,
-    which is played by the tests, is alive.
+    simulated by the tests, is alive.
     """
     return _stocked(service)
 
@@ -71,7 +73,7 @@ def untouched(redis: str) -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def untouched_shop(redis: str) -> Iterator[Service]:
-    """The same with the streams of :func:`shop`."""
+    """A service like :func:`untouched` with the streams of :func:`shop`."""
     with serving(_settings(redis)) as running:
         yield _stocked(running)
 

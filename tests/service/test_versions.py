@@ -1,4 +1,6 @@
-"""ETag and If-Match: of two who change the same thing, the second one learns of the first."""
+"""Tests of ETag and If-Match: of two clients that change the same resource, the second is told of
+the first change.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Fill the answers of the files: ``python -m tests.sql [NAME ...]``; review them as a diff."""
+"""Fill in the results in the files of statements: ``python -m tests.sql [NAME ...]``; review them
+as a diff.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from tests.support.surroundings.redis import redis_url
 
 
 def main(names: list[str]) -> int:
-    """Fill the files called ``names``; all if there are none."""
+    """Fill in the results of the files ``names``; of all files if there are none."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with redis_url() as url:
         for path in (*files(), *files(DOMAINS)):

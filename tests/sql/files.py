@@ -1,4 +1,4 @@
-"""Statements with their answers as text, in the manner of sqllogictest.
+"""Text files of SQL statements with their results, in the manner of sqllogictest.
 
 A file has blocks with empty lines between them. ``query`` begins a statement, whose rows follow
 after ``----``, sorted; ``parameters {…}`` in between gives values of its parameters as JSON, and
@@ -21,7 +21,7 @@ from typing import Any
 from anabranch_service.registry.sizes import filled
 
 FOLDER = Path(__file__).parent
-#: Files with everyday statements of some domains, over streams that they declare.
+#: Folder of files with common statements of some domains, over streams that they declare.
 DOMAINS = FOLDER / "domains"
 _ANSWER = "----"
 _PARAMETERS = "parameters "
@@ -49,11 +49,11 @@ class Block:
 
     @property
     def filled(self) -> str:
-        """The statement with the values of its parameters."""
+        """Return the statement with the values of its parameters."""
         return filled(self.sql, json.loads(self.parameters), "") if self.parameters else self.sql
 
     def text(self) -> str:
-        """The block as it stands in a file."""
+        """Return the block's text in a file."""
         if not self.kind:
             return "\n".join(self.answer)
         head = f"{self.kind} {self.name}".rstrip()
@@ -64,17 +64,17 @@ class Block:
         return "\n".join([head, *sql, *given, *other, *answer])
 
     def answered(self, lines: Sequence[str]) -> Block:
-        """The block with other lines of its answer."""
+        """Return the block with other lines as its answer."""
         return replace(self, answer=tuple(lines))
 
 
 def files(folder: Path = FOLDER) -> list[Path]:
-    """The files of ``folder``, by name."""
+    """Return the statement files of ``folder``, by name."""
     return sorted(folder.glob("*.slt"))
 
 
 def read(path: Path) -> list[Block]:
-    """The blocks of a file.
+    """Return the blocks of a file.
 
     Raises:
         ValueError: a block is of no kind.
@@ -103,7 +103,7 @@ def _blocks(text: str) -> Iterator[Block]:
 
 
 def examples(path: Path) -> list[tuple[Block, list[Block]]]:
-    """Each row of a file with its statements."""
+    """Return each row of a file with its example statements."""
     found: list[tuple[Block, list[Block]]] = []
     for block in read(path):
         if block.kind == "row":
@@ -114,12 +114,12 @@ def examples(path: Path) -> list[tuple[Block, list[Block]]]:
 
 
 def write(path: Path, blocks: Sequence[Block]) -> None:
-    """Write a file."""
+    """Write the blocks to a file."""
     path.write_text("\n\n".join(block.text() for block in blocks) + "\n", encoding="utf-8")
 
 
 def shown(rows: Sequence[Sequence[Any]]) -> list[str]:
-    """Rows as lines, sorted."""
+    """Return result rows as lines, sorted."""
     return sorted(" ".join(map(_value, row)) for row in rows)
 
 

@@ -1,4 +1,5 @@
-"""Statements of pages of docs/ over the streams of the examples, in one pipeline, beside DuckDB.
+"""Statements of pages of docs/ over the streams of the examples, in one pipeline, compared with
+DuckDB.
 
 Registration over REST, planner, driver and worker are the product's; files are read as in a live
 pipeline, in several batches.
@@ -22,7 +23,7 @@ _HEADING = re.compile(r"^#{2,3} (.*)$")
 
 
 def statements(page: str, before: str = "") -> dict[str, str]:
-    """Anchor of a heading of docs/``page`` → the SQL block below it.
+    """Return anchor of a heading of docs/``page`` → the SQL block below it.
 
     Args:
         before: line before a block that counts; empty: all blocks count.
@@ -46,7 +47,7 @@ def statements(page: str, before: str = "") -> dict[str, str]:
 
 
 def in_duckdb(page: str) -> dict[str, str]:
-    """DuckDB's words for statements of a page that differ there, by anchor."""
+    """Return DuckDB's SQL for statements of a page that differ there, by anchor."""
     return named(Path(__file__).parent / f"{page}.duckdb.sql")
 
 
@@ -65,7 +66,9 @@ class ExampleStreams(Derived):
         self.start()
 
     def feed(self) -> None:
-        """All rows, in several batches, once all queries are active, until nothing changes."""
+        """Write all rows, in several batches, when all queries are active; run until nothing
+        changes.
+        """
         for example in self.examples:
             example.write_tables(self.folder / "in")
         eventually(self._active, "all queries are active")
@@ -89,7 +92,7 @@ class ExampleStreams(Derived):
         return all(query["status"] == "active" for query in listed)
 
     def compare(self, oracle: Mapping[str, str]) -> dict[str, int]:
-        """Query → rows of its answer, which are DuckDB's.
+        """Return query → its rows, after comparing them with DuckDB's.
 
         Args:
             oracle: DuckDB's words for the statements of queries that differ there.

@@ -1,4 +1,4 @@
-"""Rows of the tables of docs/sql.md below a heading, and a pattern of the statement of each row.
+"""Rows of the tables of docs/sql.md below a heading, and a pattern of each row's statements.
 
 The table of statements is made from ``row`` blocks (``scripts/reference/statements.py``) and has no
 patterns here.
@@ -10,7 +10,7 @@ import re
 
 from tests.support.documents.pages import ROOT
 
-#: Heading -> for each row of its table, in order, a pattern that an example of the row contains.
+#: Heading -> for each row of its table, in order, a pattern that occurs in an example of the row.
 PATTERNS = {
     "Functions": (
         r"\bdate_trunc\(", r"\bround\(", r"\bsplit_part\(", r"\bget_json_object\(",
@@ -68,14 +68,14 @@ PATTERNS = {
 
 
 def headings() -> set[str]:
-    """The headings of docs/sql.md with a table below."""
+    """Return the headings of docs/sql.md with a table below."""
     text = (ROOT / "docs" / "sql.md").read_text("utf-8")
     parts = re.split(r"^#{2,3} (?=[A-Z])", text, flags=re.M)
     return {part.split("\n", 1)[0] for part in parts[1:] if "\n|---" in part}
 
 
 def rows_below(heading: str) -> list[str]:
-    """The rows of the table below ``heading`` of docs/sql.md, as text."""
+    """Return the rows of the table below ``heading`` of docs/sql.md, as text."""
     text = (ROOT / "docs" / "sql.md").read_text("utf-8")
     section = re.split(r"^#{2,3} ", text.split(f"### {heading}\n", 1)[1], flags=re.M)[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]

@@ -1,4 +1,4 @@
-"""The statements of a file as continuous queries in one pipeline, beside DuckDB."""
+"""Run the statements of a file as continuous queries in one pipeline, compared with DuckDB."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _KINDS = {
     "p": Kind.TABLE,
     "l": Kind.LATEST,
 }
-#: Batches in each of the two parts of a run, after which answers are compared.
+#: Batches in each of the two parts of a run, after which results are compared.
 _BATCHES = 5
 
 
 class Followed(RandomStream):
-    """A table whose rows all statements follow: of its rows only the current ones count."""
+    """Stream of which all statements read only the current rows (a table)."""
 
     def net(self, batch: int) -> list[tuple[Row, int, int]] | None:
-        """The current rows after ``batch``."""
+        """Return the current rows after ``batch``."""
         rows = super().net(batch)
         return rows and [row for row in rows if row[2] == NEVER]
 
 
 def few_rows(folder: Path, rng: Random) -> dict[str, RandomStream]:
-    """Streams of fixed kinds with few rows: answers are read by people."""
+    """Return the fixed streams with few rows, since people read the results."""
     found = {}
     for name, kind in _KINDS.items():
         home = folder / name
@@ -65,7 +65,7 @@ class Written(Combined):
         super().__init__(folder, redis, seed, drawn=declared(blocks) if own else few_rows)
 
     def refusal(self, block: Block) -> list[str]:
-        """Lines of the refusal of a statement; none if it is accepted."""
+        """Return lines of the refusal of a statement; none if it is accepted."""
         try:
             self.registry.register("refused", block.filled, past=False)
         except PlannerError as error:
@@ -100,7 +100,7 @@ class Written(Combined):
         self.driver.tables.close()
 
     def answers(self) -> list[Block]:
-        """The blocks with their answers; only after :meth:`play`."""
+        """Return the blocks with their results; only after :meth:`play`."""
         found = []
         for number, block in enumerate(self.blocks):
             if block.kind == "query":

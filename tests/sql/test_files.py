@@ -1,5 +1,5 @@
-"""The statements of docs/sql.md, run continuously over random rows with deletes, equal DuckDB's
-answers after every batch, and the answers in the files at the end.
+"""Tests of the statements of docs/sql.md: run continuously over random rows with deletes, they
+equal DuckDB after every batch, and the files' results at the end.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tests.support.documents.pages import ROOT
 from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.redis import redis_url
 
-#: Seed of the rows by which the answers in the files are made.
+#: Seed of the rows from which the results in the files are made.
 SEED = 1
 _ALL = [*files(), *files(DOMAINS)]
-#: Files with many statements, whose answers ``make test-e2e`` compares.
+#: Files with many statements, whose results ``make test-e2e`` compares.
 LONG = {"conditions", "expansions", "frames", "layers", "subqueries", "airline"}
 
 
@@ -30,7 +30,7 @@ def _case(path: Path) -> object:
 
 @pytest.fixture(scope="module")
 def redis() -> Iterator[str]:
-    """A server of the module's own."""
+    """Address of a Redis server for the module."""
     with redis_url() as url:
         yield url
 
@@ -91,7 +91,7 @@ def test_every_row_of_other_tables_has_an_example(heading: str) -> None:
 def test_every_table_of_the_page_has_examples() -> None:
     tables = headings()
     assert tables - PATTERNS.keys() == {
-        # Made from the files; beside the dialects' engines; plans, which are not run.
+        # Made from the files; compared with the dialects' engines; plans, which are not run.
         "Queries that run", "Other dialects", "Conversion of plans (TSC)",
     }  # fmt: skip
     assert PATTERNS.keys() <= tables

@@ -1,4 +1,4 @@
-"""Random statements over streams with columns of intervals, beside DuckDB, with deletes."""
+"""Compare random statements over streams with interval columns with DuckDB, with deletes."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class _Run(Written):
 
 @pytest.fixture(scope="module")
 def redis() -> Iterator[str]:
-    """A server of the module's own."""
+    """Address of a Redis server for the module."""
     with redis_url() as url:
         yield url
 

@@ -1,4 +1,6 @@
-"""Statements of the cookbook and of the page on migration, in one pipeline, equal DuckDB's."""
+"""Compare the statements of the cookbook and of the migration page, in one pipeline,
+with DuckDB.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.service import Service, serving
 
-#: Page → line before its statements, and least number of them.
+#: Page → line before its statements, and their minimum number.
 PAGES = {"cookbook": ("", 20), "migration": ("anabranch:", 12)}
 
 

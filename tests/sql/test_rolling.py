@@ -1,5 +1,5 @@
-"""Random statements with conditions on ``now()``, beside DuckDB at the times of the batches: rows
-come and leave by the time alone, with deletes, kills, restarts and a clock that goes back.
+"""Compare random statements with conditions on ``now()`` with DuckDB at the times of batches: rows
+enter and leave with time, with deletes, kills, restarts and a clock that is set back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.redis import redis_url
 
 #: Conditions on the time ``{t}``, length of time ``{w}`` and number ``{k}``; ``{now}`` is
-#: ``now()``, in DuckDB the time of the batch. Two texts are Spark's words and DuckDB's.
+#: ``now()``, in DuckDB the time of the batch. Pairs are Spark's SQL and DuckDB's.
 _CONDITIONS: tuple[str | tuple[str, str], ...] = (
     "{t} > {now} - INTERVAL '7' MINUTE",
     "{t} >= {now} - INTERVAL '12' MINUTE AND {t} <= {now}",
@@ -90,7 +90,7 @@ _FORMS = (
 
 
 def _statement(rng: Random) -> tuple[str, str]:
-    """A statement in Spark's words and in DuckDB's."""
+    """Return a random statement in Spark's SQL and in DuckDB's."""
     c, d = (rng.choice(_CONDITIONS) for _ in range(2))
     words = [rng.choice(_FORMS)] * 2
     if rng.random() < 0.1:
@@ -149,7 +149,7 @@ class _Run(Written):
 
 @pytest.fixture(scope="module")
 def redis() -> Iterator[str]:
-    """A server of the module's own."""
+    """Address of a Redis server for the module."""
     with redis_url() as url:
         yield url
 
@@ -163,5 +163,6 @@ def test_rows_come_and_leave_by_the_time(seed: int, tmp_path: Path, redis: str) 
     ):
         run.play()
     assert run.events["compared"] > 0
-    # At the first or second stop: deletes and the clock may leave none at the end (seed 34).
+    # Compared at the first or second stop, since deletes and the clock may leave no rows at the end
+    # (seed 34).
     assert run.events["answers with rows"] > 0

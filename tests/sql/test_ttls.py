@@ -1,4 +1,4 @@
-"""Kept outer joins whose partners are bounded by the ttl of a stream, beside DuckDB."""
+"""Compare kept outer joins whose partners are limited by a stream's ttl with DuckDB."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.redis import redis_url
 
 _TTL = 7 * MINUTE
-#: A tuple of ``d`` joins with tuples that are at most so much later.
+#: A tuple of ``d`` joins tuples that are at most so much later.
 _WITHIN = "{}.ts <= d.ts + INTERVAL 7 MINUTE"
 _STATEMENTS = [
     "SELECT d.k, f.w FROM d LEFT JOIN f ON f.k = d.k{f}",

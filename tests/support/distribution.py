@@ -1,8 +1,8 @@
-"""Distribution of tests over worker processes: a file to one, files of Spark's session to the same,
-and files of Kafka's broker.
+"""Distribution of tests over worker processes: all tests of a file in one process, all files with
+Spark's session in the same one, and likewise all files with Kafka's broker.
 
-Objects that the tests of a file share are made once that way, and long files begin first, so that
-no worker is idle at the end. A plugin: ``tests/conftest.py`` registers it.
+So objects that the tests of a file share are made once. Long files begin first, so that no worker
+is idle at the end. A plugin: ``tests/conftest.py`` registers it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-#: Parameters by which tests take Spark's session and Kafka's broker, which start once per process.
+#: Parameters by which tests request Spark's session and Kafka's broker, which start once per
+#: process.
 SESSIONS: Final = ("spark: SparkSession", "kafka: Broker")
-#: Folders whose tests wait or take long; they begin first, in this order.
+#: Folders with slow tests, which begin first, in this order.
 LONG: Final = (
     "test_structure.py",
     *("e2e", "cluster", "combined", "sql", "replays", "pages", "client", "benchmarks"),
@@ -26,7 +27,9 @@ LONG: Final = (
 
 
 class FileDistribution(LoadFileScheduling):  # type: ignore[misc]  # untyped
-    """Gives a worker all tests of a file, and one worker all files with one of :data:`SESSIONS`."""
+    """Scheduler: one worker runs all tests of a file, one all files with one
+    of :data:`SESSIONS`.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
@@ -35,13 +38,13 @@ class FileDistribution(LoadFileScheduling):  # type: ignore[misc]  # untyped
 
 @cache
 def session_of(path: Path) -> str:
-    """The first one of :data:`SESSIONS` that tests of the file use; empty: none."""
+    """Return the first of :data:`SESSIONS` that tests of the file use; empty: none."""
     text = path.read_text("utf-8")
     return next((session for session in SESSIONS if session in text), "")
 
 
 def rank(path: Path, root: Path) -> int:
-    """Place of a test's file among all files of the repository ``root``."""
+    """Return the position of a test's file among all files of the repository ``root``."""
     if session_of(path):
         return 0
     folders = path.relative_to(root).parts
@@ -54,6 +57,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileDis
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the tests of a worker: the run distributes them in this order."""
+    """Sort the tests of a worker; the run distributes them in this order."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: rank(item.path, config.rootpath))

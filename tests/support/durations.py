@@ -1,8 +1,8 @@
-"""Shares of the test run's time by folder, against budgets.
+"""Budgets for the share of each folder in the time of the test run.
 
-Seconds depend on the machine and its load; shares of one run hardly do. A run of ``make test``
-(more than :data:`WHOLE` tests, none of them slow) fails where a folder takes more than its share:
-3 % and twice its share of a measured run.
+Seconds depend on the machine and its load, but shares of one run hardly do. A run of ``make test``
+(more than :data:`WHOLE` tests, none of them slow) fails if a folder exceeds its budget: twice its
+share of an earlier measured run, plus 3 %.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import pytest
 #: Folder → greatest share of the time of ``make test``.
 BUDGETS: Final = Path(__file__).with_name("durations.json")
 WHOLE: Final = 8_000
-#: Share of a folder without a budget.
+#: Budget of a folder that has none in the file.
 SMALL: Final = 0.03
 
 
 def folder_of(path: str) -> str:
-    """The folder that a test's time counts for: two levels below ``tests``.
+    """Return the folder to which a test's time is assigned: two levels below ``tests``.
 
     >>> folder_of("tests/service/planning/test_loop.py"), folder_of("tests/e2e/test_live.py")
     ('service/planning', 'e2e')
@@ -32,13 +32,13 @@ def folder_of(path: str) -> str:
 
 
 def shares(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Folder → its share of the time, the greatest first."""
+    """Map each folder to its share of the time, the greatest first."""
     total = sum(seconds.values())
     return {f: s / total for f, s in sorted(seconds.items(), key=lambda one: -one[1])}
 
 
 def exceeded(seconds: Mapping[str, float], budgets: Mapping[str, float]) -> list[str]:
-    """Folders above their budget (:data:`SMALL` where they have none), as sentences.
+    """Return folders above their budget (default: :data:`SMALL`), as sentences.
 
     >>> exceeded({"e2e": 6.0, "planner/sql": 4.0}, {"e2e": 0.7, "planner/sql": 0.3})
     ['planner/sql takes 40.0% of the time, its budget is 30.0%']
@@ -51,7 +51,7 @@ def exceeded(seconds: Mapping[str, float], budgets: Mapping[str, float]) -> list
 
 
 class Durations:
-    """A plugin that sums the time of tests by folder."""
+    """A pytest plugin that sums the time of tests by folder."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
@@ -60,7 +60,7 @@ class Durations:
         self.over: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count one phase of a test."""
+        """Add the time of one phase of a test."""
         self.seconds[folder_of(report.nodeid.partition("::")[0])] += report.duration
         self.tests += report.when == "call"
         self.slow = self.slow or "slow" in report.keywords
@@ -75,7 +75,7 @@ class Durations:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print shares of a run of the whole suite, and folders above their budgets."""
+        """Print the shares of a complete run, and the folders above their budgets."""
         if self.tests < WHOLE:
             return
         most = [f"{folder} {share:.1%}" for folder, share in shares(self.seconds).items()][:12]

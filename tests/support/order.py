@@ -1,4 +1,4 @@
-"""A random order of tests, to find tests that need another one before them."""
+"""Random order of tests, to find tests that depend on other tests before them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T", bound=Placed)
 
 
 def shuffled(tests: Sequence[T], seed: int) -> list[T]:
-    """``tests`` in a random order of folders, of files in a folder, and of tests in a file.
+    """Return ``tests`` in a random order of folders, of files in a folder, and of tests in a file.
 
     Fixtures of a folder or a file are set up once, as in the usual order.
 

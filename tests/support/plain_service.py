@@ -1,6 +1,6 @@
-"""The service's part in a run without it: plan each epoch, publish its ruleset.
+"""The service's role in a run without a service: plans each epoch and publishes its ruleset.
 
-Plans are the optimiser's or random ones, layouts the plan's or random ones (``Script``).
+Plans are the optimiser's or random, layouts are the plan's or random (``Script``).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tests.support.scenarios.file import Scenario, called
 from tests.support.scenarios.picked import picked_revision
 from tests.support.scenarios.script import Script
 
-#: Makes the plan of an epoch from its queries, statistics, optimizer and parallelism.
+#: Function from queries, statistics, optimizer, parallelism and number of an epoch to its plan.
 Planner = Callable[[Sequence[JoinQuery], Statistics, Optimizer, int, int], Plan]
 
 
@@ -59,14 +59,14 @@ def plan_normally(
     parallelism: int,
     epoch: int,
 ) -> Plan:
-    """Plan as the service does, with the objectives in turn by epoch."""
+    """Plan as in the service, with a different objective in each epoch."""
     objective = tuple(Objective)[epoch % len(Objective)]
     options = Options(optimizer=optimizer, objective=objective, parallelism=parallelism)
     return optimise(queries, statistics, options)
 
 
 def odd_plans(seed: int) -> Planner:
-    """Plans chosen without regard to cost, for most epochs another one."""
+    """Return a planner that ignores costs, and mostly makes another plan in each epoch."""
     rng = Random(seed)
     last: list[tuple[list[JoinQuery], Plan]] = []
 
@@ -87,9 +87,7 @@ def odd_plans(seed: int) -> Planner:
 
 
 def gathering_sinks(seed: int, scenario: Scenario) -> dict[str, SinkSpec]:
-    """Sinks of the queries that gather the results of batches; of those with post-join parts none
-    does.
-    """
+    """Return sinks that gather the results of batches, for some queries without post-join parts."""
     drawn = Random(seed + 9)
     return {
         name: SinkSpec(commit_interval=interval)
@@ -99,7 +97,7 @@ def gathering_sinks(seed: int, scenario: Scenario) -> dict[str, SinkSpec]:
 
 
 class PlainService:
-    """Plans and publishes as the service would, by batch numbers of the scenario."""
+    """Plans and publishes as the service would, by the batch numbers of the scenario."""
 
     def __init__(
         self,
@@ -123,7 +121,7 @@ class PlainService:
         self._layouts = Random(script.seed + 1) if script.layouts else None
         self._revisions = Random(script.seed + 3)
         self._picking = script.picked
-        #: How many revisions have been dpPick's.
+        #: Number of revisions planned by dpPick so far.
         self.picked = 0
         self._carried = Random(script.seed + 6) if script.revised else None
         self._checks = Random(script.seed + 7) if script.ahead else None
@@ -132,7 +130,7 @@ class PlainService:
         self._offered = RulesetId(-1)
         self._numbers: Counter[int] = Counter()
         self._filters = Random(script.seed + 2) if script.relaxed else None
-        #: Most epochs' rulesets are patches of the last that is not.
+        #: The rulesets of most epochs are patches of the last full one.
         self._patches = Random(script.seed + 5)
         self._base: tuple[RulesetId, str] | None = None
         self._fresh = script.fresh
@@ -144,7 +142,7 @@ class PlainService:
         self._optimizers = chosen if isinstance(chosen, dict) else {0: chosen}
 
     def streams_in(self, epoch: int) -> list[Stream]:
-        """The streams as ``epoch``'s ruleset has them."""
+        """Return the streams as in the ruleset of ``epoch``."""
         start = epoch * self.scenario.every
         ttls, latest = self.scenario.ttls(start), self.scenario.latest(start)
         return [
@@ -153,7 +151,7 @@ class PlainService:
         ]
 
     def query_in(self, name: str, epoch: int) -> JoinQuery:
-        """A query as ``epoch``'s ruleset has it; of an outer join any of its joins."""
+        """Return a query as in the ruleset of ``epoch``; of an outer join any of its joins."""
         if registered(name) != name:
             parts = self.query_in(registered(name), epoch).planned
             return next(part for part in parts if part.id == name)
@@ -170,7 +168,7 @@ class PlainService:
         return self._parsed[name, ttls]
 
     def _relax(self, query: JoinQuery) -> dict[str, tuple[Expr, ...]]:
-        """A random part of each filter."""
+        """Return ``query`` with a random part of each filter in its stores."""
         if self._filters is None:
             return {}
         rng = self._filters
@@ -180,13 +178,14 @@ class PlainService:
         }
 
     def begins(self, name: str, epochs: Sequence[tuple[int, int]]) -> list[int]:
-        """First batches of a query's activations.
+        """Return the first batches of a query's activations.
 
-        An activation begins with an epoch whose ruleset has the query while the epoch before has
-        not, or has it with other bounds, or where a stream of it stops keeping the latest by a key.
+        An activation begins with an epoch whose ruleset has the query, if the previous epoch's
+        ruleset does not have it, or has it with other bounds, or if one of its streams stops
+        keeping the latest rows.
 
         Args:
-            epochs: (epoch, the epoch whose ruleset it runs), in order.
+            epochs: (epoch, epoch whose ruleset it runs), in order.
         """
         found: list[int] = []
         last: Bounds | None = None
@@ -205,7 +204,7 @@ class PlainService:
         return found
 
     def active(self, epoch: int) -> list[str]:
-        """The queries of ``epoch``'s ruleset: by the calls made before the last epoch's batches."""
+        """The queries of ``epoch``'s ruleset, by the calls before the previous epoch's end."""
         start = epoch * self.scenario.every
         return [
             name
@@ -248,7 +247,7 @@ class PlainService:
             self._carry_over(rules, self._carried)
 
     def _checked(self, rules: Ruleset) -> Ruleset:
-        """``rules``, which look ahead and have hot values where the script says so."""
+        """Return ``rules`` with look-ahead filters and hot values as the script says."""
         if self._hot is not None:
             rules = random_hot(rules, self._hot)
         return rules if self._checks is None else random_checks(rules, self._checks)
@@ -273,19 +272,19 @@ class PlainService:
         """Answer the measurements before ``batch`` without a new revision.
 
         Returns:
-            As :meth:`revise`. The newest revision may not have been taken so far: its batch has
-            begun an epoch.
+            As :meth:`revise`. The newest revision may not have taken effect so far, if its batch
+            began an epoch.
         """
         self._tell(replace(self._answer, answered=batch))
         waits = self._offered.epoch == running.epoch and self._offered > running
         return self._offered if waits else running
 
     def revise(self, running: Ruleset, batch: int) -> RulesetId:
-        """Answer the measurements before ``batch`` by a random revision; some are for an earlier
-        epoch, and some have a wrong digest.
+        """Answer the measurements before ``batch`` with a random revision; some revisions are for
+        an earlier epoch, and some have a wrong digest.
 
         Returns:
-            The ruleset that the batch has to run, if it does not begin an epoch.
+            The ruleset that the batch must run, if it does not begin an epoch.
         """
         rng = self._revisions
         # A published revision's number is not used again.
@@ -328,7 +327,7 @@ class PlainService:
 
 
 def stream_of(scenario: Scenario, name: str) -> Stream:
-    """A stream of a scenario, typed as its file is."""
+    """Return a stream of a scenario, with the types of its file."""
     entry = scenario.streams[name]
     schema = pq.read_schema(entry.path)
     changes, kind = None, "table" if entry.table else "stream"
@@ -351,6 +350,6 @@ def stream_of(scenario: Scenario, name: str) -> Stream:
 
 
 def last_snapshot(control: Control) -> Snapshot | None:
-    """The statistics of the epoch that has ended last."""
+    """Return the statistics of the last ended epoch."""
     last: Boundary | None = control.last_boundary()
     return None if last is None or last.snapshot is None else codec.loads(last.snapshot, Snapshot)

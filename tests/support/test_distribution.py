@@ -1,4 +1,6 @@
-"""A real distributed run gives a file to one worker, and files of one session to the same."""
+"""Tests that a distributed run assigns a file to one worker, and all files of one session to the
+same.
+"""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ from benchmarks.papers.clash.environment import natural_problem, tree_problem, w
 from benchmarks.papers.commands import command
 
 ABOUT = "CLASH: the joint plan's integer program as printed, and random problems"
-#: Attributes of a relation of ``tree``, and of one of ``natural``, where none are stated.
+#: Default number of attributes of a relation, in problems of kind ``tree`` and ``natural``.
 PER_RELATION = 3
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add ``random``."""
+    """Add the subcommand ``random`` to ``parser``."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     random = command(commands, "random", "write a random problem, to compare planners", _random)
     random.add_argument("--relations", type=int, required=True, help="number of relations")

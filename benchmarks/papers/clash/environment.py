@@ -1,4 +1,4 @@
-"""Random planning problems: the environments in which planners are compared.
+"""Random planning problems of the CLASH paper's simulation, over which planners are compared.
 
 ``natural`` stands for section VII-C of Dossinger & Michel, which leaves details open; here it is
 exactly this:
@@ -7,16 +7,17 @@ exactly this:
   from a pool of A names (A = N unless given, and at least ``per_relation``).
 * Two relations can be joined if they have an attribute in common, and are joined on *all* of
   them.
-* A query starts at a random relation and adds, again and again, one drawn uniformly from the
-  relations that can be joined with one that it has. A set of relations that was drawn before is
-  left out.
-* Every relation has the rate 100 and as many distinct values of every attribute, and of every
-  combination of them. A join of two relations thus has the selectivity 1/100, whatever the number
-  of attributes that they share. (Joins that form a cycle over different attributes still multiply.)
+* A query starts with a random relation. Then it adds relations one by one, each drawn uniformly
+  from the relations that can be joined with one already in the query. Sets of relations that were
+  drawn before are skipped.
+* Every relation has the rate 100, and 100 distinct values of every attribute and of every
+  combination of attributes. A join of two relations thus has the selectivity 1/100, whatever the
+  number of attributes that they share. (The selectivities of joins that form a cycle over different
+  attributes are still multiplied.)
 
 ``tree`` is simpler: every two relations can be joined, on one pair of attributes that is drawn once
-for the two. A query starts at a random relation and adds random ones, each joined with a random
-one that it has. A set of predicates that was drawn before is left out.
+for the two. A query starts with a random relation and adds random ones, each joined with a random
+relation that is already in the query. Sets of predicates that were drawn before are skipped.
 
 Equal arguments give equal problems, in every process.
 """
@@ -38,9 +39,9 @@ from anabranch_contract.queries.joins import (
 
 #: Tuples per unit of time of every relation.
 RATE = 100.0
-#: Draws per wanted query, after which the missing queries are enumerated.
+#: Draws per requested query, after which the missing queries are found by enumeration.
 DRAWS = 50
-#: Sets of relations up to which the enumeration goes.
+#: Maximum number of sets of relations that are enumerated.
 MAX_SETS = 200_000
 
 
@@ -55,13 +56,13 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class RandomProblem:
-    """A random problem before it is turned into queries, or written down.
+    """A random problem before it is converted into queries or a file.
 
     Attributes:
         columns: relation -> its attributes.
         wanted: number of requested queries.
-        exist: how many distinct ones there are, known at least where fewer than ``wanted`` were
-            found; None if it was not looked for or is too many to count.
+        exist: number of distinct queries that exist; known at least if fewer than ``wanted`` were
+            found; None: not counted, or too many to count.
         about: how the problem was made, in lines of text.
     """
 
@@ -73,7 +74,7 @@ class RandomProblem:
 
     @property
     def shortfall(self) -> str:
-        """A note that there are fewer queries than wanted; else empty."""
+        """A note that the problem has fewer queries than wanted; empty if it has all."""
         if len(self.queries) == self.wanted:
             return ""
         found = len(self.queries)
@@ -91,10 +92,10 @@ def natural_problem(
     attributes: int | None = None,
     per_relation: int = 3,
 ) -> RandomProblem:
-    """The problem of :func:`natural` before it is turned into queries.
+    """Draw a ``natural`` problem; arguments as in the module's docstring.
 
-    Where ``DRAWS`` draws per query did not bring ``count`` distinct queries, all that exist are
-    enumerated and the missing ones drawn from the list.
+    If ``DRAWS`` draws per query do not give ``count`` distinct queries, all existing queries are
+    enumerated, and the missing ones are drawn from these.
     """
     _require_sizes(relations, count, size)
     pool = max(relations, per_relation) if attributes is None else attributes
@@ -148,10 +149,10 @@ def natural_problem(
 def tree_problem(
     seed: int, *, relations: int, count: int, size: int, attributes: int = 3
 ) -> RandomProblem:
-    """The problem of :func:`tree` before it is turned into queries.
+    """Draw a ``tree`` problem; arguments as in the module's docstring.
 
     Each of the ``size ** (size - 2)`` trees (Cayley) over each set of relations can be drawn, and
-    their predicates differ, so as many queries as are wanted are found, or all that exist.
+    their predicates differ, so the problem has ``count`` queries, or all that exist.
     """
     _require_sizes(relations, count, size)
     if attributes < 1:
@@ -201,7 +202,7 @@ def tree_problem(
 
 
 def write_yaml(problem: RandomProblem, command: str = "") -> str:
-    """The problem as a file for ``plan``; ``command`` is the command line that made it."""
+    """Return the problem as a file for ``plan``; ``command``: the command line that made it."""
     lines = [f"# {line}" for line in (command, *problem.about, problem.shortfall) if line]
     lines.append("streams:" if problem.columns else "streams: {}")
     for name, columns in problem.columns.items():
@@ -238,7 +239,7 @@ def _query_id(number: int, count: int) -> str:
 
 
 def _neighbours(columns: Mapping[str, tuple[str, ...]]) -> dict[str, frozenset[str]]:
-    """Relation -> the others that it has an attribute in common with."""
+    """Map each relation to the other relations with a common attribute."""
     having: dict[str, list[str]] = {}
     for name, attributes in columns.items():
         for attribute in attributes:
@@ -250,7 +251,7 @@ def _neighbours(columns: Mapping[str, tuple[str, ...]]) -> dict[str, frozenset[s
 
 
 def _connected_sets(near: Mapping[str, frozenset[str]], size: int) -> list[tuple[str, ...]] | None:
-    """Every connected set of ``size`` relations, sorted; None if there are too many."""
+    """Return every connected set of ``size`` relations, sorted; None if there are too many."""
     sets = {frozenset({name}) for name in near}
     for _ in range(size - 1):
         grown: set[frozenset[str]] = set()
@@ -265,7 +266,7 @@ def _connected_sets(near: Mapping[str, frozenset[str]], size: int) -> list[tuple
 def _shared_attributes(
     chosen: Sequence[str], columns: Mapping[str, tuple[str, ...]]
 ) -> tuple[Equality, ...]:
-    """Per attribute a chain over the relations that have it: equal wherever it occurs."""
+    """Return join predicates per attribute: a chain over all relations that have it."""
     having: dict[str, list[str]] = {}
     for name in chosen:
         for attribute in columns[name]:

@@ -1,4 +1,6 @@
-"""Probe orders of each query of a problem file by itself: dpPick and its rivals."""
+"""Subcommand of the dpPick paper: probe orders of a problem file's queries, by dpPick
+and rivals.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ ABOUT = "dpPick: probe orders of each query by itself"
 
 
 class Backend(StrEnum):
-    """How the cost of a query of a backend depends on its number of keys (Eq. 5 and 6)."""
+    """Dependence of a look-up's cost in a backend on the backend's number of keys (Eq. 5 and 6)."""
 
     CONSTANT = "constant"
     HASH = "hash"
     SORTED = "sorted"
 
 
-#: Slots of a backend's hash table under Eq. 5; ``c`` is 1.
+#: Number of slots of a backend's hash table in Eq. 5, whose constant ``c`` is 1.
 _SLOTS = float(1 << 20)
 _LOOKUPS = {
     Backend.CONSTANT: constant,
@@ -34,7 +36,7 @@ _LOOKUPS = {
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the command ``order``."""
+    """Add the subcommand ``order``."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     order = command(commands, "order", "order the probes of each query by itself", _order)
     problem_argument(order)

@@ -1,13 +1,14 @@
-"""dpPick as printed: all sequences by depth-first search, memoised costs of what follows.
+"""dpPick as printed: all sequences of steps by depth-first search, with memoised costs of their
+tails.
 
 Source: Hu & Qiu, Algorithms 3 (``optimizeProbeOrder_dpPick``) and 4 (``getSequences``).
 
-Algorithm 3 keys its memo by the sequence that is left. That is right where figures depend on the
-visited set as well, since the set is what the sequence left does not contain; where they depend on
-the start, every start has a memo of its own. Memoising saves arithmetic, not enumeration: a chain
-of n streams has 2^(n-1) sequences, a clique n! (n-1)! (n! where the probing side is of no account;
-then one edge to each target stands for all). :mod:`~benchmarks.papers.dppick.exact` finds the same
-costs without enumeration.
+Algorithm 3 memoises by the remaining sequence. That is correct even if selectivities depend on the
+visited set, since this set consists of the streams that are not in the remaining sequence. If they
+depend on the start, every start has a separate memo. Memoising saves arithmetic, not enumeration: a
+chain of n streams has 2^(n-1) sequences, a clique n! (n-1)!; only n! if selectivities do not depend
+on the probing side, when one edge to each target represents all.
+:mod:`~benchmarks.papers.dppick.exact` finds the same costs without enumeration.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from typing import TypeAlias
 from anabranch_contract.errors import PlannerError
 from benchmarks.papers.dppick.problem import Operator
 
-#: Sequences that are enumerated for one operator (about a second), all starts together.
+#: Maximum number of sequences of an operator, over all starts (about a second of enumeration).
 MAX_SEQUENCES = 100_000
 
-#: Probe pairs (probing side, probed side).
+#: Steps as pairs (probing side, probed side).
 _Sequence: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def dppick_orders(operator: Operator) -> tuple[tuple[int, ...], ...]:
-    """The cheapest order of each start, as targets; of equal ones the first in stream order.
+    """Return the cheapest order of each start, as a list of targets; of equally cheap ones the
+    first in stream order.
 
     Raises:
         PlannerError: there are more than :data:`MAX_SEQUENCES` sequences.
@@ -44,7 +46,7 @@ def dppick_orders(operator: Operator) -> tuple[tuple[int, ...], ...]:
 
 
 def _sequences(operator: Operator, start: int, most: int) -> list[_Sequence]:
-    """Algorithm 4 from one start: all sequences of probe pairs that visit every stream."""
+    """Algorithm 4 for one start: return all sequences of steps that visit every stream."""
     found: list[_Sequence] = []
     current: list[tuple[int, int]] = []
     steps: dict[int, list[tuple[int, int]]] = {}
@@ -75,7 +77,7 @@ def _sequences(operator: Operator, start: int, most: int) -> list[_Sequence]:
 def _cost(
     operator: Operator, start: int, visited: int, sequence: _Sequence, memo: dict[_Sequence, float]
 ) -> float:
-    """``calculateCost`` of Algorithm 3."""
+    """``calculateCost`` of Algorithm 3: return the cost of a sequence after ``visited``."""
     if not sequence:
         return 0.0
     cost = memo.get(sequence)

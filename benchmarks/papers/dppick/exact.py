@@ -1,13 +1,13 @@
-"""The cheapest probe orders by dynamic programming over the sets that may be visited.
+"""Cheapest probe orders of an operator by dynamic programming over sets of visited streams.
 
-**Why it is exact.** What follows a step is determined by the start and the set that was visited:
-``C(V) = min over steps (l, r) of own + factor * C(V + r)``, ``C(all) = 0``; factors are not
-negative. So the cheapest order is a shortest path in the graph of connected sets. Where figures do
-not depend on the start, one table serves all starts.
+**Why it is exact.** The cost of the remaining steps is determined by the start and the set ``V`` of
+visited streams: ``C(V) = min over steps (l, r) of own + factor * C(V + r)``, ``C(all) = 0``;
+factors are not negative. So the cheapest order is a shortest path in the graph of connected sets.
+If selectivities do not depend on the start, one table serves all starts.
 
-Sets of one size are a layer, worked through as arrays. Ties go to the lower target, then the lower
-probing side. Time is O(n 2^n) figures where they do not depend on the side, else O(n^2 2^n), for
-the connected sets only (a chain of n streams has n (n+1) / 2).
+Sets of one size form a layer, which is processed as arrays. Ties go to the lower target, then to
+the lower probing side. O(n 2^n) selectivities are computed if they do not depend on the probing
+side, else O(n^2 2^n), for connected sets only (a chain of n streams has n (n+1) / 2).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from anabranch_contract.errors import PlannerError
 from benchmarks.papers.dppick.figures import Flags, Masks
 from benchmarks.papers.dppick.problem import Accounting, Operator
 
-#: Streams of an operator up to which tables of all sets fit into memory (some 300 MB).
+#: Maximum number of streams for which the tables of all sets fit into memory (some 300 MB).
 MAX_STREAMS = 20
 
 
 def exact_orders(operator: Operator) -> tuple[tuple[int, ...], ...]:
-    """The cheapest order of each start, as targets.
+    """Return the cheapest order of each start, as a list of targets.
 
     Raises:
         PlannerError: there are more than :data:`MAX_STREAMS` streams.
@@ -44,7 +44,7 @@ def exact_orders(operator: Operator) -> tuple[tuple[int, ...], ...]:
 
 
 def _orders(operator: Operator, starts: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """The orders of ``starts``, by figures of the first."""
+    """Return the orders of ``starts``, computed with the selectivities of the first one."""
     streams = len(operator.names)
     cost = np.zeros(1 << streams)
     choice = np.zeros(1 << streams, dtype=np.int8)
@@ -73,7 +73,7 @@ def _orders(operator: Operator, starts: Sequence[int]) -> tuple[tuple[int, ...],
 
 
 def _layers(operator: Operator, starts: Sequence[int]) -> list[tuple[Masks, Flags]]:
-    """The connected sets around ``starts`` by size, each with the streams that may come next."""
+    """Return the connected sets around ``starts`` by size, with the streams to probe next."""
     streams = len(operator.names)
     bits = np.int64(1) << np.arange(streams, dtype=np.int64)
     near = np.array(operator.near, dtype=np.int64)
@@ -91,7 +91,7 @@ def _layers(operator: Operator, starts: Sequence[int]) -> list[tuple[Masks, Flag
 
 
 def _sides(operator: Operator, masks: Masks, around: Flags) -> Iterator[tuple[Masks, int, Flags]]:
-    """(rows of ``masks``, probing side, what it may probe); one where the side does not matter."""
+    """Yield (rows of ``masks``, probing side, streams it may probe); one side if all are alike."""
     if not operator.figures.by_side:
         yield np.arange(len(masks)), 0, around
         return

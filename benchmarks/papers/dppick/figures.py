@@ -1,7 +1,7 @@
-"""Partners found by a step of a probe order: per edge, or by the set of visited streams.
+"""Selectivities of the steps of a probe order: per edge, or by the set of visited streams.
 
-Streams are numbers from 0, sets of streams bit masks. The scalar form (``one``) serves algorithms
-that walk along an order, the vector form (``many``) algorithms that visit all sets.
+Streams are numbers from 0, sets of streams bit masks. The scalar form (``one``) is for algorithms
+that follow an order step by step, the vector form (``many``) for algorithms that visit all sets.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Flags: TypeAlias = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Expected matches of one query of a backend.
+    """Expected matches of one look-up in the backend (store) of a stream.
 
     Attributes:
-        gamma: the share of queries that find a partner, 0 to 1 (Eq. 9 of dpPick).
-        mu: matched records per query that finds one (Eq. 10).
+        gamma: the share of look-ups that find a partner, 0 to 1 (Eq. 9 of dpPick).
+        mu: matched records per look-up that finds a partner (Eq. 10).
 
     Raises:
         StatisticsError: ``gamma`` is not a share, or ``mu`` is negative or not finite.
@@ -48,49 +48,50 @@ def _bad(field: str, value: float, remedy: str) -> StatisticsError:
 
 
 class Figures(Protocol):
-    """The figures of every step."""
+    """Interface: the matches of every step of a probe order."""
 
     @property
     def by_start(self) -> bool:
-        """Whether they depend on the stream that the order starts from."""
+        """Whether matches depend on the stream that the order starts from."""
 
     @property
     def by_side(self) -> bool:
-        """Whether they depend on the probing side among the visited streams."""
+        """Whether matches depend on the probing side among the visited streams."""
 
     def one(self, start: int, visited: int, side: int, target: int) -> Match:
-        """Matches of the step that probes ``target`` from ``side``, which ``visited`` contains."""
+        """Return the matches of the step from ``side``, a stream of ``visited``, to ``target``."""
 
     def many(self, start: int, visited: Masks, side: int, allowed: Flags) -> tuple[Floats, Floats]:
-        """``gamma`` and ``mu`` from each of the k sets (rows) to each of the n streams (columns).
+        """Return ``gamma`` and ``mu`` of the steps from each of k sets (rows) to each of n streams
+        (columns).
 
-        Entries that are not ``allowed`` (k x n) may be anything finite.
+        Entries that are not ``allowed`` (k x n) may have any finite value.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeFigures:
-    """Figures per directed edge (probing side, probed side), as the paper has them."""
+    """Matches per directed edge (probing side, probed side), as in the paper."""
 
     streams: int
     matches: Mapping[tuple[int, int], Match]
 
     @property
     def by_start(self) -> bool:
-        """Never."""
+        """Return False: matches do not depend on the start."""
         return False
 
     @property
     def by_side(self) -> bool:
-        """Always."""
+        """Return True: matches depend on the probing side."""
         return True
 
     def one(self, start: int, visited: int, side: int, target: int) -> Match:
-        """Of the edge, whatever the set."""
+        """Return the matches of the edge, which are the same for every set."""
         return self.matches[side, target]
 
     def many(self, start: int, visited: Masks, side: int, allowed: Flags) -> tuple[Floats, Floats]:
-        """Of all edges from ``side``, as one row for all sets."""
+        """Return gamma and mu of all edges from ``side``, as one row that is valid for all sets."""
         none = Match(0.0, 0.0)
         row = [self.matches.get((side, r), none) for r in range(self.streams)]
         return np.array([[m.gamma for m in row]]), np.array([[m.mu for m in row]])
@@ -98,13 +99,13 @@ class EdgeFigures:
 
 @dataclass(frozen=True, slots=True)
 class SizeFigures:
-    """Figures from the sizes of partial results, which depend on the set of joined streams.
+    """Matches from the sizes of partial results, which depend on the set of joined streams.
 
     A step from ``V`` to ``r`` finds ``size(V + r) / size(V)`` partners in the mean. The number of
-    partners of one query is taken for Poisson distributed (rows fall on keys independently, as
-    the cost model's selectivities assume too): ``gamma = 1 - exp(-mean)``, ``mu = mean / gamma``.
-    The other simple choice, ``gamma = min(1, mean)``, holds where all keys have equally many rows.
-    The tuple-at-a-time cost needs ``gamma * mu`` only, so it is the same for both.
+    partners of one look-up is assumed to be Poisson distributed (keys of rows are independent, as
+    in the cost model's selectivities): ``gamma = 1 - exp(-mean)``, ``mu = mean / gamma``. The other
+    simple choice, ``gamma = min(1, mean)``, would be right if all keys had equally many rows. The
+    tuple-at-a-time cost needs ``gamma * mu`` only, so it is the same for both.
 
     Attributes:
         size: (start, set) -> partial results over the set, per unit of time; called only with
@@ -118,23 +119,23 @@ class SizeFigures:
 
     @property
     def by_start(self) -> bool:
-        """As declared."""
+        """Whether matches depend on the start: as given."""
         return self.starts
 
     @property
     def by_side(self) -> bool:
-        """Never."""
+        """Return False: matches do not depend on the probing side."""
         return False
 
     def one(self, start: int, visited: int, side: int, target: int) -> Match:
-        """By the sizes before and after the step."""
+        """Return the matches of a step, from the sizes before and after it."""
         before = self._size(start, visited)
         mean = self._size(start, visited | 1 << target) / before if before > 0 else 0.0
         gamma = -math.expm1(-mean)
         return Match(gamma, mean / gamma if gamma > 0 else 1.0)
 
     def many(self, start: int, visited: Masks, side: int, allowed: Flags) -> tuple[Floats, Floats]:
-        """By the sizes before and after each step; every set's size is computed once."""
+        """Return gamma and mu of many steps, from the sizes of partial results around each."""
         after = visited[:, None] | (np.int64(1) << np.arange(self.streams, dtype=np.int64))
         wanted = np.zeros(1 << self.streams, dtype=np.bool_)
         wanted[after[allowed]] = True

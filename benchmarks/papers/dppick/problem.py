@@ -1,18 +1,19 @@
-"""One multi-way join operator with a probe order per input, and what an order costs.
+"""A multi-way join operator with a probe order per input, and the cost of an order.
 
 Source: Hu & Qiu, "Runtime-optimized Multi-way Stream Join Operator" (dpPick), section 4.1.
 
-Two recursions over the steps ``o_1 .. o_(n-1)`` of an order, both ending with ``C_n = 0``:
+The cost is one of two recursions over the steps ``o_1 .. o_(n-1)`` of an order, both with ``C_n =
+0``:
 
-* :attr:`Accounting.PAPER`, Eq. 8 as printed:
-  ``C_i = alpha_q f(kappa_r) + gamma (alpha_m mu + C_(i+1))``.
-  The cost of what follows is multiplied by ``gamma`` only: the paper's engine (Alg. 2) hands the
-  *list* of matches on to the next step, which is one query, whatever its length.
+* :attr:`Accounting.PAPER`, Eq. 8 as printed: ``C_i = alpha_q f(kappa_r) + gamma (alpha_m mu +
+  C_(i+1))``. The cost of the following steps is multiplied by ``gamma`` only: the paper's engine
+  (Alg. 2) passes the *list* of matches to the next step, where it counts as one look-up, whatever
+  its length.
 * :attr:`Accounting.TUPLE`: ``C_i = alpha_q f(kappa_r) + gamma mu (alpha_m + C_(i+1))``.
   Every match is a probe of the next store, as in this project's runtime.
 
-They agree on every step but on the factor of what follows (``gamma``, or ``gamma mu``), hence
-also on whole orders where no query finds more than one record.
+They differ only in the factor of the following steps (``gamma``, or ``gamma mu``), so they are
+equal if no look-up finds more than one record.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from benchmarks.papers.dppick.figures import Figures, Match
 
 
 class Accounting(StrEnum):
-    """How often what follows a step is paid; see the module."""
+    """Number of times that the steps after a step are paid; see the module's docstring."""
 
     TUPLE = "tuple"
     PAPER = "paper"
 
 
 def hash_table(c: float, m: float) -> Callable[[float], float]:
-    """Eq. 5: a query of a hash table with ``m`` slots takes ``c + kappa / (2 m)``.
+    """Eq. 5: return the cost of a look-up in a hash table with ``m`` slots, ``c + kappa / (2 m)``.
 
     >>> hash_table(1.0, 8.0)(4.0)
     1.25
@@ -45,23 +46,26 @@ def hash_table(c: float, m: float) -> Callable[[float], float]:
 
 
 def sorted_array(kappa: float) -> float:
-    """Eq. 6: a query of a sorted array takes ``log kappa`` (natural; 0 below one key)."""
+    """Eq. 6: return a look-up's cost in a sorted array, ``log kappa`` (natural; 0 below
+    one key).
+    """
     return math.log(max(kappa, 1.0))
 
 
 def constant(kappa: float) -> float:
-    """One per query, however many keys there are."""
+    """Return 1, the cost of a look-up that does not depend on the number of keys."""
     del kappa
     return 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices of a query of a backend and of a match.
+    """Prices of a look-up in a backend and of a match.
 
     Attributes:
-        query: ``alpha_q``, per query of a backend, times ``lookup`` (``f``) of its keys.
-        match: ``alpha_m``, per matched record.
+        query: ``alpha_q``, price of a look-up, times ``lookup`` (``f``) of the backend's number of
+            keys.
+        match: ``alpha_m``, price of a matched record.
     """
 
     query: float = 1.0
@@ -81,11 +85,12 @@ class Operator:
     """A multi-way join of streams 0 to n-1.
 
     Attributes:
-        names: of the streams, for messages.
-        weights: arrival rates: how often the order of each start is taken per unit of time.
-        keys: ``kappa`` of each stream's backend.
-        rows: tuples stored of each stream, by which selectivity is a share.
-        near: per stream the bit mask of the streams that it may probe.
+        names: names of the streams, for messages.
+        weights: arrival rate of each stream, i.e. how often the order that starts with it is
+            executed per unit of time.
+        keys: number of keys (``kappa``) in each stream's backend.
+        rows: number of stored tuples of each stream; selectivities are relative to it.
+        near: per stream, the bit mask of the streams that it may probe.
         figures: ``gamma`` and ``mu`` of each step.
 
     Raises:
@@ -126,7 +131,7 @@ class Operator:
                 )
 
     def around(self, visited: int) -> int:
-        """The streams outside ``visited`` that join one inside it."""
+        """Return the streams outside the set ``visited`` that join a stream inside it."""
         found = 0
         for i, near in enumerate(self.near):
             if visited >> i & 1:
@@ -134,9 +139,9 @@ class Operator:
         return found & ~visited
 
     def steps(self, visited: int) -> Iterator[tuple[int, int]]:
-        """The next steps as (probing side, target), by target, then side.
+        """Return the possible next steps as (probing side, target), by target, then by side.
 
-        Where figures do not depend on the side, the first one stands for all.
+        If matches do not depend on the side, only the first side is returned.
         """
         around = self.around(visited)
         for target in range(len(self.names)):
@@ -148,7 +153,7 @@ class Operator:
                             break
 
     def step(self, start: int, visited: int, side: int, target: int) -> tuple[float, float]:
-        """The step's own cost, and the factor by which what follows is paid."""
+        """Return the step's own cost, and the factor of the cost of all following steps."""
         match, prices = self.figures.one(start, visited, side, target), self.prices
         mean = match.gamma * match.mu
         own = prices.query * prices.lookup(self.keys[target]) + prices.match * mean
@@ -156,10 +161,10 @@ class Operator:
 
 
 def edges_near(streams: int, matches: Mapping[tuple[int, int], Match]) -> tuple[int, ...]:
-    """The ``near`` of an operator whose steps are the directed edges of ``matches``.
+    """Return the ``near`` of an operator whose steps are the directed edges of ``matches``.
 
     Raises:
-        PlannerError: an edge leads to a stream that is not there, or to its own (``bad-edge``).
+        PlannerError: an edge leads to a missing stream, or from a stream to itself (``bad-edge``).
     """
     near = [0] * streams
     for side, target in matches:
@@ -175,13 +180,13 @@ def edges_near(streams: int, matches: Mapping[tuple[int, int], Match]) -> tuple[
 
 
 def order_cost(operator: Operator, start: int, targets: Sequence[int]) -> float:
-    """The cost per tuple of ``start`` that probes ``targets`` in order.
+    """Return the cost per tuple of ``start`` if it probes ``targets`` in order.
 
-    Each step is taken from its cheapest probing side. What follows depends on the visited set and
-    not on the side, so the cheapest sides are chosen one by one from the end.
+    Each step probes from its cheapest side. The following steps depend on the visited set and not
+    on the side, so the cheapest sides are chosen one by one, from the last step to the first.
 
     Raises:
-        PlannerError: a target joins nothing that was visited (``no-order``).
+        PlannerError: a target joins no visited stream (``no-order``).
     """
     visited = [1 << start]
     for target in targets:

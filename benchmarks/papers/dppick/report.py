@@ -1,4 +1,4 @@
-"""Probe orders of the queries of a problem file, one by one: data for ``--json``, and a table."""
+"""Probe orders of each query of a problem file, as a JSON document and as text."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from benchmarks.papers.dppick.problem import Accounting, Prices
 from benchmarks.papers.dppick.search import Ablation, Algorithm, Orders, search_orders
 from benchmarks.papers.dppick.translate import operator_of
 
-#: Sub-joins that an exact search of one query has estimated (12 s); 16 relations never have more.
+#: Maximum number of sub-joins that an exact search estimates for one query (12 s); queries of 16
+#: relations never have more.
 MAX_SETS = 70_000
 
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """The orders of a problem's queries, by id.
+    """The probe orders of a problem's queries, by query id.
 
     Attributes:
         assumed: assumptions made for missing statistics.
@@ -36,7 +37,7 @@ class Ordered:
 
     @property
     def cost(self) -> float:
-        """Of all queries."""
+        """Sum of the costs of all queries."""
         return sum(orders.cost for _, orders in self.queries)
 
 
@@ -47,7 +48,7 @@ def order_queries(
     accounting: Accounting,
     prices: Prices,
 ) -> Ordered:
-    """The orders that ``algorithm`` chooses for each query by itself.
+    """Return the orders that ``algorithm`` chooses for each query, independently of the others.
 
     Raises:
         PlannerError: a query is too large for the algorithm; ``field`` names it.
@@ -75,7 +76,7 @@ def order_queries(
 
 
 def order_document(ordered: Ordered, seconds: float) -> dict[str, Any]:
-    """The JSON document; only ``total_ms`` depends on the machine."""
+    """Return the orders as JSON; only ``total_ms`` depends on the machine."""
     return {
         "algorithm": ordered.algorithm.value,
         "ablation": None if ordered.ablation is None else ordered.ablation.value,
@@ -89,13 +90,13 @@ def order_document(ordered: Ordered, seconds: float) -> dict[str, Any]:
 
 
 def by_alias(query: JoinQuery, orders: Orders) -> Mapping[str, list[str]]:
-    """Start -> targets, by alias."""
+    """Return the probe orders of a query by alias: start -> targets."""
     names = [member.alias for member in query.members]
     return {names[s]: [names[t] for t in order] for s, order in orders.orders.items()}
 
 
 def order_text(ordered: Ordered, seconds: float) -> str:
-    """A block of lines per query; names are never broken."""
+    """Return the orders as text, a block of lines per query; names are never broken."""
     algorithm = ordered.algorithm.value
     if ordered.ablation is not None:
         algorithm += f", {ordered.ablation.value} only"

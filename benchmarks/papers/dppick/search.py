@@ -1,4 +1,4 @@
-"""Probe orders of one operator by a named algorithm, all compared by one cost.
+"""Search for the probe orders of one operator, by dpPick, the exact search or a rival.
 
 ``dppick`` and ``exact`` minimise the cost; the rivals of the dpPick paper (section 5) choose one
 stream after the other:
@@ -8,8 +8,8 @@ stream after the other:
   stored of the target;
 * ``greedy`` (MultiStream): next is the cheapest step by itself.
 
-Ties go to the lower target. An ablation changes the prices of the search, never the prices that
-compare its answer.
+Ties go to the lower target. An ablation changes the prices in the search, never the prices by which
+its result is compared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.papers.dppick.problem import Operator, order_cost
 
 
 class Algorithm(StrEnum):
-    """How orders are found."""
+    """Search algorithm for probe orders."""
 
     DPPICK = "dppick"
     EXACT = "exact"
@@ -34,7 +34,7 @@ class Algorithm(StrEnum):
 
 
 class Ablation(StrEnum):
-    """Ablations (section 5.3): the search sees this cost only."""
+    """Ablations (section 5.3): the search minimises only this part of the cost."""
 
     QUERY_COST = "query-cost"
     MATCH_COST = "match-cost"
@@ -45,8 +45,8 @@ class Orders:
     """Probe orders of one operator.
 
     Attributes:
-        cost: per unit of time: the orders' costs, weighted by the arrival rates of their starts,
-            under the operator's accounting and prices.
+        cost: cost per unit of time: the sum of the orders' costs, weighted by the arrival rates of
+            their starts, under the operator's accounting and prices.
         orders: start -> the streams that are probed, in order.
     """
 
@@ -58,7 +58,7 @@ class Orders:
 def search_orders(
     operator: Operator, algorithm: Algorithm, ablation: Ablation | None = None
 ) -> Orders:
-    """The orders that ``algorithm`` chooses.
+    """Return the orders that ``algorithm`` chooses for ``operator``.
 
     Raises:
         PlannerError: there are more streams or sequences than the algorithm can search.
@@ -79,7 +79,7 @@ def search_orders(
 def _one_by_one(
     operator: Operator, rank: Callable[[int, int, int, int], float]
 ) -> tuple[tuple[int, ...], ...]:
-    """From each start, again and again the step of the least rank (start, set, side, target)."""
+    """Return greedy orders: each next step has the least ``rank(start, set, side, target)``."""
     orders = []
     for start in range(len(operator.names)):
         visited, order = 1 << start, list[int]()

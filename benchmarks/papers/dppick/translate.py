@@ -1,11 +1,12 @@
-"""A join query under the cost model, as one operator with a probe order per alias.
+"""Conversion of a join query, with the planner's cost model, into dpPick's operator.
 
-Aliases are numbered as in FROM. The weight of a start is its arrival rate. A step's mean matches
-are the tuples that :meth:`CostModel.probe` has its path send out after the step over those before
-it, so they depend on the visited set and, under time bounds, on the start; with the tuple-at-a-time
-accounting and both prices 1 a cost is probes plus matches per unit of time. ``kappa`` of a store is
-the greatest known distinct count among its join attributes, else its cardinality, which it never
-exceeds. Intermediate results, partitions and other queries play no part here.
+Aliases are numbered as in FROM. The weight of a start is its arrival rate. A step's mean number of
+matches is the ratio of the tuples after the step to those before it, as :meth:`CostModel.probe`
+estimates them. So it depends on the visited set and, under time bounds, on the start. With
+tuple-at-a-time accounting and both prices 1, a cost is the number of probes plus matches per unit
+of time. ``kappa`` of a store is the greatest known distinct count among its join attributes, else
+its cardinality, which it never exceeds. Intermediate results, partitions and other queries are
+ignored.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ def operator_of(
     prices: Prices | None = None,
     accounting: Accounting = Accounting.TUPLE,
 ) -> Operator:
-    """The operator of ``query``; figures of sub-joins are computed on first use.
+    """Return the operator of ``query``; the sizes of sub-joins are computed on first use.
 
     Args:
-        statistics: of ``model``, for the numbers of keys.
+        statistics: the statistics of ``model``, for the numbers of keys.
     """
     labels = [member.label for member in query.members]
     number = {label: i for i, label in enumerate(labels)}

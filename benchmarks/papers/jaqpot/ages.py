@@ -1,9 +1,9 @@
-"""The ages of the tuples in results, sampled from a plan in steady state.
+"""Ages of the tuples in results, sampled from a plan of the JAQPOT paper in steady state.
 
-A state of ``|S|`` tuples that takes ``λ`` per second holds them for ``|S| / λ`` seconds, so a tuple
-found by a probe has stayed in it for a time that is uniform up to that. An intermediate tuple was
-made of a tuple that had just arrived and of one found in a state; the probing side is drawn in the
-ratio of the tuples that both half-way joins make.
+A state of ``|S|`` tuples that takes ``λ`` per second holds them for ``|S| / λ`` seconds, so the
+time that a tuple found by a probe has spent in the state is uniform between 0 and that. An
+intermediate tuple combines a tuple that had just arrived and a tuple found in a state. Which side
+has probed is drawn, in the ratio of the tuples that the join's two half-way joins make.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ def stale_share(
     random: np.random.Generator,
     results: int,
 ) -> float | None:
-    """The share of results with a tuple older than its predicate; None where there are none.
+    """Return the share of results with a tuple older than its predicate; None without predicates.
 
     Args:
-        results: how many are drawn.
+        results: number of results to draw.
     """
     if flow.output <= 0:
         return None
     ages = _made(plan, flow, list(plan.joins)[-1], results, random)
     stale = np.zeros(results, dtype=np.bool_)
     for stream, seconds in freshness.items():
-        # Rounding must not make a result stale that is as old as may be.
+        # A result with a tuple of exactly the permitted age must not become stale by rounding.
         stale |= ages[stream] > seconds * (1 + 1e-9)
     return float(stale.mean())
 
 
 def _made(plan: Plan, flow: Flow, join: str, count: int, random: np.random.Generator) -> Ages:
-    """Ages by stream of ``count`` tuples at the moment that ``join`` makes them."""
+    """Return the ages, by stream, of ``count`` tuples at the moment when ``join`` makes them."""
     left, right = plan.joins[join]
     made = [flow.probes[half.name] * half.productivity for half in (left, right)]
-    # Of a join that makes nothing, what its state may once have had is of any age.
+    # The state of a join that makes nothing has tuples of any age, if it has any.
     by_left = int(random.binomial(count, made[0] / sum(made))) if sum(made) > 0 else count
     parts = []
     for half, other, number in ((left, right, by_left), (right, left, count - by_left)):
@@ -61,7 +61,7 @@ def _made(plan: Plan, flow: Flow, join: str, count: int, random: np.random.Gener
 
 
 def _new(plan: Plan, flow: Flow, half: HalfWay, count: int, random: np.random.Generator) -> Ages:
-    """Ages of tuples as they come to probe by ``half``."""
+    """Return the ages, by stream, of tuples at the moment at which they probe in ``half``."""
     if half.rate is not None:
         return {half.name: np.zeros(count)}
     return _made(plan, flow, half.name, count, random)

@@ -1,9 +1,10 @@
-"""Results over ten minutes of Poisson arrivals (Fig. 6), and over five streams (Fig. 8).
+"""Number of results from Poisson arrivals over ten minutes (Fig. 6 of JAQPOT), and over five
+streams (Fig. 8).
 
-Arrivals and matches of each second are drawn. Half-way joins probe with the tuples that arrive in
-the same second, up to their allowance, and the rest is lost. Selectivities change after three and
-seven minutes (Fig. 6), and every policy divides the same resources again immediately; detecting the
-change is not simulated. The recorded streams of Fig. 8 are replaced by Poisson arrivals.
+Arrivals and matches of each second are drawn. Half-way joins probe with the tuples of the same
+second, up to their allowance; further tuples are lost. Selectivities change after three and seven
+minutes (Fig. 6), and every policy divides the same resources anew at once; detecting the change is
+not simulated. The recorded streams of Fig. 8 are replaced by Poisson arrivals.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from benchmarks.papers.jaqpot.printed.plan import Plan
 from benchmarks.papers.jaqpot.sums import mean, total
 from benchmarks.report.grids import Grid
 
-#: (name, seconds, selectivities of the joins), one after the other (section 5.1).
+#: Phases in order: name, seconds, selectivities of the joins (section 5.1).
 PHASES = (
     ("SEL1", 180, (0.01, 0.01, 0.05)),
     ("SEL2", 240, (0.03, 0.03, 0.05)),
     ("SEL3", 180, (0.03, 0.03, 0.1)),
 )
-#: Probes per second, and the tuples of every state (section 5.2).
+#: Resources in probes per second, and number of tuples in every state (section 5.2).
 RESOURCES, WINDOW = (300, 600, 900), 1000
 FACTOR = 1.5
 
 
 def measure(seeds: int) -> dict[str, Any]:
-    """Results per minute, by phase for 4 streams and by resources for 5."""
+    """Return the results per minute: by phase for 4 streams, by resources for 5 streams."""
     return {
         "changes": [_phases(shape, seeds) for shape in (Shape.LINEAR, Shape.BUSHY)],
         "five": [_five(mu, seeds) for mu in RESOURCES],
@@ -44,7 +45,9 @@ def measure(seeds: int) -> dict[str, Any]:
 def simulate(
     plan: Plan, allowed: Mapping[str, float], seconds: int, random: np.random.Generator
 ) -> float:
-    """The results of ``seconds`` under allowances per second and half-way join."""
+    """Return the results of ``seconds`` seconds with ``allowed`` probes per second per half-way
+    join.
+    """
     made: dict[str, np.ndarray[Any, np.dtype[np.float64]]] = {}
     last = ""
     for last, halves in plan.joins.items():
@@ -64,7 +67,8 @@ def _phases(shape: Shape, seeds: int) -> dict[str, Any]:
     results: dict[str, list[list[float]]] = {policy: [[] for _ in PHASES] for policy in POLICIES}
     promised: list[list[bool]] = [[] for _ in PHASES]
     for seed in range(seeds):
-        # The same rates and windows in every phase; μ is 30 % of what the first takes.
+        # All phases have the same rates and windows; μ is 30 % of the saturation of the first
+        # phase.
         plans = [draw(Random(seed), shape, sigma) for _, _, sigma in PHASES]
         mu = 0.3 * saturation(input_paths(plans[0]))[0]
         for place, (plan, (_, seconds, _)) in enumerate(zip(plans, PHASES, strict=True)):
@@ -96,7 +100,7 @@ def _five(mu: int, seeds: int) -> dict[str, Any]:
 def _summed(
     results: dict[str, list[list[float]]], promised: list[list[bool]], phases: list[str]
 ) -> dict[str, Any]:
-    """Results per minute by phase and policy, and JAQPOT's over each seed's best rival's."""
+    """Return results per minute by phase and policy, and JAQPOT's relative to the best rival's."""
     found = []
     for place, phase in enumerate(phases):
         best = [max(one) for one in zip(*(results[r][place] for r in RIVALS), strict=True)]
@@ -113,7 +117,7 @@ def _summed(
 
 
 def tables(found: dict[str, Any]) -> list[Grid]:
-    """Results per minute."""
+    """Return the tables of results per minute."""
     head = ("", "phase", *POLICIES, "times the best rival", "promised, %")
     groups: Iterable[tuple[str, str, list[dict[str, Any]]]] = (
         ("four streams, 30 % of SEL1's resources (Fig. 6)", "shape", found["changes"]),

@@ -26,7 +26,7 @@ ABOUT = "JAQPOT: limited CPU time divided among probes"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the allocation of a problem file, the benchmarks and their report."""
+    """Add the subcommands: allocation for a problem file, the benchmarks, and their report."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     allocate = command(commands, "allocate", "ration the probes of a problem's plan", _allocate)
     problem_argument(allocate)

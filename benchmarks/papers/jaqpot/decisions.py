@@ -1,7 +1,8 @@
-"""How good greedy covers are, and how long an allocation takes.
+"""Quality of JAQPOT's greedy covers, and time of an allocation.
 
-The paper leaves open how a path's seconds are divided among its states. Here, seconds beyond
-saturation's are divided evenly; the extra cost over the cheapest division is measured, too.
+The paper does not say how the seconds that a freshness predicate leaves to a path are divided among
+its states. Here, the seconds beyond those at saturation are divided evenly; the extra cost over the
+cheapest division is measured as well.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from benchmarks.papers.jaqpot.sums import total
 from benchmarks.report.grids import Grid  # fmt: skip
 from benchmarks.report.grids import spread as shown
 
-#: Inputs of random trees.
+#: Numbers of inputs of random trees.
 TREES = (8, 16, 32)
-#: Percent of saturation's resources at which allocations are compared.
+#: Resources, in percent of saturation's, at which allocations are compared.
 SHARES = (10, 30, 60)
 INPUTS = (4, 8, 16, 32, 64)
 ROUNDS = 15
 
 
 def measure(seeds: int) -> dict[str, Any]:
-    """Costs of covers and throughput, greedy over exact; milliseconds."""
+    """Return ratios of greedy to exact costs and throughputs, and milliseconds of decisions."""
     plans: dict[str, list[Plan]] = {shape.value: [] for shape in Shape}
     for shape in Shape:
         for seed in range(seeds):
@@ -107,7 +108,7 @@ def _time(inputs: int) -> dict[str, Any]:
 
 
 def _knapsack(mu: int) -> dict[str, Any]:
-    """The discrete model over four rows."""
+    """Return the figures of the discrete model, over four rows."""
     random = Random(mu)
     rows = [
         Row(name, random.randint(5, 500), random.randint(5, 500), random.randint(5, 500))
@@ -117,7 +118,7 @@ def _knapsack(mu: int) -> dict[str, Any]:
 
 
 def tables(found: dict[str, Any]) -> list[Grid]:
-    """Ratios, and milliseconds."""
+    """Return the tables of ratios and of milliseconds."""
     compared = tuple(
         (
             one["plans"],

@@ -1,8 +1,8 @@
-"""Stale results by policy, and the resources that freshness takes (Fig. 9).
+"""Share of stale results by policy, and the resources that freshness takes (Fig. 9 of JAQPOT).
 
-The paper has 300 probes per second, whatever the plan. Plans of Table 3 need a hundred thousand to
-two hundred million to process everything, so shares of that are measured as well. Ages are those in
-steady state, and results of JAQPOT are counted where it promises all predicates.
+The paper uses 300 probes per second for all plans. Plans of Table 3 need between a hundred thousand
+and two hundred million probes per second to process everything, so shares of these are measured as
+well. Ages are those in steady state. Of JAQPOT, results count only if it promises all predicates.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ from benchmarks.papers.jaqpot.printed.rivals import push
 from benchmarks.papers.jaqpot.sums import mean, total
 from benchmarks.report.grids import Grid
 
-#: Resources at which staleness is measured: percent of saturation's, or probes per second.
+#: Resources at which staleness is measured: a percentage of saturation's, or probes per second.
 RESOURCES = ("30 %", "300/s")
-#: Percent of saturation's resources over which the share of freshness is averaged.
+#: Resources, in percent of saturation's, over which the share that freshness takes is averaged.
 SHARES = (10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
-#: Results drawn of each plan and policy.
+#: Number of results drawn for each plan and policy.
 DRAWN = 2000
 
 
 def measure(seeds: int) -> list[dict[str, Any]]:
-    """By shape and factor: stale shares by policy, freshness's share, infeasible predicates."""
+    """Return stale shares, freshness's share of resources, infeasible predicates; by
+    shape, factor.
+    """
     return [_one(shape, factor, seeds) for shape in Shape for factor in FACTORS]
 
 
@@ -82,7 +84,7 @@ def _one(shape: Shape, factor: float, seeds: int) -> dict[str, Any]:
 
 
 def tables(found: Iterable[dict[str, Any]]) -> list[Grid]:
-    """Stale results; resources of freshness."""
+    """Return the tables of stale results, and of resources for freshness."""
     grids = []
     for amount in RESOURCES:
         rows = tuple(

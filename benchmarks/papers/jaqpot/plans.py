@@ -1,4 +1,4 @@
-"""Plans with the parameters of Table 3, and their freshness predicates."""
+"""Random binary plans with the parameters of JAQPOT's Table 3, and their freshness predicates."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from random import Random
 
 from benchmarks.papers.jaqpot.printed.plan import Join, Leaf, Node, Plan, State, plan_of
 
-#: Arrivals per second, tuples of a state, and selectivities (Table 3).
+#: Ranges of arrivals per second, of tuples in a state, and of selectivities (Table 3).
 RATES = (300.0, 1200.0)
 WINDOWS = (200, 5000)
 SELECTIVITIES = (0.01, 0.1)
-#: Freshness predicates, as multiples of a stream's own window (section 5.3).
+#: Freshness predicates, as multiples of the time that a stream's window spans (section 5.3).
 FACTORS = (1.5, 3.0, 5.0)
 
 
 class Shape(StrEnum):
-    """The shape of a plan: Fig. 5.b, 5.c and 5.d."""
+    """Shape of a plan: Fig. 5.b, 5.c and 5.d."""
 
     LINEAR = "linear"
     BUSHY = "bushy"
     FIVE = "five streams"
 
 
-#: The joins of each shape.
+#: Number of joins of each shape.
 JOINS = {Shape.LINEAR: 3, Shape.BUSHY: 3, Shape.FIVE: 4}
 
 
 def selectivities(random: Random, shape: Shape, scale: float = 1.0) -> tuple[float, ...]:
-    """One for each join, which both of its halves have."""
+    """Draw a selectivity for each join, common to its two half-way joins."""
     return tuple(scale * random.uniform(*SELECTIVITIES) for _ in range(JOINS[shape]))
 
 
 def draw(random: Random, shape: Shape, sigma: Sequence[float], window: int = 0) -> Plan:
-    """A plan whose rates and windows are random.
+    """Draw a plan with random rates and windows.
 
     Args:
-        sigma: of each join, inputs before the join that they feed.
-        window: of all states; 0: random ones.
+        sigma: selectivity of each join; a join's input joins come before it.
+        window: number of tuples in every state; 0: random numbers.
     """
 
     def state(join: int) -> State:
@@ -58,10 +58,10 @@ def draw(random: Random, shape: Shape, sigma: Sequence[float], window: int = 0) 
 
 
 def random_tree(random: Random, inputs: int) -> Plan:
-    """A plan of any shape, whose states all have their own selectivity.
+    """Draw a plan of any shape, in which every state has a random selectivity.
 
-    Selectivities are a hundredth of Table 3's: over many joins the numbers of tuples would exceed
-    the precision of floats.
+    Selectivities are a hundredth of Table 3's: otherwise, after many joins, numbers of tuples would
+    exceed the precision of floats.
     """
 
     def state() -> State:
@@ -75,5 +75,5 @@ def random_tree(random: Random, inputs: int) -> Plan:
 
 
 def predicates(plan: Plan, factor: float) -> dict[str, float]:
-    """Seconds by stream: ``factor`` times what its window spans."""
+    """Return predicates by stream, in seconds: ``factor`` times the time that its window spans."""
     return {leaf.name: factor * leaf.state.window / leaf.rate for leaf in plan.leaves}

@@ -1,4 +1,4 @@
-"""Every policy as allowances per half-way join."""
+"""Policies of the JAQPOT paper, as functions to probes per second of each half-way join."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ def allowances(
     policy: str,
     freshness: Mapping[str, float],
 ) -> dict[str, float]:
-    """Probes per second by half-way join.
+    """Return the probes per second that ``policy`` allows to each half-way join.
 
     Args:
-        paths: of the plan.
-        freshness: predicates, which JAQPOT alone heeds; where it can't promise them, it is GrePP.
+        paths: input paths of the plan.
+        freshness: predicates in seconds, which only JAQPOT considers. If it can't promise them, it
+            is equal to GrePP.
     """
     if policy == "GrePP":
         return by_half_way(paths, grepp(paths, mu))

@@ -1,7 +1,9 @@
-"""``docs/benchmarks-jaqpot.md`` from saved figures: ``python -m benchmarks.papers jaqpot report``.
+"""Writes ``docs/benchmarks-jaqpot.md`` from saved figures: ``python -m benchmarks.papers jaqpot
+report``.
 
-Reads ``docs/benchmarks/jaqpot.jsonl``, one line per run of a benchmark, and shows the newest of
-each (of ``overload``, of each workload). Equal lines give equal bytes.
+Reads ``docs/benchmarks/jaqpot.jsonl``, one line per run of a benchmark, and shows the newest line
+of each benchmark (of ``overload``, of each workload). Equal lines give an equal page, byte for
+byte.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from benchmarks.report.provenance import provenance
 from benchmarks.report.sections import section
 from benchmarks.report.targets import paragraphs
 
-#: Parts of the measurements and their headings; the first that are found are shown first.
+#: Measured benchmarks and their headings, in the order of the page.
 MEASURED: dict[str, tuple[str, Benchmark]] = {
     "budgets": ("Measured: stated budgets in the runtime", budgets.BENCHMARK),
     "overload": ("Measured: lasting overload, live", overload.BENCHMARK),
@@ -89,7 +91,7 @@ _EXPLAINED = """\
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Write the page; returns the exit code."""
     docs = docs_folder("jaqpot", arguments)
     saved = docs / "benchmarks" / "jaqpot.jsonl"
     found = saved.read_text(encoding="utf-8").splitlines() if saved.is_file() else []
@@ -117,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _is_blind(entry: dict[str, Any]) -> bool:
-    """Whether a line of ``overload`` is of plans made without statistics."""
+    """Whether the plans in a line of ``overload`` were made without statistics."""
     runs = entry["runs"] if entry["part"] == "overload" else ()
     return any("statistics_epoch" not in run for run in runs)
 
@@ -141,7 +143,7 @@ def _measured_charts(entry: dict[str, Any]) -> Mapping[str, str]:
 
 
 def _charts(part: str, found: Any) -> dict[str, str]:
-    """Name -> SVG: the paper's Figs. 7 and 9."""
+    """Return chart name -> SVG: the paper's Figs. 7 and 9."""
     if part == "throughput":
         return {f"jaqpot-{one['shape']}": _results(one) for one in found}
     if part == "freshness":

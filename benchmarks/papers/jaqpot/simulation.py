@@ -1,4 +1,4 @@
-"""``python -m benchmarks.papers jaqpot simulation [--json] [--seeds 100]``: JAQPOT's figures."""
+"""``python -m benchmarks.papers jaqpot simulation [--json] [--seeds 100]``: figures of JAQPOT."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """Targets first, then what they are taken from."""
+    """Return the tables: targets first, then the figures on which they are decided."""
     grids = [targets(entry)]
     for name, part in PARTS.items():
         grids += part.tables(entry[name])
@@ -46,7 +46,7 @@ PART = Benchmark("simulation", "limited CPU divided among probes", _options, _me
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Simulate and print; returns the exit code."""
     return run_benchmark("papers.jaqpot", PART, arguments, lambda parser: None)
 
 

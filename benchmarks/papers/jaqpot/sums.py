@@ -1,4 +1,4 @@
-"""Means and ranges over seeds."""
+"""Means and ranges of figures over seeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.report.figures import student
 
 
 def mean(figures: Iterable[float]) -> float:
-    """The mean; NaN of nothing."""
+    """Return the mean; NaN without figures."""
     found = list(figures)
     return math.fsum(found) / len(found) if found else math.nan
 
@@ -19,12 +19,13 @@ def mean(figures: Iterable[float]) -> float:
 def total(
     figures: Iterable[float], digits: int, drawn: Iterable[object] | None = None
 ) -> dict[str, Any] | None:
-    """Mean, least and greatest figure, their number and the mean's interval; None of nothing.
+    """Return mean, least and greatest figure, number of figures, and the mean's interval; None
+    without figures.
 
     Args:
-        figures: over plans.
-        digits: to round to.
-        drawn: the plan of each figure, where plans have several: only plans are independent.
+        figures: figures of plans.
+        digits: number of decimal digits.
+        drawn: the plan of each figure, if plans have several figures: only plans are independent.
     """
     found = list(figures)
     if not found:

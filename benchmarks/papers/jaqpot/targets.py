@@ -1,4 +1,4 @@
-"""Targets of limited CPU: the paper's figures for the simulation, our own for the runtime."""
+"""Targets on limited CPU time: the paper's figures for simulations, our own for the runtime."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from benchmarks.papers.jaqpot.throughput import SHARES
 from benchmarks.report.grids import Grid
 from benchmarks.report.targets import Figure, Target, grid
 
-#: Times the best rival's results, on average (section 5.1).
+#: Shape -> results relative to the best rival's, on average (section 5.1).
 RATIOS = {Shape.LINEAR: 2.5, Shape.BUSHY: 2.0}
 
 
-#: Of the runtime: times the best rival's results over the selective chain; of the optimum's.
+#: Targets of the runtime: results relative to the best rival's over the selective chain, and
+#: relative to the optimum's.
 MEASURED_RATIO, OF_EXACT = 2.0, 0.95
-#: CPU time of batches with the policy, over those without; milliseconds of one allocation, and
-#: over how many edges; the 99th percentile of latency, over its goal.
+#: Targets: CPU time of batches with rationing, relative to those without; milliseconds of one
+#: allocation, and its number of edges; 99th percentile of latency, relative to the goal.
 COST, ALLOCATION, EDGES, LATENCY = 1.01, 10.0, 1000, 1.2
 
 
 def targets(entry: dict[str, Any]) -> Grid:
-    """Every target of the simulation."""
+    """Return every target of the simulations."""
     return grid(_targets(entry))
 
 
 def all_targets(simulated: dict[str, Any] | None, measured: Sequence[dict[str, Any]]) -> Grid:
-    """Every target with figures, the runtime's first.
+    """Return every target that has figures, those of the runtime first.
 
     Args:
-        measured: the newest line of each part.
+        measured: the newest line of each measured benchmark.
     """
     found = [target for entry in measured for target in _measured(entry)]
     return grid([*found, *(_targets(simulated) if simulated else ())])
@@ -49,7 +50,7 @@ def _measured(entry: dict[str, Any]) -> Iterator[Target]:
     elif entry["part"] == "cost":
         found = entry["batches"]
         ratio, low, high = (found[name] for name in ("ratio", "low", "high"))
-        # The least and the greatest of the pairs are not saved.
+        # The least and the greatest ratio of the pairs are not saved in the line.
         figure = Figure(ratio, ratio, ratio, found["pairs"], (low, high))
         yield Target("measured: CPU time of 'ration', times that of 'wait'", figure, COST, False, 4)
         largest = entry["planning"][-1]
@@ -61,7 +62,7 @@ def _measured(entry: dict[str, Any]) -> Iterator[Target]:
 
 
 def _budgets(entry: dict[str, Any]) -> Iterator[Target]:
-    """Counts of results repeat exactly; CPU time was measured once at each share."""
+    """Return the targets on budgets; of CPU time, there is one measurement per share."""
     for one in entry["workloads"]:
         name, found = one["workload"], one["policies"]
         over = ratios(one, RIVALS)
@@ -79,7 +80,7 @@ def _budgets(entry: dict[str, Any]) -> Iterator[Target]:
 
 
 def _overload(entry: dict[str, Any]) -> Iterator[Target]:
-    """Latencies of one run each; the worst decides."""
+    """Return the targets on overload. Latencies come from one run each; the worst one decides."""
     name, goal = entry["settings"]["workload"], entry["settings"]["latency"]
     alone = {one["times"]: one["p99"] for one in entry["runs"] if one["policy"] == "storing"}
     rationed = [one for one in entry["runs"] if one["policy"] not in ("wait", "storing", "equal")]
@@ -106,7 +107,7 @@ def _overload(entry: dict[str, Any]) -> Iterator[Target]:
 
 
 def _targets(entry: dict[str, Any]) -> Iterator[Target]:
-    """Means over plans that are drawn."""
+    """Return the targets of a simulation: means over random plans."""
     for one in entry["throughput"]:
         what = f"{one['shape']}: JAQPOT's results, times the best rival's, mean"
         yield Target(what, Figure.of_mean(one["ratio"]), RATIOS[one["shape"]], True)

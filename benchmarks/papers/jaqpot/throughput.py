@@ -1,8 +1,8 @@
-"""Results by resources and policy (Fig. 7), in steady state.
+"""Results by resources and policy in steady state (Fig. 7 of JAQPOT).
 
-Both are shares of those at saturation, where every arrival is processed completely. JAQPOT's
-freshness predicates are a random multiple of the windows, within the range of Table 3. Its results
-also count where it can't promise all predicates.
+Results and resources are shares of those at saturation, where every arrival is processed
+completely. JAQPOT's freshness predicates are random multiples of the windows, within the range of
+Table 3. Its results count even if it can't promise all predicates.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from benchmarks.papers.jaqpot.printed.rivals import Rival, push, rival_allowance
 from benchmarks.papers.jaqpot.sums import mean, total
 from benchmarks.report.grids import Grid
 
-#: Shares of the resources of saturation, in percent.
+#: Resources, in percent of those at saturation.
 SHARES = tuple(range(10, 101, 10))
-#: Factors of selectivities, to see how much of a result is due to their range.
+#: Factors of selectivities, to measure the influence of their range on the results.
 SCALES = (1.0, 0.1, 0.01, 0.001)
 SHAPES = (Shape.LINEAR, Shape.BUSHY)
 
 
 def measure(seeds: int) -> list[dict[str, Any]]:
-    """Results by shape, policy and resources; ratios to rivals; other ranges of selectivity."""
+    """Return results by shape, policy and resources, and ratios; also for other selectivities."""
     return [_shape(shape, seeds) for shape in SHAPES]
 
 
@@ -73,7 +73,7 @@ def _shape(shape: Shape, seeds: int) -> dict[str, Any]:
 
 
 def _scale(shape: Shape, seeds: int, scale: float) -> dict[str, Any]:
-    """Without freshness: GrePP's results at 60 % and its ratios, where selectivities differ."""
+    """Return GrePP's results and ratios at 60 % of the resources, with scaled selectivities."""
     at_60, ratios, per_probe = [], [], []
     for seed in range(seeds):
         random = Random(seed)
@@ -96,7 +96,7 @@ def _scale(shape: Shape, seeds: int, scale: float) -> dict[str, Any]:
 
 
 def tables(found: Iterable[dict[str, Any]]) -> list[Grid]:
-    """The results of every policy by resources; ratios by selectivity."""
+    """Return tables of results by policy and resources, and of ratios by range of selectivities."""
     grids = []
     for one in found:
         rows = tuple(

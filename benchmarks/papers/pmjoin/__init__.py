@@ -1,1 +1,1 @@
-"""Placement of the joins of streams that arrive at different hosts (PMJoin), by its rate model."""
+"""Placement of joins of streams that arrive at different hosts (PMJoin), by its rate model."""

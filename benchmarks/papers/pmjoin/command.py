@@ -1,4 +1,4 @@
-"""PMJoin's placements by its rate model: of a problem file's queries, and of drawn streams."""
+"""Subcommands for PMJoin's placements: of a problem file's queries, and of random streams."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ABOUT = "PMJoin: placement of joins on hosts"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the commands ``place`` and ``one-host``."""
+    """Add the subcommands ``place`` and ``one-host``."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     place = command(commands, "place", "place the joins, so that few tuples travel", _place)
     problem_argument(place)

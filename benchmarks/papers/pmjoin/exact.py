@@ -1,13 +1,13 @@
-"""The exact optimum: a dynamic program over sets of streams and hosts.
+"""Optimal placement of a join: a dynamic program over sets of streams and hosts.
 
-Let ``ready(X, h)`` be the least cost of having all of ``X`` at host ``h``, in whatever pieces, and
-``made(X, h)`` that of bringing ``X`` together there:
+Let ``ready(X, h)`` be the least cost of having all streams of ``X`` at host ``h``, joined or in any
+pieces, and ``made(X, h)`` the least cost of joining ``X`` there:
 
     made(X, h)  = min over parts A, B of X of  ready(A, h) + ready(B, h)
     ready(X, h) = min(made(X, h),  rate(X) + min over h' of made(X, h'))      X connected
 
-A join on the host of its inputs is free, so pieces need not be connected among each other. Every
-tree of operators is one of these choices. It takes 3^n additions per host.
+A join on the host of its inputs is free, so a set in pieces need not be connected. Every tree of
+placed operators corresponds to such choices. There are 3^n additions per host.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from anabranch_contract.errors import PlannerError
 from benchmarks.papers.pmjoin.operators import Operator, arrivals, joined
 from benchmarks.papers.pmjoin.rates import Mask, Rates, connected
 
-#: More streams take more than some ten seconds.
+#: Maximum number of streams; more would take over ten seconds.
 MAX_STREAMS = 14
 
 
 def exact(rates: Rates, sites: Sequence[int]) -> Operator:
-    """A plan of least cost.
+    """Return a plan of least cost.
 
     Args:
-        sites: the host at which each stream arrives. Other hosts need not be considered: tuples
-            sent to a host without arrivals could go to the host of one of their parts.
+        sites: the host at which each stream arrives. Other hosts need not be considered: instead of
+            to a host without arrivals, tuples can be sent to a host at which one of the joined
+            streams arrives.
 
     Raises:
         PlannerError: there are too many streams.
@@ -52,7 +53,7 @@ class _Search:
         self.made = np.full((total, len(self.hosts)), np.inf)
         self.ready = np.full((total, len(self.hosts)), np.inf)
         self.ready[0] = 0.0
-        #: Where a set is brought together for being sent; -1: it is not connected.
+        #: Host on which each set is joined before it is sent; -1: the set is not connected.
         self.source = np.full(total, -1)
         for streams in range(1, total):
             self._add(rates, streams)
@@ -79,7 +80,7 @@ class _Search:
         return pieces[0] if len(pieces) == 1 else joined(self.hosts[at], pieces)
 
     def _pieces(self, streams: Mask, at: int) -> list[Operator]:
-        """Plans whose results are joined at a host."""
+        """Return the plans whose results are joined at host ``at``."""
         if not streams & (streams - 1):
             return [arrivals(self.sites)[streams.bit_length() - 1]]
         parts = _parts(streams)
@@ -94,7 +95,7 @@ class _Search:
 
 
 def _parts(streams: Mask) -> NDArray[np.int64]:
-    """The true subsets of ``streams`` that have its lowest stream."""
+    """Yield the proper subsets of ``streams`` that contain its lowest stream."""
     lowest = streams & -streams
     rest = streams ^ lowest
     found, part = [], rest

@@ -1,14 +1,17 @@
-"""FindPartition (PMJoin, Algorithm 2): which joins of a placed plan are done by groups of values.
+"""FindPartition (PMJoin, Algorithm 2): the joins of a placed plan that are executed by groups of
+key values.
 
-An operator is *partitionable* on a key if its predicates are all on that key. From the root down
-each partitionable operator becomes a PMJoin, a *candidate*, and takes in its children that are
-partitionable on the same key, and theirs. The results of a PMJoin lie on several hosts. So two are
-ruled out (section 3.3):
+An operator is *partitionable* on a key if its predicates are all on that key. From the root down,
+each partitionable operator becomes a *candidate* for a PMJoin (a join with a separate placement for
+each group of key values). It includes its children that are partitionable on the same key, their
+children, and so on. The results of a PMJoin are on several hosts. So two combinations are excluded
+(section 3.3):
 
-1. an input of a PMJoin is on one host, so it is no PMJoin;
-2. an operator's right child, to which the other inputs are sent, is not a PMJoin.
+1. an input of a PMJoin must be on one host, so it is not a PMJoin;
+2. an operator's right child, to whose host the other inputs are sent, is not a PMJoin.
 
-The second holds for all candidates, the first for candidates that are selected together.
+Candidates obey the second rule by construction; the first one restricts which are selected
+together.
 """
 
 from __future__ import annotations
@@ -22,13 +25,14 @@ from benchmarks.papers.pmjoin.rates import Mask, Rates
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A PMJoin that a plan could have.
+    """A join of a plan that could be a PMJoin.
 
     Attributes:
-        streams: of the operator that it replaces; no other operator has the same.
-        key: the number of the key that it is partitioned on.
-        inputs: of that operator and of the operators that it took in.
-        above: the streams of the candidate that it is an input of, which can't be selected with it.
+        streams: streams of the operator that it replaces, which identify the operator.
+        key: number of the key on which it is partitioned.
+        inputs: inputs of the operator, with children on the same key replaced by their inputs.
+        above: streams of the candidate of which it is an input, and with which it can't be
+            selected.
     """
 
     streams: Mask
@@ -38,19 +42,20 @@ class Candidate:
 
 
 def find_partition(plan: Operator, keys: Sequence[Mask]) -> tuple[Candidate, ...]:
-    """The candidates of a plan, each before those below it.
+    """Return the candidates of a plan, each before those below it.
 
     Args:
-        plan: without partitions.
-        keys: the streams that have each key.
+        plan: plan without PMJoins.
+        keys: for each key, the streams that have it.
     """
     return tuple(_found(plan, keys, right=False, above=None))
 
 
 def partitionable(operator: Operator, keys: Sequence[Mask]) -> int | None:
-    """The key that all predicates of an operator are on; None: there are several, or none.
+    """Return the key of all predicates of an operator; None if they have several keys, or there are
+    none.
 
-    Predicates between streams of one input are not the operator's.
+    Predicates between streams of one input do not belong to the operator.
     """
     shared = [
         number
@@ -76,17 +81,18 @@ def _found(
 
 
 def _children(operator: Operator) -> list[tuple[Operator, bool]]:
-    """The inputs, and whether each is the right child."""
+    """Return the inputs of an operator, each with whether it is the right child."""
     return [
         (one, one is operator.inputs[-1] and one.host == operator.host) for one in operator.inputs
     ]
 
 
 def _merged(operator: Operator, keys: Sequence[Mask], key: int) -> list[tuple[Operator, bool]]:
-    """The inputs, where operators partitionable on ``key`` are replaced by theirs (lines 4 to 6).
+    """Return an operator's inputs, with inputs partitionable on ``key`` replaced by their inputs
+    (lines 4 to 6).
 
-    Whether an input is a right child depends on its own operator, whose input it is again where the
-    PMJoin is not selected.
+    Whether an input is a right child is decided by its original operator: if the PMJoin is not
+    selected, it is an input of this operator again.
     """
     found = []
     for one, right in _children(operator):
@@ -98,7 +104,7 @@ def _merged(operator: Operator, keys: Sequence[Mask], key: int) -> list[tuple[Op
 
 
 def by_input_rate(candidates: Sequence[Candidate], rates: Rates) -> tuple[Candidate, ...]:
-    """The paper's selection: again and again that with the largest total rate of its inputs."""
+    """Select as in the paper: always the candidate with the largest total rate of its inputs."""
     return in_order(sorted(candidates, key=lambda one: (-_brought(one, rates), one.streams)))
 
 
@@ -107,11 +113,11 @@ def _brought(candidate: Candidate, rates: Rates) -> float:
 
 
 def in_order(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """Each candidate that can be selected with those before it.
+    """Return each candidate that can be selected together with those before it.
 
-    Step 3 of the heuristic restores the parent of the one that is selected. Its text has nothing
-    on children, but a child that was selected later would be an input of a PMJoin: they are
-    restored as well.
+    When a candidate is selected, step 3 of the heuristic excludes its parent. The paper's text does
+    not mention children; they are excluded here as well, since a child selected later would be an
+    input of a PMJoin.
     """
     chosen: dict[Mask, Candidate] = {}
     taken: set[Mask | None] = set()
@@ -125,17 +131,17 @@ def in_order(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
 def by_saving(
     candidates: Sequence[Candidate], saved: Mapping[Mask, float]
 ) -> tuple[Candidate, ...]:
-    """The selection that saves most: a heaviest independent set of a forest.
+    """Select the candidates that save the most: a heaviest independent set of a forest.
 
-    A candidate's inputs and the operator that it sends to stay on the hosts of the plan without
-    partitions, as no neighbour is selected with it. So the savings of candidates add up, and
+    Since no neighbour of a selected candidate is selected, its inputs and the operator to which it
+    sends stay on the hosts of the plan without partitions. So the savings of candidates add up, and
 
         with(c)    = saved(c) + sum over the candidates d below c of without(d)
         without(c) =            sum over the candidates d below c of max(with(d), without(d))
 
     Args:
-        candidates: of one plan, each before those below it.
-        saved: streams of a candidate -> tuples per second that it saves alone; may be negative.
+        candidates: candidates of one plan, each before those below it.
+        saved: streams of a candidate -> tuples per second that it alone saves; may be negative.
     """
     below: dict[Mask, list[Candidate]] = {one.streams: [] for one in candidates}
     for one in candidates:

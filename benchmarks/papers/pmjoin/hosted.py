@@ -1,4 +1,4 @@
-"""Problem files whose streams name the hosts at which they arrive."""
+"""Problem files whose streams name the hosts at which they arrive, for placement."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from anabranch_planner.documents.fields import QUERY_ID, refused, shown
 
 @dataclass(frozen=True, slots=True)
 class Hosted:
-    """A problem to place.
+    """A placement problem.
 
     Attributes:
-        hosts: stream -> the host at which it arrives, where one is stated.
-        values: (stream, column) -> value -> tuples of it per unit of time, where stated.
+        hosts: stream -> the host at which it arrives, if stated.
+        values: (stream, column) -> value -> tuples with the value per unit of time, if stated.
     """
 
     problem: ProblemFile
@@ -25,10 +25,10 @@ class Hosted:
 
 
 def parse_hosted(document: Any) -> Hosted:
-    """The problem that ``document`` describes: as for a plan, with ``host`` of streams.
+    """Parse ``document``, a problem file whose streams may have a ``host``.
 
     Raises:
-        ProblemError: with ``field`` a path such as ``streams.R.host``.
+        ProblemError: the document is invalid; ``field`` is a path such as ``streams.R.host``.
     """
     streams = document.get("streams") if isinstance(document, dict) else None
     entries = streams if isinstance(streams, dict) else {}

@@ -1,11 +1,12 @@
-"""Rates of streams that are joined by several keys, value by value of one of them.
+"""Rates of joins of streams by several keys, for each value of one of the keys (PMJoin).
 
-Keys are taken to be independent of each other within a stream, as everywhere in the cost model.
-Then of the tuples that a join ``X`` brings, the value ``v`` of a key has the part
+Keys are assumed to be independent of each other within a stream, as everywhere in the cost model.
+Then the share of a join's results with the value ``v`` of a key is
 
     product of share_i(v)  /  sum over all values of that product      over the i in X with the key
 
-whatever other keys ``X`` is joined by. ``share_i`` is the part of stream ``i``'s tuples by value.
+for a join ``X``, whatever its other keys. ``share_i(v)`` is the share of stream ``i``'s tuples with
+the value.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class KeyedRates:
     """Streams with windows that are joined by keys whose values have known shares (Eq. 2 and 3).
 
     Attributes:
-        rates, windows: per stream: tuples per second, and tuples in its window.
-        shares: per key: stream that has it -> the part of its tuples by value.
+        rates, windows: tuples per second of each stream, and tuples in its window.
+        shares: for each key: stream that has it -> the shares of its tuples by value.
     """
 
     rates: Sequence[float]
@@ -37,7 +38,7 @@ class KeyedRates:
     )
 
     def rate(self, streams: Mask) -> float:
-        """Tuples per second."""
+        """Return the tuples per second of the join of ``streams``."""
         found = self._known.get(streams)
         if found is None:
             found = self._known[streams] = self._rate(streams)
@@ -56,7 +57,7 @@ class KeyedRates:
         return arriving
 
     def _matching(self, key: int, streams: Mask) -> float:
-        """The part of the combinations of tuples whose values of a key are equal."""
+        """Return the share of the combinations of tuples whose values of a key are equal."""
         found = self._selectivities.get((key, streams))
         if found is None:
             shares = [self.shares[key][one] for one in members(streams)]
@@ -64,12 +65,12 @@ class KeyedRates:
         return found
 
     def joinable(self, one: Mask, other: Mask) -> bool:
-        """Whether a key has streams on both sides."""
+        """Whether some key has streams in both sets."""
         return any(one & key and other & key for key in key_masks(self.shares))
 
 
 def key_masks(shares: Sequence[Mapping[int, Floats]]) -> tuple[Mask, ...]:
-    """The streams that have each key.
+    """Return the set of streams that have each key.
 
     >>> key_masks([{0: np.ones(1), 2: np.ones(1)}])
     (5,)
@@ -79,15 +80,15 @@ def key_masks(shares: Sequence[Mapping[int, Floats]]) -> tuple[Mask, ...]:
 
 @dataclass(frozen=True)
 class InputRates:
-    """The inputs of a join by one key (streams, or results of other joins), value by value.
+    """Rates of joins of ``inputs`` (streams, or results of other joins) by one key, value by value.
 
-    Sets of inputs are masks by their positions.
+    Sets of inputs are bit masks of positions.
 
     Attributes:
-        rates: of the streams. ``inputs``: the streams of each input.
+        rates: rates of joins of streams. ``inputs``: the streams of each input.
         shares: input x value -> the product of its streams' shares.
-        total: set of inputs -> tuples per second over that product's sum over all values, as far
-            as known.
+        total: set of inputs -> tuples per second of their join, divided by the sum of the product
+            of their shares over all values; filled in on first use.
     """
 
     rates: Rates
@@ -98,33 +99,33 @@ class InputRates:
 
     @property
     def count(self) -> int:
-        """How many inputs there are."""
+        """Number of inputs."""
         return len(self.inputs)
 
     @property
     def values(self) -> int:
-        """How many values there are."""
+        """Number of values of the key."""
         return int(self.shares.shape[1])
 
     @property
     def arriving(self) -> Floats:
-        """Input x value -> its rate."""
+        """Array input x value of arrival rates."""
         return np.array([self.each(1 << one) for one in range(self.count)])
 
     def each(self, streams: Mask) -> Floats:
-        """Tuples per second by value."""
+        """Return the tuples per second of the join of some inputs, by value."""
         return self.total[streams] * self._product(streams)
 
     def rate(self, streams: Mask) -> float:
-        """Tuples per second of all values."""
+        """Return the tuples per second of the join of some inputs, over all values."""
         return float(self.total[streams] * self._product(streams).sum())
 
     def joinable(self, one: Mask, other: Mask) -> bool:
-        """All inputs have the key."""
+        """Whether two sets of inputs are joined by the key: always, unless one is empty."""
         return bool(one and other)
 
     def of(self, values: NDArray[np.int64]) -> InputRates:
-        """The substreams of some values."""
+        """Return the rates restricted to some values."""
         return InputRates(self.rates, self.inputs, self.shares[:, values], self.total)
 
     def _product(self, streams: Mask) -> Floats:
@@ -138,7 +139,7 @@ class InputRates:
 
 
 class _Totals(dict[int, float]):
-    """Tuples per second of sets of inputs over what their shares come to, worked out when asked."""
+    """Cache of ``InputRates.total``: a missing entry is computed."""
 
     def __init__(self, rates: Rates, inputs: Sequence[Mask], shares: Floats) -> None:
         super().__init__()
@@ -153,11 +154,11 @@ class _Totals(dict[int, float]):
 
 
 def by_input(rates: Rates, shares: Mapping[int, Floats], inputs: Sequence[Mask]) -> InputRates:
-    """The rates of joins of ``inputs`` by the values of a key that each of them has.
+    """Return the rates of joins of ``inputs`` by the values of a key that every input has.
 
     Args:
-        rates: of joins of streams.
-        shares: stream that has the key -> the part of its tuples by value.
+        rates: rates of joins of streams.
+        shares: stream that has the key -> the shares of its tuples by value.
         inputs: disjoint sets of streams.
     """
     rows = [
@@ -165,6 +166,6 @@ def by_input(rates: Rates, shares: Mapping[int, Floats], inputs: Sequence[Mask])
         for one in inputs
     ]
     found = np.array(rows)
-    # Each row's sum is as good as any other: what counts is a value's part.
+    # Rows can be scaled arbitrarily, since only the ratios of values matter.
     found /= found.sum(axis=1, keepdims=True).clip(min=np.finfo(float).tiny)
     return InputRates(rates, tuple(inputs), found, _Totals(rates, inputs, found))

@@ -1,10 +1,11 @@
-"""Traffic between hosts: one host for all joins of a group of values, or a host for each join.
+"""Traffic between hosts if all joins of a group of values are on one host, or each join on its best
+host.
 
 A pipeline has one map from partitions to hosts for all stores (ADR 0039), so a group of values is
-joined on one host. The best one is that of the group's fastest stream where each stream has a host
-of its own, which is :func:`~benchmarks.papers.pmjoin.stream_join_opt.simple`. Streams are drawn as
-in ``benchmarks.pmjoin``, different distributions with hot spots at random; groups are by hash, as
-partitions are.
+joined on one host. If each stream arrives at a separate host, the best one is that of the group's
+fastest stream (:func:`~benchmarks.papers.pmjoin.stream_join_opt.simple`). Streams are drawn as in
+``benchmarks.pmjoin``, from different distributions with random hot spots; groups are made by hash,
+like partitions.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from benchmarks.papers.pmjoin.rates import windowed
 from benchmarks.papers.pmjoin.stream_join_opt import simple, stream_join_opt
 from benchmarks.pmjoin.draws import Kind, drawn, rates_of
 
-#: Partitions of a store; 16 are the default on a cluster.
+#: Numbers of partitions of a store; 16 is the default on a cluster.
 PARTITIONS = (1, 16, 64)
 _PLACES = {"one host": simple, "streamjoinopt": stream_join_opt, "exact": exact}
 
@@ -28,10 +29,10 @@ _PLACES = {"one host": simple, "streamjoinopt": stream_join_opt, "exact": exact}
 def compared(
     streams: int, seeds: int, longest: float, values: int = 1000
 ) -> list[dict[str, float]]:
-    """Mean tuples per second between hosts, by number of partitions: a row each.
+    """Return the mean tuples per second between hosts, a row for each number of partitions.
 
     Args:
-        longest: window, in seconds; windows are drawn from a tenth of it on.
+        longest: maximum length of windows in seconds; the minimum is a tenth of it.
     """
     rows = []
     for partitions in PARTITIONS:
@@ -53,7 +54,7 @@ def compared(
 
 
 def text(rows: Sequence[dict[str, float]]) -> str:
-    """A line per number of partitions."""
+    """Return the comparison as text, a line per number of partitions."""
     names = list(rows[0])
     lines = ["  ".join(f"{name:>13}" for name in names)]
     lines += ["  ".join(f"{row[name]:>13.6g}" for name in names) for row in rows]

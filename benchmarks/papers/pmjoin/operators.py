@@ -1,4 +1,4 @@
-"""A placed plan: operators, each on a host, over streams and the results of other operators."""
+"""Placed plans of joins: operators, each on a host, over streams and results of other operators."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from benchmarks.papers.pmjoin.rates import Mask, Rates
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A stream where it arrives, or a join of all its inputs (an MJoin) on one host.
+    """A stream at the host where it arrives, or a join of all its inputs (an MJoin) on one host.
 
     Attributes:
-        streams: that it is over.
-        host: where it is, and where what it brings is.
-        inputs: of a join, two or more; the last, PMJoin's right child, is on ``host`` if any is,
-            and is a stream if a stream is there.
+        streams: set of the streams that it reads.
+        host: host of the operator and of its output.
+        inputs: two or more inputs of a join. If any inputs are on ``host``, the last input
+            (PMJoin's right child) is one of them, and it is a stream if any of them is.
     """
 
     streams: Mask
@@ -24,7 +24,7 @@ class Operator:
     inputs: tuple[Operator, ...] = ()
 
     def label(self, names: Sequence[str], hosts: Sequence[str]) -> str:
-        """The plan as text.
+        """Return the plan as text.
 
         >>> plan = Operator(3, 1, (Operator(1, 0), Operator(2, 1)))
         >>> plan.label(["R", "S"], ["n0", "n1"])
@@ -37,12 +37,12 @@ class Operator:
 
 
 def arrivals(sites: Sequence[int]) -> list[Operator]:
-    """The streams where they arrive; ``sites``: the host of each."""
+    """Return the streams as operators at their hosts of arrival ``sites``."""
     return [Operator(1 << number, host) for number, host in enumerate(sites)]
 
 
 def joined(host: int, inputs: Sequence[Operator]) -> Operator:
-    """The join of ``inputs`` on ``host``."""
+    """Return the join of ``inputs`` on ``host``."""
     ordered = sorted(inputs, key=lambda one: (one.host == host, not one.inputs, one.streams))
     streams = 0
     for one in inputs:
@@ -51,7 +51,7 @@ def joined(host: int, inputs: Sequence[Operator]) -> Operator:
 
 
 def cost(plan: Operator, rates: Rates) -> float:
-    """Rate of tuples that the plan sends between hosts, in units of ``rates`` per second."""
+    """Return the rate of tuples that the plan sends between hosts, in units of ``rates``."""
     total = 0.0
     for one in plan.inputs:
         total += cost(one, rates)

@@ -1,9 +1,10 @@
-"""Ways to put the values of a key into ``D`` groups, each with a plan of its own.
+"""Partitioners: ways to divide the values of a key into ``D`` groups, each with a separate
+placement.
 
 *Hash*, *range* and *rate* are PMJoin's (section 3.3): by a hash of the value, by equal ranges of
-values, and by k-means over the order in which the streams' rates of a value rank. *Plan* is ours:
-every value has a best plan; values of equal plans are one group, and of all choices of ``D`` plans
-the one that sends least is taken, exactly.
+values, and by k-means over the ranking of the streams by their rates of a value. *Plan* is ours: of
+all choices of ``D`` plans among the values' best plans, it takes the choice that sends the fewest
+tuples (an exact optimum); values with the same plan form a group.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ Groups = NDArray[np.int64]
 Place = Callable[[Rates, Sequence[int]], Operator]
 
 
-#: Moves of centres after which k-means ends, settled or not.
+#: Maximum number of iterations of k-means, settled or not.
 MOST_MOVES = 100
 
 
 class Partitioner(StrEnum):
-    """The ways to make groups."""
+    """The partitioners, i.e. ways to make groups."""
 
     PLAN = "plan"
     HASH = "hash"
@@ -43,10 +44,10 @@ class Partitioner(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Values that are placed alike.
+    """Values of a key with the same placement.
 
     Attributes:
-        cost: what ``plan`` sends of them, in units of their rates.
+        cost: traffic of ``plan`` for these values, in units of their rates.
     """
 
     values: Groups
@@ -55,7 +56,7 @@ class Group:
 
 
 def by_hash(values: int, groups: int) -> Groups:
-    """Group of each value, by a hash that is the same everywhere.
+    """Return the group of each value, by a hash that is the same on every machine.
 
     >>> by_hash(6, 2).tolist()
     [0, 0, 1, 0, 1, 1]
@@ -69,7 +70,7 @@ def by_hash(values: int, groups: int) -> Groups:
 
 
 def by_range(values: int, groups: int) -> Groups:
-    """Group of each value, by equal ranges.
+    """Return the group of each value, by equal ranges of values.
 
     >>> by_range(5, 2).tolist()
     [0, 0, 0, 1, 1]
@@ -78,9 +79,9 @@ def by_range(values: int, groups: int) -> Groups:
 
 
 def by_rate(rates: RatesByValue, groups: int, seed: int = 0) -> Groups:
-    """Group of each value: those whose streams rank alike by rate are together."""
+    """Return the group of each value; similar rankings of streams by rate share a group."""
     ranks = rates.arriving.argsort(axis=0, kind="stable").argsort(axis=0, kind="stable").T
-    # Many values rank alike: each ranking is looked at once, as often as it counts.
+    # Many values have the same ranking, so each distinct ranking is processed once, with its count.
     kinds, kind, counts = np.unique(ranks, axis=0, return_inverse=True, return_counts=True)
     kind, points = kind.reshape(-1), kinds.astype(np.float64)
     random = Random(seed)
@@ -106,7 +107,7 @@ def grouped(
     groups: int,
     place: Place,
 ) -> list[Group]:
-    """At most so many ``groups``, made as ``partitioner`` says, each with the plan of ``place``.
+    """Return at most ``groups`` groups by ``partitioner``, each with the plan that ``place`` makes.
 
     Raises:
         PlannerError: the solver failed.
@@ -120,7 +121,7 @@ def grouped(
 
 
 def placed(rates: RatesByValue, sites: Sequence[int], groups: Groups, place: Place) -> list[Group]:
-    """The groups that have values, each with the plan that ``place`` makes for it."""
+    """Return the nonempty groups, each with the plan that ``place`` makes for it."""
     found = []
     for group in np.unique(groups):
         values = np.flatnonzero(groups == group)
@@ -133,8 +134,9 @@ def placed(rates: RatesByValue, sites: Sequence[int], groups: Groups, place: Pla
 def placed_by_plan(
     rates: RatesByValue, sites: Sequence[int], most: int, place: Place
 ) -> list[Group]:
-    """At most ``most`` groups with a plan each that together send least; plans are the values' own
-    and the plans of groups by the other ways. So none of these ways sends less.
+    """Return at most ``most`` groups whose plans together send the fewest tuples. Candidates are
+    the values' own plans and the plans of groups by the other partitioners, so none of these sends
+    fewer.
 
     Raises:
         PlannerError: the solver failed.
@@ -155,14 +157,14 @@ def placed_by_plan(
         members = np.flatnonzero(nearest == number)
         if len(members):
             part = rates.of(members)
-            # A plan for the whole group may be better still.
+            # A plan made for the whole group may send even fewer tuples.
             best = min((plan, place(part, sites)), key=lambda one: cost(one, part))
             found.append(Group(members, best, cost(best, part)))
     return found
 
 
 def _prices(plan: Operator, rates: RatesByValue) -> NDArray[np.float64]:
-    """Traffic of a plan per value."""
+    """Return the traffic of a plan for each value."""
     found = np.zeros(rates.values)
     for one in plan.inputs:
         found += _prices(one, rates)
@@ -172,7 +174,7 @@ def _prices(plan: Operator, rates: RatesByValue) -> NDArray[np.float64]:
 
 
 def _median(prices: NDArray[np.float64], most: int) -> list[int]:
-    """The rows, at most so many, whose least entries per column have the least sum (p-median)."""
+    """Choose at most ``most`` rows whose least entries per column have the least sum (p-median)."""
     program = Program()
     opened = [program.variable(0.0, integer=True) for _ in prices]
     program.row(-INFINITY, float(most), opened, [1.0] * len(opened))

@@ -1,4 +1,4 @@
-"""Placed plans some of whose joins are PMJoins: each group of values has a plan of its own."""
+"""Placed plans in which some joins are PMJoins: each group of key values has a separate plan."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from benchmarks.papers.pmjoin.operators import Operator, cost
 from benchmarks.papers.pmjoin.partitioners import Group
 from benchmarks.papers.pmjoin.rates import Floats, Mask, Rates, RatesByValue
 
-#: From the rates of a PMJoin's inputs and their hosts to its groups.
+#: Function from the rates of a PMJoin's inputs and their hosts to its groups.
 MakeGroups = Callable[[RatesByValue, Sequence[int]], Sequence[Group]]
 
 
 class Selection(StrEnum):
-    """The ways to select among the PMJoins that a plan could have."""
+    """Ways to select among the possible PMJoins of a plan."""
 
     INPUT_RATE = "input-rate"
     SAVING = "saving"
@@ -30,13 +30,13 @@ class Selection(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PMJoin:
-    """A join by groups of values.
+    """A join that is executed by groups of values, with a plan for each group.
 
     Attributes:
         candidate: the joined inputs and the key.
-        groups: each with a plan over the candidate's inputs, by their positions.
-        brings: tuples per second that each group's plan brings.
-        saved: tuples per second that the plan sends less with this as its only PMJoin.
+        groups: groups with plans, which refer to the candidate's inputs by position.
+        brings: results per second of each group.
+        saved: tuples per second by which the plan's traffic falls if this is its only PMJoin.
     """
 
     candidate: Candidate
@@ -65,11 +65,11 @@ def pmjoins(
     shares: Sequence[Mapping[int, Floats]],
     groups: MakeGroups,
 ) -> tuple[PMJoin, ...]:
-    """All PMJoins that ``plan`` could have, each before those below it, with their groups.
+    """Return all possible PMJoins of ``plan`` with their groups, each before those below it.
 
     Args:
-        shares: per key: stream that has it -> the part of its tuples by value.
-        groups: makes the groups of one.
+        shares: for each key: stream that has it -> the shares of its tuples by value.
+        groups: function that makes the groups of a PMJoin.
     """
     above = dict(_with_parents(plan))
     found = []
@@ -92,7 +92,7 @@ def pmjoins(
 def selected(
     plan: Operator, rates: Rates, possible: Sequence[PMJoin], selection: Selection
 ) -> PartitionedPlan:
-    """The plan with the ``possible`` PMJoins that ``selection`` takes."""
+    """Return the plan with those of the ``possible`` PMJoins that ``selection`` takes."""
     candidates = [one.candidate for one in possible]
     if selection is Selection.INPUT_RATE:
         chosen = by_input_rate(candidates, rates)
@@ -102,13 +102,13 @@ def selected(
 
 
 def with_joins(plan: Operator, rates: Rates, joins: Sequence[PMJoin]) -> PartitionedPlan:
-    """The plan with PMJoins that can be selected together."""
+    """Return the plan with the given PMJoins, which can be selected together."""
     by_streams = {one.candidate.streams: one for one in joins}
     return PartitionedPlan(plan, tuple(joins), _sent(plan, rates, by_streams))
 
 
 def _sent(operator: Operator, rates: Rates, joins: Mapping[Mask, PMJoin]) -> float:
-    """Tuples per second that are sent within and below an operator."""
+    """Return the tuples per second that an operator and all operators below it send."""
     join = joins.get(operator.streams)
     if join is not None:
         below = sum(_sent(one, rates, joins) for one in join.candidate.inputs)
@@ -125,7 +125,7 @@ def _sent(operator: Operator, rates: Rates, joins: Mapping[Mask, PMJoin]) -> flo
 
 
 def _delivered(groups: Sequence[Group], brings: Sequence[float], host: int) -> float:
-    """Traffic to ``host`` from groups that end on other hosts."""
+    """Return the traffic to ``host`` from groups whose results are on other hosts."""
     return sum(rate for group, rate in zip(groups, brings, strict=True) if group.plan.host != host)
 
 
@@ -138,7 +138,7 @@ def _with_parents(
 
 
 def label(found: PartitionedPlan, names: Sequence[str], hosts: Sequence[str]) -> str:
-    """The plan as text; a PMJoin is at ``*``, as each of its groups has a host of its own."""
+    """Return the plan as text; a PMJoin is at ``*``, since each group has a separate host."""
     by_streams = {one.candidate.streams: one for one in found.joins}
     return _label(found.plan, by_streams, names, hosts)
 
@@ -146,7 +146,7 @@ def label(found: PartitionedPlan, names: Sequence[str], hosts: Sequence[str]) ->
 def input_labels(
     found: PartitionedPlan, join: PMJoin, names: Sequence[str], hosts: Sequence[str]
 ) -> list[str]:
-    """The inputs of one of the plan's PMJoins as text, which its groups' plans are over."""
+    """Return the inputs of a PMJoin as text, which occur in the plans of its groups."""
     by_streams = {one.candidate.streams: one for one in found.joins}
     return [_label(one, by_streams, names, hosts) for one in join.candidate.inputs]
 

@@ -1,13 +1,13 @@
-"""Rates of joins of streams: PMJoin's model (Eq. 2 and 3), unfolded.
+"""Rates of joins of streams by PMJoin's model (Eq. 2 and 3), unfolded.
 
-A stream ``i`` brings ``rate_i`` tuples per second and has ``window_i`` in its window. A join of a
-set ``X`` brings a result whenever one of its streams brings the last member:
+A stream ``i`` has ``rate_i`` tuples per second and ``window_i`` tuples in its window. A join of a
+set ``X`` produces a result when the last member of the result arrives:
 
     window(X) = f(X) * product of window_i
     rate(X)   = f(X) * sum over i of  rate_i * product of the other windows
 
-``f`` is the selectivity. Neither depends on the order of the joins. Sets of streams are masks: bit
-``i`` is stream ``i``.
+``f`` is the selectivity. Neither depends on the order of the joins. Sets of streams are bit masks:
+bit ``i`` is stream ``i``.
 """
 
 from __future__ import annotations
@@ -22,44 +22,44 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-#: A set of streams.
+#: A set of streams as a bit mask.
 Mask = int
 
 
 class Rates(Protocol):
-    """Input of placement about streams, by their numbers from 0."""
+    """Interface: rates of joins of streams, which are numbered from 0."""
 
     def rate(self, streams: Mask) -> float:
-        """Units per second (tuples, or bytes) that the join of ``streams`` brings."""
+        """Return the rate of the join of ``streams``, in units (tuples or bytes) per second."""
 
     def joinable(self, one: Mask, other: Mask) -> bool:
         """Whether a predicate links two disjoint sets of streams."""
 
 
 class RatesByValue(Rates, Protocol):
-    """The same of streams that are joined by one key, value by value."""
+    """Interface: rates of streams that are joined by one key, value by value."""
 
     @property
     def count(self) -> int:
-        """How many streams there are."""
+        """Number of streams."""
 
     @property
     def values(self) -> int:
-        """How many values there are."""
+        """Number of values of the key."""
 
     @property
     def arriving(self) -> Floats:
-        """Stream x value -> its rate."""
+        """Array stream x value of arrival rates."""
 
     def each(self, streams: Mask) -> Floats:
-        """Units per second by value that the join of ``streams`` brings."""
+        """Return the units per second of the join of ``streams``, by value."""
 
     def of(self, values: NDArray[np.int64]) -> RatesByValue:
-        """The substreams of some values."""
+        """Return the rates restricted to some values."""
 
 
 def members(streams: Mask) -> list[int]:
-    """The numbers of a set of streams.
+    """Return the numbers of the streams in a set.
 
     >>> members(0b1101)
     [0, 2, 3]
@@ -68,7 +68,7 @@ def members(streams: Mask) -> list[int]:
 
 
 def connected(rates: Rates, streams: Mask) -> bool:
-    """Whether predicates link all of ``streams`` with each other."""
+    """Whether predicates link all of ``streams``, directly or through each other."""
     reached = streams & -streams
     left = streams ^ reached
     while left:
@@ -85,8 +85,8 @@ class GraphRates:
     """Streams whose joins have stated selectivities.
 
     Attributes:
-        rates, windows: per stream: tuples per second, and tuples in its window.
-        selectivities: (stream, stream) -> of their predicates; pairs that are left out have none.
+        rates, windows: tuples per second of each stream, and tuples in its window.
+        selectivities: (stream, stream) -> selectivity of their predicates; other pairs have none.
     """
 
     rates: Sequence[float]
@@ -94,7 +94,7 @@ class GraphRates:
     selectivities: Mapping[tuple[int, int], float]
 
     def rate(self, streams: Mask) -> float:
-        """Tuples per second."""
+        """Return the tuples per second of the join of ``streams``."""
         inside = members(streams)
         factor = 1.0
         for (one, other), selectivity in self.selectivities.items():
@@ -109,7 +109,7 @@ class GraphRates:
         return factor * arriving
 
     def joinable(self, one: Mask, other: Mask) -> bool:
-        """Whether there is a predicate between the two."""
+        """Whether there is a predicate between the two sets."""
         return any(
             (one >> a & 1 and other >> b & 1) or (one >> b & 1 and other >> a & 1)
             for a, b in self.selectivities
@@ -118,60 +118,61 @@ class GraphRates:
 
 @dataclass(frozen=True)
 class ValueRates:
-    """Streams that are joined by one key, value by value: tuples match where the value is equal.
+    """Rates of streams that are joined by one key, value by value: tuples match if the values are
+    equal.
 
     Attributes:
-        by_value: set of streams (a mask) x value -> units per second that their join brings.
+        by_value: set of streams (a bit mask) x value -> units per second of their join.
     """
 
     by_value: Floats
 
     @property
     def arriving(self) -> Floats:
-        """Stream x value -> its rate."""
+        """Array stream x value of arrival rates."""
         found: Floats = self.by_value[[1 << one for one in range(self.count)]]
         return found
 
     @property
     def count(self) -> int:
-        """How many streams there are."""
+        """Number of streams."""
         return len(self.by_value).bit_length() - 1
 
     @property
     def values(self) -> int:
-        """How many values there are."""
+        """Number of values of the key."""
         return int(self.by_value.shape[1])
 
     def rate(self, streams: Mask) -> float:
-        """Units per second of all values."""
+        """Return the units per second of the join of ``streams``, over all values."""
         return float(self.by_value[streams].sum())
 
     def each(self, streams: Mask) -> Floats:
-        """Units per second by value."""
+        """Return the units per second of the join of ``streams``, by value."""
         found: Floats = self.by_value[streams]
         return found
 
     def joinable(self, one: Mask, other: Mask) -> bool:
-        """All streams have the key."""
+        """Whether two sets of streams are joined by the key: always, unless one is empty."""
         return bool(one and other)
 
     def of(self, values: NDArray[np.int64]) -> ValueRates:
-        """The substreams of some values."""
+        """Return the rates restricted to some values."""
         return ValueRates(self.by_value[:, values])
 
 
 def windowed(rates: Floats, windows: Floats, widths: Sequence[float] | None = None) -> ValueRates:
-    """The rates of streams with windows, by Eq. 2 and 3 with a selectivity of 1.
+    """Return the rates of streams with windows, by Eq. 2 and 3 with a selectivity of 1.
 
     Args:
-        rates, windows: stream x value: tuples per second, and tuples in its window.
-        widths: bytes per tuple of each stream; a result has their sum. None: tuples count.
+        rates, windows: arrays stream x value of tuples per second, and of tuples in the window.
+        widths: bytes per tuple of each stream; a result has their sum. None: units are tuples.
     """
     total = 1 << len(rates)
     brings = np.zeros((total, rates.shape[1]))
     stored = np.ones_like(brings)
     for streams in range(1, total):
-        # From the set without its last stream.
+        # Extend the product for the set without its last stream.
         last = streams.bit_length() - 1
         rest = streams ^ (1 << last)
         stored[streams] = stored[rest] * windows[last]

@@ -1,4 +1,4 @@
-"""Placements of the queries of a problem file, one by one: data for ``--json``, and a table."""
+"""Placements of the queries of a problem file, as a JSON document and as text."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from benchmarks.papers.pmjoin.translate import (
     value_rates,
 )
 
-#: Values of a group that are named in a report.
+#: Maximum number of a group's values that are named in text.
 MOST_NAMED = 8
 
 
 class Algorithm(StrEnum):
-    """The ways to place joins."""
+    """Algorithms for the placement of joins."""
 
     STREAMJOINOPT = "streamjoinopt"
     EXACT = "exact"
@@ -52,7 +52,7 @@ PLACE = {
 }
 
 
-#: Selection of PMJoins by the algorithm that places them.
+#: Placement algorithm -> its selection of PMJoins.
 SELECT = {
     Algorithm.STREAMJOINOPT: Selection.INPUT_RATE,
     Algorithm.EXACT: Selection.SAVING,
@@ -62,11 +62,12 @@ SELECT = {
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """Values of a key that are placed alike.
+    """Values of a key with the same placement.
 
     Attributes:
-        values: number of values; 0: all, without distinction. ``named``: the named ones of these.
-        plan: as text.
+        values: number of values; 0: all values, which are not distinguished. ``named``: those of
+            them that the problem names.
+        plan: the plan as text.
         cost: tuples between hosts per unit of time.
     """
 
@@ -78,12 +79,13 @@ class GroupReport:
 
 @dataclass(frozen=True, slots=True)
 class PartitionedReport:
-    """A join by groups of values (a PMJoin).
+    """A join that is executed by groups of values (a PMJoin).
 
     Attributes:
-        inputs: of the join, as text: streams, or results of other joins.
-        attributes: whose values are grouped, one of each stream that has the key.
-        groups: their plans are over the inputs.
+        inputs: inputs of the join as text: streams, or results of other joins.
+        attributes: attributes of the key, whose values are grouped; one per stream that has the
+            key.
+        groups: the groups, with plans over the inputs.
     """
 
     inputs: tuple[str, ...]
@@ -96,9 +98,10 @@ class QueryReport:
     """The placement of one query.
 
     Attributes:
-        sites: the host of each of its members.
-        groups: of values of the key that joins all of it; one, where there is none.
-        partitioned: joins by groups of values.
+        sites: number of the host of each member.
+        groups: groups of values of the key that joins all members; a single group if there is no
+            such key.
+        partitioned: joins that are executed by groups of values.
     """
 
     query: JoinQuery
@@ -117,7 +120,7 @@ class Placed:
     """The placements of a problem's queries, by id.
 
     Attributes:
-        hosts: their names.
+        hosts: names of the hosts.
         assumed: assumptions made for missing statistics.
     """
 
@@ -130,7 +133,7 @@ class Placed:
 
     @property
     def cost(self) -> float:
-        """Of all queries."""
+        """Tuples between hosts per unit of time, of all queries."""
         return sum(query.cost for query in self.queries)
 
 
@@ -141,10 +144,11 @@ def place_queries(
     partitions: int,
     hosts: int,
 ) -> Placed:
-    """Place each query by itself.
+    """Place the joins of each query, independently of the others.
 
     Raises:
-        PlannerError: a number is out of range, or a query can't be placed so; ``field`` names it.
+        PlannerError: a number is out of range, or a query can't be placed in this way; ``field``
+            names it.
     """
     if partitions < 1:
         raise refused(f"{partitions} partitions are none", "partitions", "use 1 or more")
@@ -164,7 +168,7 @@ def place_queries(
 
 @dataclass(frozen=True, slots=True)
 class _Placing:
-    """How one query is to be placed."""
+    """Input of the placement of one query."""
 
     given: Hosted
     query: JoinQuery
@@ -175,8 +179,8 @@ class _Placing:
     partitions: int
 
     def report(self, rates: QueryRates) -> QueryReport:
-        """Its placement: by values of the key that joins all of it; else by values of keys of some
-        joins.
+        """Place the query: by values of the key that joins all members, if there is one; else by
+        values of the keys of some joins.
         """
         key = common_key(self.query)
         named = {} if key is None else _named(self.given, self.query, key)
@@ -203,10 +207,10 @@ class _Placing:
         return QueryReport(self.query, self.sites, groups, joins if self.partitions > 1 else ())
 
     def _by_several_keys(self, rates: QueryRates, plan: Operator) -> QueryReport:
-        """PMJoins, where operators of ``plan`` have predicates on one key only.
+        """Place the query with PMJoins, for operators of ``plan`` with predicates on one key only.
 
         Raises:
-            PlannerError: no operator has, or a key has too many values.
+            PlannerError: there is no such operator, or a key has too many values.
         """
         query, place = self.query, PLACE[self.algorithm]
         keys = [
@@ -253,7 +257,7 @@ class _Placing:
 
 
 def _attributes(query: JoinQuery, key: KeyClass, within: Mask | None = None) -> tuple[str, ...]:
-    """The members of a key as ``alias.attribute``, in order of the query's, of some streams."""
+    """Return the members of a key within the set ``within``, as ``alias.attribute``, in order."""
     return tuple(
         f"{member.alias}.{one.attribute}"
         for number, member in enumerate(query.members)
@@ -263,7 +267,7 @@ def _attributes(query: JoinQuery, key: KeyClass, within: Mask | None = None) -> 
 
 
 def _stated(given: Hosted, query: JoinQuery) -> dict[str, str]:
-    """Label -> the host that its stream names."""
+    """Map each label to the host that its stream names."""
     stream_of = {relation.id: str(relation.stream) for relation in query.relations}
     return {
         str(member.label): given.hosts[stream_of[member.relation]]
@@ -273,10 +277,12 @@ def _stated(given: Hosted, query: JoinQuery) -> dict[str, str]:
 
 
 def host_names(given: Hosted, hosts: int) -> tuple[str, ...]:
-    """The hosts that the problem names, in order of its streams, and further ones up to ``hosts``.
+    """Return the hosts that the problem names, in order of its streams, and invented names of
+    further ones, ``hosts`` in all.
 
     Raises:
-        PlannerError: there are fewer than it names, or more than anything could arrive at.
+        PlannerError: ``hosts`` is less than the number of named hosts, or some hosts would have no
+            stream.
     """
     named = list(dict.fromkeys(given.hosts.values()))
     if hosts < max(len(named), 1):
@@ -300,7 +306,7 @@ def host_names(given: Hosted, hosts: int) -> tuple[str, ...]:
 
 
 def _named(given: Hosted, query: JoinQuery, key: KeyClass) -> dict[Label, dict[str, float]]:
-    """Statements of the problem about the values of a key."""
+    """Map labels to the rates of key values that the problem states."""
     attribute = {member.label: member.attribute for member in key.members}
     stream_of = {relation.id: str(relation.stream) for relation in query.relations}
     named = {}
@@ -313,7 +319,7 @@ def _named(given: Hosted, query: JoinQuery, key: KeyClass) -> dict[Label, dict[s
 
 
 def place_document(found: Placed, seconds: float) -> dict[str, Any]:
-    """The JSON document; only ``total_ms`` depends on the machine."""
+    """Return the placements as JSON; only ``total_ms`` depends on the machine."""
     return {
         "algorithm": found.algorithm.value,
         "partitioner": found.partitioner.value,
@@ -352,7 +358,7 @@ def _documents(groups: Sequence[GroupReport]) -> list[dict[str, Any]]:
 
 
 def place_text(found: Placed, seconds: float) -> str:
-    """A block of lines per query; names are never broken."""
+    """Return the placements as text, a block of lines per query; names are never broken."""
     lines = [
         f"algorithm   {found.algorithm.value}",
         f"hosts       {', '.join(found.hosts)}",

@@ -1,7 +1,7 @@
-"""StreamJoinOpt, PMJoin's heuristic (Algorithm 1): slow streams travel to fast ones.
+"""StreamJoinOpt, PMJoin's placement heuristic (Algorithm 1): slow streams are sent to fast ones.
 
-Eq. 4 as printed adds the rate of ``Sigma_p`` joined with ``S_i``; what its text and example compute
-is ``Sigma_p`` joined with ``S_j``.
+Eq. 4 as printed adds the rate of ``Sigma_p`` joined with ``S_i``; according to its text and example
+it should be ``Sigma_p`` joined with ``S_j``, as here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from benchmarks.papers.pmjoin.rates import Mask, Rates
 
 
 def stream_join_opt(rates: Rates, sites: Sequence[int]) -> Operator:
-    """The plan that the heuristic finds, in O(n^2) rates of joins.
+    """Return the plan of the heuristic, after O(n^2) computations of a join's rate.
 
     Args:
         sites: the host at which each stream arrives.
@@ -22,21 +22,21 @@ def stream_join_opt(rates: Rates, sites: Sequence[int]) -> Operator:
 
 
 def simple(rates: Rates, sites: Sequence[int]) -> Operator:
-    """All streams are sent to the host of the fastest."""
+    """Return the plan that sends all streams to the host of the fastest stream."""
     streams = arrivals(sites)
     fastest = max(streams, key=lambda one: (rates.rate(one.streams), -one.streams))
     return joined(fastest.host, streams) if len(streams) > 1 else fastest
 
 
 def local(rates: Rates, sites: Sequence[int]) -> Operator:
-    """As the heuristic, but streams of one host that can be joined there are, whatever they bring
-    (the rival of PMJoin's Fig. 7).
+    """Return the heuristic's plan, except that joinable streams of one host are always joined
+    there, whatever the rate of the result (the rival in PMJoin's Fig. 7).
     """
     return _placed(rates, _reduced(rates, arrivals(sites), always=True))
 
 
 def _reduced(rates: Rates, streams: Sequence[Operator], *, always: bool = False) -> list[Operator]:
-    """Lines 2 to 9: joins on the host of both sides that bring less than the slower of them."""
+    """Lines 2 to 9: join streams of a host if the result's rate is below that of the slower one."""
     found: list[Operator] = []
     for host in sorted({one.host for one in streams}):
         here = [one for one in streams if one.host == host]
@@ -59,7 +59,7 @@ def _reduced(rates: Rates, streams: Sequence[Operator], *, always: bool = False)
 
 
 def _placed(rates: Rates, left: list[Operator]) -> Operator:
-    """Lines 10 to 29: all that is ``left``, the slowest first."""
+    """Lines 10 to 29: place the joins of all streams in ``left``, the slowest first."""
     while len(left) > 1:
         left.sort(key=lambda one: (rates.rate(one.streams), one.streams))
         left.append(_settled(rates, left))
@@ -67,9 +67,9 @@ def _placed(rates: Rates, left: list[Operator]) -> Operator:
 
 
 def _settled(rates: Rates, left: list[Operator]) -> Operator:
-    """Lines 12 to 27: begin with the slowest and take others along, until a host is chosen.
+    """Lines 12 to 27: begin with the slowest stream and add others, until a host is chosen.
 
-    Takes them out of ``left``, which is sorted.
+    The streams are removed from ``left``, which is sorted.
     """
     pending = [left.pop(0)]
     streams: Mask = pending[0].streams
@@ -86,6 +86,6 @@ def _settled(rates: Rates, left: list[Operator]) -> Operator:
         left.remove(best)
         pending.append(best)
         streams |= best.streams
-        # With the last stream there is no third host to wait for.
+        # If no stream is left, the join must be placed on this host.
         if there or not left:
             return joined(best.host, pending)

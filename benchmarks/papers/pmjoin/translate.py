@@ -1,8 +1,8 @@
-"""Queries as placement problems, by the cost model's figures.
+"""Conversion of queries, with the cost model's figures, into PMJoin's placement problems.
 
-Rates follow :mod:`anabranch_planner.cost.timing` and are PMJoin's for windows that are short
-against the history. Value by value they need no selectivity: tuples match where the values are
-equal. The share of a value's combinations within the windows does not depend on its rates.
+Rates follow :mod:`anabranch_planner.cost.timing`, and equal PMJoin's if windows are short compared
+with the history. Rates by value need no selectivity: tuples match if their values are equal. The
+share of a value's combinations that are within the windows does not depend on its rates.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from benchmarks.papers.pmjoin.rates import Mask, ValueRates, connected, members
 
 #: Maximum number of distinct values of a key; unnamed values share the rest of the rate.
 MAX_VALUES = 10_000
-#: The part of a rate that may be left by rounding once all its values are named.
+#: Share of a rate that may be left by rounding errors when all its values are named.
 _ROUNDING = 1e-9
 
 
 @dataclass
 class QueryRates:
-    """The rates of a query's sub-joins; streams are its labels, in their order."""
+    """Rates of a query's sub-joins; its labels, in order, are the streams."""
 
     query: JoinQuery
     model: CostModel
     _known: dict[Mask, float] = field(default_factory=dict)
 
     def rate(self, streams: Mask) -> float:
-        """Tuples per unit of time."""
+        """Return the tuples per unit of time of the join of ``streams``."""
         found = self._known.get(streams)
         if found is None:
             found = self._known[streams] = self.model.added(_over(self.query, streams))
         return found
 
     def joinable(self, one: Mask, other: Mask) -> bool:
-        """Whether a key class has members on both sides."""
+        """Whether a key class has members in both sets."""
         left, right = ({self.query.labels[i] for i in members(side)} for side in (one, other))
         return any(
             left & labels and right & labels
@@ -52,7 +52,7 @@ class QueryRates:
 
 
 def common_key(query: JoinQuery) -> KeyClass | None:
-    """The key class that all labels of ``query`` are joined by; None: there is none."""
+    """Return the key class by which all labels of ``query`` are joined; None if there is none."""
     labels = set(query.labels)
     return next((c for c in query.classes if {m.label for m in c.members} == labels), None)
 
@@ -64,11 +64,11 @@ def value_rates(
     statistics: Statistics,
     history: float | None,
 ) -> tuple[tuple[str, ...], ValueRates]:
-    """The values of the key that joins all of a query, and its sub-joins' rates value by value.
+    """Return the values of the key that joins all labels of a query, and rates of sub-joins by
+    value.
 
     Values that are named for any label come first, sorted. The rest of a label's rate is spread
-    over its further distinct values, or over the further values of the label with most where it
-    states no number.
+    over its unnamed distinct values; if their number is unknown, over those of the label with most.
 
     Args:
         named: label -> value -> tuples per unit of time.
@@ -87,8 +87,8 @@ def key_shares(
     named: Mapping[Label, Mapping[str, float]],
     statistics: Statistics,
 ) -> tuple[tuple[str, ...], dict[int, np.typing.NDArray[np.float64]]]:
-    """The values of a key, as in :func:`value_rates`, and number of a label with the key -> the
-    part of its tuples by value.
+    """Return the values of a key as in :func:`value_rates`, and for the number of each label with
+    the key the shares of its tuples by value.
 
     Raises:
         PlannerError: there are too many values.
@@ -109,7 +109,7 @@ def _arriving(
     named: Mapping[Label, Mapping[str, float]],
     statistics: Statistics,
 ) -> tuple[tuple[str, ...], np.typing.NDArray[np.float64]]:
-    """The named values of a key, and label that has it x value -> tuples per unit of time."""
+    """Return a key's named values, and an array (label x value) of tuples per unit of time."""
     attribute = {member.label: member.attribute for member in key.members}
     labels = [label for label in query.labels if label in attribute]
     model = CostModel(statistics, bounds=LoosestBounds((query,)))
@@ -130,7 +130,7 @@ def _arriving(
             remedy="state fewer distinct values, and the frequent ones under values",
         )
     if not further and (not texts or any(left.values())):
-        # Their number is not known: one value stands for all.
+        # The number of unnamed values is not known: one value represents them all.
         further = 1
     arriving = np.zeros((len(labels), len(texts) + further))
     for number, label in enumerate(labels):
@@ -145,8 +145,9 @@ def _arriving(
 def _joins(
     query: JoinQuery, arriving: np.typing.NDArray[np.float64], history: float | None
 ) -> np.typing.NDArray[np.float64]:
-    """Set of labels x value -> the rate of its join."""
-    # With one tuple of one value each, the rates are the shares that windows leave.
+    """Return an array (set of labels x value) of the rates of joins."""
+    # With one tuple and one value per relation, the rates are the shares of combinations within
+    # windows.
     ones = {relation.id: 1.0 for relation in query.relations}
     unit = CostModel(
         Statistics(ones, every_distinct=ones, history=history),
@@ -172,7 +173,7 @@ def _base(query: JoinQuery, label: Label) -> Mir:
 
 
 def sites_of(labels: Sequence[str], stated: Mapping[str, str], hosts: Sequence[str]) -> list[int]:
-    """The number of each label's host: as stated, else dealt in order."""
+    """Return the number of each label's host: the stated one, else hosts in turn."""
     found, dealt = [], 0
     for label in labels:
         host = stated.get(label)

@@ -1,5 +1,6 @@
-"""TSC over statements that cannot run: a reader of any query of TPC-H, and most of TPC-DS.
+"""TSC (binary to multi-way joins) for statements that cannot run continuously: all of TPC-H, most
+of TPC-DS.
 
-The conversion itself is the planner's (``anabranch_planner.logical.tsc``); here are the plans of
-statements with subqueries, set operations and window functions.
+The conversion itself is the planner's (``anabranch_planner.logical.tsc``); this room reads
+statements with subqueries, set operations and window functions into logical plans.
 """

@@ -1,4 +1,4 @@
-"""FROM and WHERE of one SELECT as a tree of binary joins."""
+"""The FROM and WHERE of a SELECT, as a tree of binary joins."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from benchmarks.papers.tsc.nodes import Named, filtered, queries_of
 
 @dataclass(slots=True)
 class Block:
-    """FROM and WHERE of one SELECT, while its joins are put together.
+    """The FROM and WHERE of one SELECT, while the tree of its joins is built.
 
     Attributes:
         items: inputs of the joins, in the order of FROM.
-        on: conditions of inner joins, and ``where``: of WHERE, that have no place yet.
-        after: joins over the join of all items: kind, right side, conditions.
+        on, where: conditions of inner joins and of WHERE that are in no node yet.
+        after: outer, semi and anti joins over the join of all items: kind, right side, conditions.
     """
 
     items: list[Node] = field(default_factory=list)
@@ -27,14 +27,15 @@ class Block:
 
     @property
     def tables(self) -> frozenset[str]:
-        """The tables of all items."""
+        """The tables that the items read."""
         return frozenset().union(*(item.aliases for item in self.items))
 
     def before_outer(self, *, preserved: bool) -> None:
-        """Join all items to one, the left side of an outer join.
+        """Join all items into one, as the left side of an outer join.
 
         Args:
-            preserved: all its rows stay, so that WHERE may come first.
+            preserved: whether the outer join keeps all rows of the left side, so that conditions of
+                WHERE can be applied before it.
         """
         tables = self.tables if preserved else frozenset[str]()
         early, self.where = within(self.where, tables)
@@ -42,7 +43,7 @@ class Block:
         self.on = []
 
     def all_joined(self) -> Node:
-        """The join of all items under all conditions."""
+        """Return the join of all items under all conditions."""
         self._fold([*self.on, *self.where])
         current = self.items[0]
         for kind, right, conditions in self.after:
@@ -55,13 +56,14 @@ class Block:
             if own and isinstance(item, Scan | Named):
                 self.items[at] = filtered(item, own)
                 left = others
-        # A join has two inputs: queries inside conditions are read by a filter over all joins.
+        # A binary join has no further inputs: conditions with queries inside become a filter over
+        # all joins.
         nested = [c for c in left if queries_of([c])]
         tree = join_tree(self.items, [c for c in left if c not in nested])
         self.items = [filtered(tree, nested)]
 
 
 def outer_joined(left: Node, right: Node, kind: str, conditions: Sequence[Conjunct]) -> Node:
-    """An outer, semi or anti join; queries inside its conditions are further inputs."""
+    """Return an outer, semi or anti join; queries inside its conditions are further inputs."""
     join = joined(left, right, kind, conditions)
     return replace(join, inputs=(*join.inputs, *queries_of(conditions)))

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.papers tsc``: statements before and after their conversion."""
+"""``python -m benchmarks.papers tsc``: plans of statements before and after TSC's conversion."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ABOUT = "Multi-way joins in the plans of any statement (UMJoin's Two-Step Conver
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands."""
+    """Add the subcommands to ``parser``."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     found = command(commands, "convert", "Convert the binary joins of a statement.", _convert)
     found.add_argument("--sql", metavar="FILE", required=True, help="One statement; - is stdin.")

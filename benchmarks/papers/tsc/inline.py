@@ -1,7 +1,7 @@
-"""Queries in FROM that only join, filter and project are written out where they stand.
+"""Inlining of queries in FROM that only join, filter and project.
 
-So a chain of joins is one group however it was cut into queries. (sqlglot's ``merge_subqueries``
-leaves queries with joins as they are, and can't read tables in parentheses.)
+So a chain of joins is one group of joins, however it is divided into queries. (sqlglot's
+``merge_subqueries`` does not inline queries with joins, and can't read tables in parentheses.)
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-#: Arguments of a query that only joins, filters and projects.
+#: Arguments of sqlglot's SELECT that a query with only joins, filters and projections may have.
 _PARTS = {"expressions", "from_", "joins", "where", "kind", "hint"}
 _CHANGING = (exp.Rand, exp.Randn, exp.Uuid)
 
 
 def inlined(statement: exp.Expr) -> exp.Expr:
-    """``statement`` without queries in FROM that need not be queries.
+    """Return ``statement`` with such queries in FROM inlined.
 
-    Every table has a name of its own in it, and every column is qualified.
+    In the result every table has a unique name, and every column is qualified.
     """
     _single_ctes(statement)
     for scope in traverse_scope(statement):
@@ -30,7 +30,7 @@ def inlined(statement: exp.Expr) -> exp.Expr:
 
 
 def uniquely_named(statement: exp.Expr) -> exp.Expr:
-    """``statement`` with another name for every table whose name another table has as well."""
+    """Rename tables in ``statement`` so that no two have the same name."""
     taken: set[str] = set()
     for scope in reversed(traverse_scope(statement)):
         outside = {id(column) for column in scope.external_columns}
@@ -53,7 +53,7 @@ def uniquely_named(statement: exp.Expr) -> exp.Expr:
 
 
 def _single_ctes(statement: exp.Expr) -> None:
-    """Put what WITH names where it is read, if that is once."""
+    """Inline the common table expressions of WITH that are read only once."""
     readers: dict[int, list[exp.Expr]] = {}
     for scope in traverse_scope(statement):
         for node, source in scope.selected_sources.values():
@@ -108,7 +108,7 @@ def _inline(select: exp.Select) -> None:
 
 
 def _kind(join: exp.Join) -> str:
-    """A join's kind but for inner joins, which have none."""
+    """Return the kind of a join; empty for inner joins."""
     kind = str(join.args.get("kind") or "").upper()
     return "" if kind in ("", "INNER", "CROSS") else kind
 
@@ -131,7 +131,7 @@ def _columns_of(select: exp.Select, table: str) -> Iterator[exp.Column]:
 
 
 def _in_place(value: exp.Expr, column: exp.Column) -> exp.Expr:
-    """A copy of what a column stands for, in parentheses where it is more than a name."""
+    """Return a copy of the expression that a column stands for, in parentheses if necessary."""
     copied = value.copy()
     alone = isinstance(copied, exp.Column | exp.Literal) or isinstance(column.parent, exp.Alias)
     return copied if alone else exp.paren(copied, copy=False)

@@ -1,8 +1,7 @@
-"""Nodes of logical plans that only statements that cannot run have.
+"""Nodes of logical plans that occur only in statements that cannot run continuously.
 
-A query inside an expression is written there as a mark; its plan is an input of the node that holds
-the expression, after the others. A common table expression that is named twice is one node with two
-outputs.
+A query inside an expression is represented there by a mark; its plan is the last input of the node
+with the expression. A common table expression that is read twice is one node with two readers.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from anabranch_planner.logical.nodes import Conjunct, Filter, Node, ProjectedCol
 
 @dataclass(frozen=True, eq=False)
 class Query(Node):
-    """An uncorrelated query inside an expression, where ``mark`` stands for it."""
+    """An uncorrelated query inside an expression, represented there by ``mark``."""
 
     mark: str
 
@@ -24,13 +23,13 @@ class Query(Node):
 
     @property
     def aliases(self) -> frozenset[str]:
-        """None: it is a value to its reader."""
+        """None: the query is a value for its reader."""
         return frozenset()
 
 
 @dataclass(frozen=True, eq=False)
 class Named(Node):
-    """A query in FROM, under a name, with ``columns``."""
+    """A query in FROM with a name, and with ``columns``."""
 
     alias: str
     columns: tuple[str, ...]
@@ -40,18 +39,18 @@ class Named(Node):
 
     @property
     def aliases(self) -> frozenset[str]:
-        """The name."""
+        """The name of the query, as the only alias."""
         return frozenset((self.alias,))
 
     @property
     def name(self) -> str:
-        """The name."""
+        """The name of the query."""
         return self.alias
 
 
 @dataclass(frozen=True, eq=False)
 class Distinct(Node):
-    """Every row once."""
+    """DISTINCT: every row once."""
 
     def __str__(self) -> str:
         return "Distinct"
@@ -59,7 +58,7 @@ class Distinct(Node):
 
 @dataclass(frozen=True, eq=False)
 class SetOperation(Node):
-    """UNION, INTERSECT or EXCEPT of two inputs, perhaps ALL."""
+    """UNION, INTERSECT or EXCEPT of two inputs, with or without ALL."""
 
     kind: str
 
@@ -69,25 +68,25 @@ class SetOperation(Node):
 
 @dataclass(frozen=True)
 class NestedCondition(Conjunct):
-    """A condition with queries inside."""
+    """A condition that contains queries."""
 
     queries: tuple[Query, ...] = ()
 
 
 @dataclass(frozen=True)
 class NestedItem(ProjectedColumn):
-    """An item with queries inside."""
+    """An item of SELECT that contains queries."""
 
     queries: tuple[Query, ...] = ()
 
 
 def queries_of(held: Iterable[Conjunct | ProjectedColumn]) -> tuple[Query, ...]:
-    """The queries inside conditions or items."""
+    """Return the queries inside conditions or items."""
     nested = (h for h in held if isinstance(h, NestedCondition | NestedItem))
     return tuple(query for h in nested for query in h.queries)
 
 
 def filtered(node: Node, conditions: Iterable[Conjunct]) -> Node:
-    """``node`` under ``conditions``; itself if there are none."""
+    """Return ``node`` filtered by ``conditions``; ``node`` itself if there are none."""
     held = tuple(conditions)
     return Filter((node, *queries_of(held)), held) if held else node

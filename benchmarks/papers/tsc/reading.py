@@ -1,16 +1,20 @@
-"""Tables, conjuncts, aggregates and queries in parts of a qualified statement."""
+"""Analysis of a qualified statement's syntax tree: tables, conjuncts, aggregates,
+queries inside.
+"""
 
 from __future__ import annotations
 
 from sqlglot import exp
 
-#: Expressions that are NULL where their operand is.
+#: Expressions that are NULL if their operand is NULL.
 _NULL_KEEPING = (exp.Mul, exp.Add, exp.Sub, exp.Div, exp.Neg, exp.Paren, exp.Cast)
 _DIALECT = "spark"
 
 
 def only_value(comparison: exp.Expr) -> exp.Subquery | None:
-    """The only query inside a comparison, if the comparison is NULL where its value is."""
+    """Return the only query inside a comparison, if its NULL makes the comparison NULL;
+    else None.
+    """
     found = [q for q in queries_in(comparison) if isinstance(q, exp.Select)]
     if len(found) != 1 or len(queries_in(comparison)) != 1:
         return None
@@ -22,7 +26,7 @@ def only_value(comparison: exp.Expr) -> exp.Subquery | None:
 
 
 def queries_in(node: exp.Expr) -> list[exp.Expr]:
-    """The outermost queries inside an expression."""
+    """Return the outermost queries inside an expression."""
     found: list[exp.Expr] = []
     pending = [node]
     while pending:
@@ -35,18 +39,18 @@ def queries_in(node: exp.Expr) -> list[exp.Expr]:
 
 
 def tables_read(node: exp.Expr) -> set[str]:
-    """The tables that an expression's columns are of."""
+    """Return the tables whose columns an expression reads."""
     return {column.table for column in node.find_all(exp.Column) if column.table}
 
 
 def tables_outside(node: exp.Expr, own: set[str]) -> set[str]:
-    """The tables that an expression reads beside ``own`` and the tables of queries inside it."""
+    """Return the tables that an expression reads beyond ``own`` and those of queries inside it."""
     inside = {table for query in queries_in(node) for table in inner_tables(query)}
     return tables_read(node) - own - inside
 
 
 def own_tables(select: exp.Select) -> set[str]:
-    """The names of what a SELECT reads."""
+    """Return the names of the tables and queries in the FROM of a SELECT."""
     sources = [select.args["from_"].this] if select.args.get("from_") else []
     sources += [join.this for join in select.args.get("joins") or ()]
     found = set()
@@ -61,12 +65,12 @@ def own_tables(select: exp.Select) -> set[str]:
 
 
 def inner_tables(query: exp.Expr) -> set[str]:
-    """The names of all that a query and those inside it read."""
+    """Return the names in the FROM of a query and of all queries inside it."""
     return {t for select in query.find_all(exp.Select) for t in own_tables(select)}
 
 
 def is_plain(inner: exp.Select, *, aggregated: bool = False) -> bool:
-    """Whether a query has the rows of its FROM and WHERE; or, ``aggregated``, one row for all."""
+    """Whether a query has only FROM, WHERE and items (aggregates only if ``aggregated``)."""
     others = ("group", "having", "distinct", "limit", "offset", "qualify", "windows")
     return not any(inner.args.get(part) for part in others) and (
         aggregated or not aggregates_of(inner)
@@ -74,7 +78,7 @@ def is_plain(inner: exp.Select, *, aggregated: bool = False) -> bool:
 
 
 def aggregates_of(select: exp.Select) -> tuple[str, ...]:
-    """The aggregates that a SELECT computes itself, by text."""
+    """Return the texts of the aggregates that a SELECT itself computes, sorted."""
     holders = [*select.expressions, select.args.get("having"), select.args.get("order")]
     found: dict[str, None] = {}
     for holder in holders:
@@ -84,7 +88,8 @@ def aggregates_of(select: exp.Select) -> tuple[str, ...]:
             if isinstance(node, exp.Query):
                 continue
             if isinstance(node, exp.Window):
-                # Only the function's arguments belong to the group: sum(sum(x)) OVER (...).
+                # The aggregate of a window function, sum(sum(x)) OVER (...), is not one of the
+                # group: only its arguments are.
                 pending += [*node.this.iter_expressions(), *node.args.get("partition_by", ())]
                 pending += [node.args["order"]] if node.args.get("order") else []
                 continue
@@ -96,7 +101,7 @@ def aggregates_of(select: exp.Select) -> tuple[str, ...]:
 
 
 def grouping_keys(group: exp.Group | None) -> tuple[str, ...]:
-    """The keys of GROUP BY, grouping sets as written."""
+    """Return the keys of GROUP BY as texts, grouping sets as written."""
     if group is None:
         return ()
     sets = [
@@ -106,7 +111,9 @@ def grouping_keys(group: exp.Group | None) -> tuple[str, ...]:
 
 
 def conjuncts(node: exp.Expr) -> list[exp.Expr]:
-    """The conjuncts of a condition; what all alternatives of an OR have in common is one."""
+    """Return the conjuncts of a condition, including factors common to all alternatives of
+    an OR.
+    """
     while isinstance(node, exp.Paren):
         node = node.this
     if isinstance(node, exp.And):

@@ -1,4 +1,4 @@
-"""A logical plan as SQL of Spark's dialect, to execute it."""
+"""Conversion of a logical plan into Spark's SQL, to execute it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RANKING = "() OVER ("
 
 
 def to_sql(node: Node) -> str:
-    """The statement whose plan ``node`` is."""
+    """Return the statement whose logical plan is ``node``."""
     tail = ""
     if isinstance(node, Limit):
         tail = (f" LIMIT {node.count}" if node.count else "") + (
@@ -56,7 +56,9 @@ def to_sql(node: Node) -> str:
 
 
 def _rows(node: Node) -> str:
-    """FROM, WHERE, GROUP BY and HAVING (QUALIFY for totals over all groups, and for rankings)."""
+    """Return FROM, WHERE, GROUP BY and HAVING (QUALIFY for rankings and totals) of a node
+    as SQL.
+    """
     having = ""
     if isinstance(node, Filter) and any(_RANKING in c.text for c in node.conditions):
         having = f" QUALIFY {_all(node, node.conditions)}"
@@ -76,10 +78,10 @@ def _rows(node: Node) -> str:
 
 
 def _from(node: Node, extra: str = "") -> str:
-    """A node as it stands in FROM.
+    """Return a node as an item of FROM.
 
     Args:
-        extra: another condition, of an inner join.
+        extra: another condition of an inner join.
     """
     node = _bare(node)
     if isinstance(node, Scan):
@@ -125,7 +127,7 @@ def _all(node: Node, conditions: Sequence[Conjunct]) -> str:
 
 
 def _filled(node: Node, text: str) -> str:
-    """``text`` with the queries of ``node`` in the place of their marks."""
+    """Return ``text`` with the queries of ``node`` in place of their marks."""
     queries = {q.mark: to_sql(q.inputs[0]) for q in node.inputs if isinstance(q, Query)}
     if not queries:
         return text

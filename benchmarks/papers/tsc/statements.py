@@ -1,4 +1,4 @@
-"""SQL text to a statement in which every column names its table."""
+"""Parsing of SQL text into a statement in which every column names its table."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from anabranch_planner.sql.syntax import unclosed_at, what_is_wrong
 from anabranch_planner.sql.unresolved import position_of
 from benchmarks.papers.tsc.inline import inlined, uniquely_named
 
-#: Table -> column -> type, as sqlglot wants it.
+#: Table -> column -> type, the form that sqlglot's ``qualify`` takes.
 Catalog: TypeAlias = dict[str, dict[str, str]]
-#: Node types whose arguments a plan shows as the reader of queries does.
+#: Node types whose arguments are checked, since the plan must represent all of them.
 _CHECKED = (exp.Limit, exp.Offset, exp.Table, exp.Join, exp.Column)
-#: Operands from which on a chain is made a tree.
+#: Number of operands from which on a chain of AND or OR is converted into a tree.
 _LONG = 16
 
 
 def read_statement(sql: str, catalog: Catalog, dialect: str) -> exp.Expr:
-    """The statement, with queries in FROM written out where they can be.
+    """Parse a statement, and inline queries in FROM where possible.
 
     Args:
         sql: one query, with no semicolon but at its end.
-        catalog: the tables that there are.
-        dialect: one of sqlglot's, in which ``sql`` is written.
+        catalog: the existing tables.
+        dialect: sqlglot's name of the dialect of ``sql``.
 
     Raises:
         QueryError: ``malformed-sql``, ``unknown-name``; ``unsupported-sql`` names the construct.
@@ -65,7 +65,7 @@ def read_statement(sql: str, catalog: Catalog, dialect: str) -> exp.Expr:
 
 
 def refused(what: str, node: exp.Expr | None, remedy: str = "write it as a join") -> QueryError:
-    """The error that a construct can't be used, with its position."""
+    """Return the error for an unsupported construct, with its position."""
     return QueryError(
         "unsupported-sql",
         f"{what} is not supported",
@@ -75,10 +75,10 @@ def refused(what: str, node: exp.Expr | None, remedy: str = "write it as a join"
 
 
 def _balanced(statement: exp.Expr) -> exp.Expr:
-    """``statement`` with chains of AND and OR as trees of logarithmic depth.
+    """Convert chains of AND and OR in ``statement`` into trees of logarithmic depth.
 
-    As the parser makes them they are as deep as they are long, and what looks at the ancestors of
-    each node takes the square of that.
+    The parser makes them as deep as they are long, and algorithms that visit the ancestors of each
+    node take quadratic time in the depth.
     """
     for kind in (exp.And, exp.Or):
         chains = [n for n in statement.find_all(kind) if not isinstance(n.parent, kind)]
@@ -97,7 +97,7 @@ def _tree(kind: type[exp.Connector], parts: list[exp.Expr]) -> exp.Expr:
 
 
 def _operands(chain: exp.Expr, kind: type[exp.Connector]) -> list[exp.Expr]:
-    """The operands of a chain of one connective, left to right; parentheses stay."""
+    """Return the operands of a chain of AND or of OR, left to right; parentheses stay."""
     found: list[exp.Expr] = []
     pending = [chain]
     while pending:
@@ -110,7 +110,7 @@ def _operands(chain: exp.Expr, kind: type[exp.Connector]) -> list[exp.Expr]:
 
 
 def _position_of_unknown(message: str, statement: exp.Expr | None) -> tuple[int, int] | None:
-    """The position of the unknown column in an error of ``qualify``."""
+    """Return the position of the unknown column in an error message of ``qualify``."""
     named = re.search(r"[Uu]nknown column: (\w+)", message)
     if named is None or statement is None:
         return None
@@ -119,7 +119,7 @@ def _position_of_unknown(message: str, statement: exp.Expr | None) -> tuple[int,
 
 
 def _check_tables(statement: exp.Expr, catalog: Catalog) -> None:
-    """Refuse tables that are neither in the catalog nor named by WITH."""
+    """Refuse tables that are neither in the catalog nor defined by WITH."""
     known = {name.lower() for name in catalog}
     known |= {cte.alias.lower() for cte in statement.find_all(exp.CTE)}
     for table in statement.find_all(exp.Table):

@@ -1,23 +1,24 @@
-"""SQL to a logical plan of binary joins.
+"""Translation of SQL into a logical plan of binary joins.
 
-sqlglot parses the statement and finds out what every name means (``qualify``); queries in FROM that
-need not be queries are written out (``inline``). Here the statement becomes a plan: conditions go
-to the lowest node that shows what they read, joins are in the order of FROM but for cross products,
-which are put off, and rows are exchanged where a join or an aggregation needs them by key.
+sqlglot parses the statement and resolves all names (``qualify``); queries in FROM that only join,
+filter and project are inlined (``inline``). Then the statement is converted into a plan: each
+condition is in the lowest node that has all columns it reads, joins are in the order of FROM except
+for cross products, which come last, and exchange nodes are inserted where a join or an aggregation
+needs rows partitioned by key.
 
 Queries inside conditions become joins where SQL's meaning allows it:
 
-- ``EXISTS`` and ``IN`` become semi joins, ``NOT EXISTS`` and ``NOT IN`` anti joins; the conditions
-  that refer to the outer query become the join's. ``x NOT IN (SELECT y ...)`` holds only where no
-  ``y`` is equal to ``x`` and neither is NULL, so the anti join's condition is ``x = y OR x IS NULL
-  OR y IS NULL``.
+- ``EXISTS`` and ``IN`` become semi joins, ``NOT EXISTS`` and ``NOT IN`` anti joins; conditions that
+  refer to the outer query become conditions of the join. ``x NOT IN (SELECT y ...)`` holds only
+  where no ``y`` is equal to ``x`` and neither is NULL, so the anti join's condition is ``x = y OR x
+  IS NULL OR y IS NULL``.
 - A comparison with an aggregate (``= (SELECT min(...) ...)``) becomes an inner join with the
-  aggregate, grouped by the columns that the outer query's columns must equal. A row whose group is
-  empty would be compared with NULL, which holds for no comparison; ``count`` would give 0 there: it
-  is refused.
+  aggregate, grouped by the columns that the outer query's columns must equal. A row without a group
+  would be compared with NULL, which is never true, so losing it is correct; ``count`` is refused,
+  since it would be 0 for such a row.
 
-Other queries stay inside their expression, with a plan of their own, if they depend on nothing
-outside; else the statement is refused.
+Other queries stay inside their expression, with a separate plan, if they are uncorrelated; else the
+statement is refused.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ from benchmarks.papers.tsc.reading import (
 )
 from benchmarks.papers.tsc.statements import Catalog, read_statement, refused
 
-#: The mark of a query inside an expression: ``QUERY.format(n)``, numbered by statement.
+#: Mark of a query inside an expression: ``QUERY.format(n)``; queries are numbered per statement.
 QUERY = "__query_{}__"
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 _JOINS = {"LEFT": LEFT, "RIGHT": RIGHT, "FULL": FULL}
@@ -81,12 +82,12 @@ _PARTS = {
 
 
 def translate(sql: str, catalog: Catalog, dialect: str = SPARK) -> Node:
-    """The plan of ``sql``.
+    """Return the logical plan of ``sql``.
 
     Args:
         sql: one query, with no semicolon but at its end.
-        catalog: the tables that there are.
-        dialect: one of sqlglot's, in which ``sql`` is written.
+        catalog: the existing tables.
+        dialect: sqlglot's name of the dialect of ``sql``.
 
     Raises:
         QueryError: ``malformed-sql``, ``unknown-name``; ``unsupported-sql`` names the construct.
@@ -101,14 +102,14 @@ def translate(sql: str, catalog: Catalog, dialect: str = SPARK) -> Node:
 
 
 class _Translation:
-    """One statement: numbers the names that it makes up."""
+    """Translation of one statement; numbers the names that it invents."""
 
     def __init__(self) -> None:
         self._made = 0
         self._marks = 0
 
     def query(self, node: exp.Expr, ctes: Mapping[str, Node]) -> Node:
-        """The plan of a query, wherever it stands."""
+        """Return the plan of a query, at any place in the statement."""
         if isinstance(node, exp.Subquery | exp.Paren):
             if any(node.args.get(part) for part in ("order", "limit", "with_")):
                 raise refused("a clause after a query in parentheses", node)
@@ -241,7 +242,7 @@ class _Translation:
     def _place(
         self, conjunct: exp.Expr, block: Block, tables: set[str], ctes: Mapping[str, Node]
     ) -> None:
-        """A conjunct of WHERE: a condition, or a join with the query inside it."""
+        """Add a conjunct of WHERE to ``block``: a condition, or a join with the query inside it."""
         negated = isinstance(conjunct, exp.Not)
         core = conjunct.this if negated else conjunct
         while isinstance(core, exp.Paren):
@@ -284,7 +285,7 @@ class _Translation:
         tables: set[str],
         ctes: Mapping[str, Node],
     ) -> tuple[str, Node, list[Conjunct]]:
-        """A semi or anti join with the rows of ``inner``."""
+        """Return a semi or anti join with the rows of ``inner``."""
         own = own_tables(inner)
         where = inner.args.get("where")
         local: list[exp.Expr] = []
@@ -311,9 +312,9 @@ class _Translation:
     def _scalar(
         self, comparison: exp.Expr, scalar: exp.Subquery, tables: set[str], ctes: Mapping[str, Node]
     ) -> tuple[Node, list[Conjunct]] | None:
-        """A comparison with one value, as a join with a query that has it for each key.
+        """Return a comparison with a scalar query as a join with that query, grouped by key.
 
-        None: the query depends on nothing outside and may have several rows, or none.
+        None: the query is uncorrelated and may have several rows, or none.
         """
         inner: exp.Select = scalar.this
         own = own_tables(inner)
@@ -398,7 +399,7 @@ class _Translation:
         return NestedItem(text, node.output_name, queries)
 
     def _text(self, node: exp.Expr, ctes: Mapping[str, Node]) -> tuple[str, tuple[Query, ...]]:
-        """An expression, with a mark in the place of each query inside it."""
+        """Return an expression as text, with a mark in place of each query inside it."""
         inside = queries_in(node)
         if not inside:
             return node.sql(SPARK), ()
@@ -415,7 +416,7 @@ class _Translation:
 
 
 def columns_of(node: Node) -> tuple[str, ...]:
-    """The names of a query's columns."""
+    """Return the names of a query's columns."""
     if isinstance(node, Project):
         return tuple(item.name for item in node.items)
     if isinstance(node, SetOperation | Distinct | Sort | Limit):

@@ -1,1 +1,1 @@
-"""Flink beside us: its statements, its jobs, and their answers."""
+"""Flink as a rival engine: SQL statements, jobs, and their results."""

@@ -1,7 +1,7 @@
-"""Statement sets in Flink: their files, the JVM that runs them, its time, and their answers.
+"""Flink jobs (statement sets): their files, the JVM that runs them, CPU time, and results.
 
-A JVM is the whole cluster: client, job manager and one task manager. No service, REST server or
-network lies between them, and nothing is written but to the sinks.
+One JVM is the whole cluster: client, job manager and one task manager, without service, REST server
+or network between them. Only sinks write to disk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anabranch_contract.queries.views import CHANGE, Change
 from benchmarks.rivals.environment import Environment, RivalError, Spent, java_program, output
 
 ENVIRONMENT = Environment("flink", "apache-flink-libraries")
-#: Class path of the environment's Java sources and of the JVM, besides the environment's jars.
+#: Class path of the Java sources and of the JVM, besides the environment's jars.
 CLASSPATH = "{packages}/pyflink/lib/*"
 #: Packages of the JDK that Flink opens by reflection.
 _OPENED = ("java.lang", "java.nio", "java.time", "java.util", "sun.nio.ch")
@@ -36,14 +36,14 @@ appender.console.layout.pattern = %p %c %m%n%throwable
 
 
 class Mode(StrEnum):
-    """Settings of Flink that differ between runs."""
+    """Settings of Flink that differ between runs of a benchmark."""
 
     ROWS = "row by row"
     MINI_BATCH = "mini-batch"
     DURABLE = "durable"
 
 
-#: Sinks of a mode; others have Flink's ``blackhole``.
+#: Kinds of sinks: files of changes, or Flink's ``blackhole``, which drops rows.
 _FILES, _NOTHING = "changes", "blackhole"
 _MODES: Mapping[Mode, Mapping[str, str]] = {
     Mode.ROWS: {},
@@ -62,12 +62,12 @@ _MODES: Mapping[Mode, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Jvm:
-    """The JVM's options and the settings that all runs have.
+    """Options of the JVM, and settings of Flink that are the same in all runs.
 
     Attributes:
-        parallelism: of every operator.
-        backend: of state, ``hashmap`` or ``rocksdb``.
-        heap: size, as for ``-Xmx``.
+        parallelism: parallelism of every operator.
+        backend: state backend, ``hashmap`` or ``rocksdb``.
+        heap: size of the heap, as for ``-Xmx``.
     """
 
     parallelism: int = 2
@@ -75,7 +75,7 @@ class Jvm:
     heap: str = "6g"
 
     def configuration(self, mode: Mode, home: Path) -> dict[str, str]:
-        """Flink's configuration for jobs with files in ``home``."""
+        """Return Flink's configuration for jobs with files in ``home``."""
         return {
             "parallelism.default": str(self.parallelism),
             "pipeline.object-reuse": "true",
@@ -88,14 +88,14 @@ class Jvm:
         }
 
     def command(self, *arguments: str) -> list[str]:
-        """The command that runs the driver."""
+        """Return the command that runs the driver program."""
         path = (
             str(ENVIRONMENT.classes),
             CLASSPATH.format(packages=ENVIRONMENT.packages),
             f"{ENVIRONMENT.jars}/*",
         )
         opened = [f"--add-opens=java.base/{one}=ALL-UNNAMED" for one in _OPENED]
-        # The collector with the least CPU time here.
+        # The garbage collector that takes the least CPU time here.
         options = [f"-Xmx{self.heap}", "-XX:+UseParallelGC", *opened]
         logging = "-Dlog4j.configurationFile=log4j2.properties"
         return [
@@ -105,11 +105,11 @@ class Jvm:
 
 
 def write_input(streams: Mapping[str, pa.Table], folder: Path, *, files: int, part: float) -> None:
-    """Write the first rows of each stream in ``files`` interleaved Parquet files, one per reader.
+    """Write the first rows of each stream to ``files`` interleaved Parquet files, one per reader.
 
     Args:
         streams: stream -> its rows.
-        folder: gets a folder for each stream.
+        folder: parent of a folder for each stream.
         files: number of files.
         part: share of each stream's rows.
     """
@@ -124,12 +124,12 @@ def write_input(streams: Mapping[str, pa.Table], folder: Path, *, files: int, pa
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Folder of what a JVM is to run.
+    """Input of a Flink JVM: one or several statement sets to run.
 
     Attributes:
         home: folder of its files.
         mode: Flink's settings.
-        sets: name -> query -> statement, of one statement set each.
+        sets: name of a statement set -> query -> statement.
     """
 
     home: Path
@@ -137,7 +137,7 @@ class Job:
     sets: Mapping[str, Mapping[str, str]]
 
     def write(self, tables: Mapping[str, str], jvm: Jvm) -> None:
-        """Write all files; ``tables``: table -> its statement."""
+        """Write all files of the job; ``tables``: table -> its CREATE statement."""
         _write(self.home / "tables", tables)
         for name, queries in self.sets.items():
             _write(self.home / name, queries)
@@ -146,13 +146,13 @@ class Job:
         (self.home / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
 
     def run(self, jvm: Jvm, *, times: int = 1, checked: bool = False) -> list[Spent]:
-        """Run every set ``times`` times in a new JVM, which ends.
+        """Run every statement set ``times`` times in a new JVM.
 
         Args:
-            checked: write the changes of the answers, in every mode.
+            checked: whether to write the changes of results to files, in every mode.
 
         Returns:
-            Usage of the process until the beginning, and until the end of each run.
+            Resource usage of the process up to the first run, and up to the end of each run.
 
         Raises:
             RivalError: a job failed.
@@ -162,18 +162,18 @@ class Job:
         return usage(output(jvm.command(str(self.home), connector, *sets), self.home))
 
     def answer(self, name: str, query: str) -> Path:
-        """Folder with the changes of a query of the set ``name``."""
+        """Return the folder with the changes of a query's result in the set ``name``."""
         return self.home / "answers" / name / query
 
 
 def usage(printed: str) -> list[Spent]:
-    r"""The usage that the driver printed.
+    r"""Parse the usage that the driver program printed.
 
     >>> usage("a line of the JVM\nused\t0.5 0.25 4096\t12.25 7 8192\n")
     [Spent(cpu=0.5, seconds=0.25, bytes=4096), Spent(cpu=12.25, seconds=7.0, bytes=8192)]
 
     Raises:
-        RivalError: it printed none.
+        RivalError: the program printed no usage.
     """
     for line in printed.splitlines():
         kind, *marks = line.split("\t")
@@ -183,13 +183,13 @@ def usage(printed: str) -> list[Spent]:
 
 
 class Inputs:
-    """All rows of some streams, and their first ones, as files.
+    """Two inputs as files: all rows of some streams, and only their first rows.
 
     Args:
         streams: stream -> its rows.
-        home: gets a folder for each of the two inputs.
+        home: parent of a folder for each of the two inputs.
         files: number of files of a stream.
-        first: share of the first rows.
+        first: share of rows in the second input.
     """
 
     def __init__(
@@ -200,11 +200,11 @@ class Inputs:
         write_input(streams, self.first, files=files, part=first)
 
     def marks(self, jvm: Jvm, job: Callable[[Path], Job]) -> tuple[list[Spent], list[Spent]]:
-        """Marks of two runs over all rows, and of two over the first ones.
+        """Return the usages of two runs over all rows, and of two runs over the first rows.
 
         Args:
-            jvm: settings.
-            job: makes the job over an input.
+            jvm: options of the JVM.
+            job: function from an input's folder to the job.
 
         Raises:
             RivalError: a job failed.
@@ -217,20 +217,20 @@ class Inputs:
         return found[0], found[1]
 
 
-#: Part of a job's usage -> title.
+#: Part of a job's usage -> its title in tables.
 PARTS = {"live": "from the second batch", "warm": "warm", "whole": "whole process"}
 
 
 def parts(every: Sequence[Spent], first: Sequence[Spent]) -> dict[str, Spent]:
-    """Usage by :data:`PARTS`, from the marks of two processes with two runs each.
+    """Return the usage by :data:`PARTS`, from the usages of two processes with two runs each.
 
     >>> parts([Spent(1, 1, 9), Spent(21, 11, 9), Spent(36, 16, 9)],
     ...       [Spent(1, 1, 5), Spent(14, 8, 5), Spent(20, 10, 5)])["warm"]
     Spent(cpu=9, seconds=3, bytes=9)
 
     Args:
-        every: over all input.
-        first: over the first batch.
+        every: usages over all input.
+        first: usages over the first batch.
 
     Raises:
         RivalError: all input took less time than the first batch.
@@ -240,18 +240,20 @@ def parts(every: Sequence[Spent], first: Sequence[Spent]) -> dict[str, Spent]:
 
 
 def changes(wanted: Sequence[tuple[str, str]], folder: Path, key: int | None = None) -> str:
-    """DuckDB's statement for the changes below ``folder``, with these names and types.
+    """Return DuckDB's SQL for the changes in the files below ``folder``, with the given names and
+    types.
 
     Args:
         wanted: name and type of each column.
-        folder: of a query's answer.
-        key: place of the column by which changes are upserts.
+        folder: folder of a query's result.
+        key: position of the key column if changes are upserts.
     """
     columns = (f'CAST(c{place} AS {kind}) AS "{name}"' for place, (name, kind) in enumerate(wanted))
     change = f"if(c{len(wanted)} IN ('-U', '-D'), '{Change.DELETE}', '{Change.INSERT}') AS {CHANGE}"
     rows = f"read_parquet('{folder}/*/part-*', file_row_number = true, filename = true)"
     if key is not None:
-        # A key's changes are in one subtask's files, which a number in their names orders.
+        # All changes of a key are in files of one subtask, which are ordered by a number in their
+        # names.
         number = "CAST(regexp_extract(filename, '-([0-9]+)$', 1) AS BIGINT)"
         order = f"{number} DESC, file_row_number DESC"
         rows = f"(FROM {rows} QUALIFY row_number() OVER (PARTITION BY c{key} ORDER BY {order}) = 1)"

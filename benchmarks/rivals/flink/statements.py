@@ -1,9 +1,9 @@
-"""Tables in Flink's SQL, and Nexmark's join queries.
+"""Flink's SQL: CREATE TABLE statements, and Nexmark's join queries.
 
-The queries have the published form, but for two exceptions, by which the answers equal DuckDB's for
-:mod:`benchmarks.nexmark.statements`: q4's average is not cut to an integer, and q19's equal prices
-are in the order of their time. Times are distinct at a rate of at most 1,000 events a second, so no
-other order has ties. The kinds of events are tables of their own, not filters of one.
+The queries have the published form, with two exceptions, so that their results equal DuckDB's for
+:mod:`benchmarks.nexmark.statements`: q4's average is not truncated to an integer, and q19's equal
+prices are ordered by time. Times are distinct at a rate of at most 1,000 events a second, so no
+other order has ties. Each kind of events is a separate table, not a filter of a common one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from benchmarks.nexmark.generator import SIDE_ROWS
 
-#: Greatest rate at which the orders of the queries have no ties, in events a second.
+#: Greatest rate in events per second at which the orders of the queries have no ties.
 MOST_RATE = 1000.0
 
-#: Query -> column of its answer by which its changes are upserts. Flink 2.3 takes the best row by
-#: several columns for one that is never replaced (FLINK-40368), so it takes no row back.
+#: Query -> position of the key column by which its changes are upserts. Flink 2.3 assumes that the
+#: best row by several columns is never replaced (FLINK-40368), so it emits no deletes for q9.
 UPSERTED = {"q9": 0}
 
 #: Streams that Flink reads from files.
@@ -44,7 +44,7 @@ WITH ('connector' = 'side_input', 'rows' = '{SIDE_ROWS}')"""
 
 
 def tables(folders: Mapping[str, Path]) -> dict[str, str]:
-    """Table -> its statement; ``folders``: stream -> folder of its Parquet files."""
+    """Return table -> its CREATE statement; ``folders``: stream -> folder of its Parquet files."""
     found = {
         name: _STREAM.format(
             name=name,
@@ -58,7 +58,7 @@ def tables(folders: Mapping[str, Path]) -> dict[str, str]:
 
 
 def plain_table(name: str, schema: pa.Schema, folder: Path) -> str:
-    """Statement for a table of Parquet files without event time.
+    """Return the CREATE statement for a table of Parquet files without event time.
 
     >>> plain_table("t", pa.schema([("k", pa.int64()), ("n", pa.int32())]), Path("/t"))
     "CREATE TABLE t (`k` BIGINT, `n` INT)\\nWITH ('connector' = 'filesystem', 'path' = '/t', \
@@ -68,7 +68,9 @@ def plain_table(name: str, schema: pa.Schema, folder: Path) -> str:
 
 
 def event_table(name: str, schema: pa.Schema, folder: Path, clock: str) -> str:
-    """Statement for a table of Parquet files whose event time is the column ``clock``, in order."""
+    """Return the CREATE statement for a table of Parquet files in the order of the
+    time ``clock``.
+    """
     columns = f"{_declared(schema)},\n  WATERMARK FOR `{clock}` AS `{clock}`"
     return _TABLE.format(name=name, columns=columns, path=folder)
 
@@ -95,7 +97,7 @@ _AUCTION = (
 )
 _BID = "auction, bidder, price, channel, url, date_time, extra"
 
-#: Query -> statement.
+#: Query -> statement in Flink's SQL.
 QUERIES = {
     "q3": """SELECT p.name, p.city, p.state, a.id FROM auction a JOIN person p ON a.seller = p.id
 WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')""",

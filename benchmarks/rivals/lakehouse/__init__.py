@@ -1,1 +1,1 @@
-"""Spark's writers and readers of Delta and Iceberg tables, in a Spark that their packages fit."""
+"""Spark's writers and readers of Delta and Iceberg tables, in a Spark that supports both."""

@@ -1,8 +1,10 @@
-"""Spark's commits to Delta and Iceberg tables, and its reading of any: a program of its own.
+"""Main program with an older Spark: commits to Delta and Iceberg tables, and reads of any such
+tables.
 
-``engine.py JARS FOLDER BATCHES [FORMAT=TABLE...]`` commits ``FOLDER/input.parquet`` so many times
-to a table of either format, and reads the named tables. A line of JSON per table tells the seconds
-and CPU seconds of each commit, or the rows read and the sum of their column ``x``.
+``engine.py JARS FOLDER BATCHES [FORMAT=TABLE...]`` commits ``FOLDER/input.parquet`` ``BATCHES``
+times to a table of either format, and reads the named tables. It prints a line of JSON per table:
+the seconds and CPU seconds of each commit, or the number of rows read and the sum of their column
+``x``.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from pyspark.sql import SparkSession
 
 
 def main(jars: str, folder: str, batches: int, tables: list[str]) -> None:
-    """Commit, then read ``tables``, each ``format=place``."""
+    """Commit to tables of both formats, then read ``tables``, each given as ``format=place``."""
     session = _session(jars, folder)
     processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
 
@@ -49,13 +51,13 @@ def main(jars: str, folder: str, batches: int, tables: list[str]) -> None:
 
 def _session(jars: str, folder: str) -> SparkSession:
     catalog = "org.apache.iceberg.spark.SparkCatalog"
-    # Spark has all others.
+    # Spark's installation has all other jars.
     own = [*Path(jars).glob("delta-*.jar"), *Path(jars).glob("iceberg-*.jar")]
     settings = {
         "spark.jars": ",".join(map(str, sorted(own))),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # The state of a table is read by so many tasks; 50 by default.
+        # Number of tasks that read the state of a table; the default is 50.
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.catalog.lake": catalog,
         "spark.sql.catalog.lake.type": "hadoop",

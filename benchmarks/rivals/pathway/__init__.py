@@ -1,1 +1,1 @@
-"""Pathway, in an environment of its own."""
+"""Pathway as a rival engine, in a separate environment."""

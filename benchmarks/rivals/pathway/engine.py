@@ -15,7 +15,7 @@ from benchmarks.rivals.environment import Environment, RivalError, Spent, file_p
 ENVIRONMENT = Environment("pathway")
 _PROGRAM = Path(__file__).with_name("joins.py")
 
-#: A table, and pairs of a column of the steps before and one of the table.
+#: A step of a join tree: a table, and pairs of columns (one of earlier steps, one of the table).
 Step = tuple[str, tuple[tuple[str, str], ...]]
 
 
@@ -24,8 +24,8 @@ class Tree:
     """A query as a left-deep tree of joins.
 
     Attributes:
-        columns: of its results.
-        steps: its tables in the order of the joins.
+        columns: columns of the results.
+        steps: the joined tables, in order.
     """
 
     columns: tuple[str, ...]
@@ -45,13 +45,13 @@ def run(
     folder: Path,
     answers: Path | None = None,
 ) -> Spent:
-    """Run all queries over the files below ``folder`` in a new process; returns its usage.
+    """Run all queries over the files below ``folder`` in a new process; returns its resource usage.
 
     Args:
         streams: stream -> rows with its columns.
-        queries: query -> its joins.
-        rows: query -> number of its results.
-        folder: of :func:`write_input`.
+        queries: query -> its join tree.
+        rows: query -> expected number of results, after which the process ends.
+        folder: the folder of :func:`write_input`.
         answers: folder for the changes of each query (``QUERY.csv``).
 
     Raises:
@@ -63,7 +63,7 @@ def run(
             for name, table in streams.items()
         },
         "queries": {name: asdict(tree) for name, tree in queries.items()},
-        # An empty table has no count.
+        # A query with an empty result has no count, which Pathway would never reach.
         "rows": {name: count for name, count in rows.items() if count},
         "answers": str(answers) if answers else None,
     }
@@ -74,7 +74,7 @@ def run(
 
 
 def _kind(kind: pa.DataType) -> str:
-    """Pathway's type of a column."""
+    """Return Pathway's name of a column's type."""
     if pa.types.is_floating(kind):
         return "float"
     return "int" if pa.types.is_integer(kind) else "str"

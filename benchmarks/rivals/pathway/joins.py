@@ -31,7 +31,7 @@ _TYPES = {"int": int, "float": float, "str": str}
 
 
 def _joined(pw: Any, job: dict[str, Any], mode: str) -> dict[str, Any]:
-    """Query -> its joined rows."""
+    """Return query -> its joined rows, as a Pathway table."""
     tables = {
         name: pw.io.csv.read(
             folder,
@@ -71,16 +71,16 @@ def _joined(pw: Any, job: dict[str, Any], mode: str) -> dict[str, Any]:
 def _report(began: float) -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu, seconds = used.ru_utime + used.ru_stime, time.monotonic() - began
-    # Kilobytes, but on macOS bytes.
+    # The system reports kilobytes, except macOS, which reports bytes.
     peak = used.ru_maxrss if sys.platform == "darwin" else used.ru_maxrss * 1024
     sys.stdout.write(f"used\t{cpu} {seconds} {peak}\n")
     sys.stdout.flush()
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the job that the first argument names."""
     began = time.monotonic()
-    # In its environment only: tests of doctests import this module.
+    # Imported here, since only Pathway's environment has it, while doctests import this module.
     pw = importlib.import_module("pathway")
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     answers, counts = job["answers"], dict[str, int]()

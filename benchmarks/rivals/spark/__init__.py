@@ -1,1 +1,1 @@
-"""Stream-stream joins of Spark Structured Streaming, in this project's own environment."""
+"""Spark's stream-stream joins as a rival engine, in this project's environment."""

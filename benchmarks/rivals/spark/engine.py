@@ -1,4 +1,6 @@
-"""Stream-stream joins in Spark: the files of a job, and the process that runs it."""
+"""Stream-stream joins of Spark Structured Streaming: files of a job, and the process that
+runs it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _PROVIDERS = "org.apache.spark.sql.execution.streaming.state."
 
 
 class StateStore(StrEnum):
-    """Spark's stores of the state of joins; values are class names of their providers."""
+    """Spark's state stores for joins; the values are class names of their providers."""
 
     MEMORY = "HDFSBackedStateStoreProvider"
     ROCKSDB = "RocksDBStateStoreProvider"
@@ -42,15 +44,15 @@ def run(
     store: StateStore,
     answers: Path | None = None,
 ) -> Spent:
-    """Run all queries over the files below ``folder`` in a new process; returns its usage.
+    """Run all queries over the files below ``folder`` in a new process; returns its resource usage.
 
     Args:
         queries: query -> its SQL statement.
-        folder: of :func:`write_input`.
+        folder: the folder of :func:`write_input`.
         work: empty folder for checkpoints.
-        tasks: of Spark, and partitions of the state.
-        heap: of the JVM, as for ``java -Xmx``.
-        store: of the state.
+        tasks: number of Spark's tasks, and of partitions of the state.
+        heap: size of the JVM's heap, as for ``java -Xmx``.
+        store: state store to use.
         answers: folder for Parquet files of the results of each query.
 
     Raises:

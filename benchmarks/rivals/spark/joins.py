@@ -1,4 +1,4 @@
-"""The program of a Spark process: SQL statements as streaming queries over Parquet files.
+"""Main program of a Spark process: SQL statements as streaming queries over Parquet files.
 
 ``python joins.py JOB``, a JSON file with
 
@@ -8,9 +8,9 @@
 - ``answers``: a folder for the results of each query, or null: results are dropped;
 - ``master`` and ``settings`` of Spark.
 
-All queries run at once, as streaming queries of one session, until all files are read. Prints CPU
-seconds, seconds since the program's start, and the greatest resident memory in bytes, of Spark's
-JVM and this process.
+All queries run at the same time in one session, until all files are read. The program prints CPU
+seconds, seconds since its start, and the greatest resident memory in bytes, of Spark's JVM and this
+process together.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def _usage(began: float) -> str:
 
 
 def _peak(pid: int) -> int:
-    """Greatest resident memory of a process in bytes (Linux); 0 if it has ended."""
+    """Return the greatest resident memory of a process in bytes (Linux); 0 if it has ended."""
     lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the job that the first argument names."""
     began = time.monotonic()
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     builder = SparkSession.builder.master(job["master"])

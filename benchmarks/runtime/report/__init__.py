@@ -1,1 +1,1 @@
-"""The page of the runtime's figures."""
+"""Report page with the figures of the runtime."""

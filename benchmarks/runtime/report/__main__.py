@@ -1,8 +1,8 @@
-"""``docs/benchmarks-runtime.md`` from saved figures.
+"""Writes ``docs/benchmarks-runtime.md`` from saved figures.
 
-``python -m benchmarks.runtime.report [--docs docs]`` reads ``docs/benchmarks/runtime.jsonl``,
-one line per run of one benchmark, and shows the newest of each (:mod:`newest`). Equal lines give
-equal bytes.
+``python -m benchmarks.runtime.report [--docs docs]`` reads ``docs/benchmarks/runtime.jsonl``, one
+line per run of one benchmark, and shows the newest line of each benchmark (:mod:`newest`). Equal
+lines give an equal page, byte for byte.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _HEADINGS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Write the page; returns the exit code."""
     docs = docs_folder("runtime", arguments)
     lines = docs / "benchmarks" / "runtime.jsonl"
     found = newest(lines.read_text(encoding="utf-8").splitlines()) if lines.is_file() else {}
@@ -87,7 +87,7 @@ def write_report(docs: Path, found: dict[str, dict[str, Any]]) -> None:
 
 
 def _charts(part: str, entry: dict[str, Any]) -> dict[str, str]:
-    """Name -> SVG."""
+    """Return the charts of a benchmark: name -> SVG."""
     if part == "adaptation":
         return adaptation.charts(entry)
     if part == "sharing":
@@ -100,7 +100,7 @@ def _charts(part: str, entry: dict[str, Any]) -> dict[str, str]:
 
 
 def _in_all(works: Sequence[dict[str, Any]]) -> list[str]:
-    """Optimizers that all of these workloads have run with."""
+    """Return the optimisers with which all of these workloads have run."""
     return [n for n in works[0]["optimizers"] if all(n in w["optimizers"] for w in works)]
 
 

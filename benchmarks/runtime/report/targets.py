@@ -1,4 +1,4 @@
-"""Targets of the runtime."""
+"""Targets of the runtime's benchmarks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from benchmarks.report.targets import SIZES, Figure, Target, table
 from benchmarks.runtime.sharing import name_of
 
 _GIGA = 10**9
-#: Number of aggregating queries -> seconds until all of them show a batch.
+#: Target: number of aggregating queries -> maximum seconds until all of them show a batch.
 _SHOWN = {20: 0.5, 60: 1.0, 500: 2.0}
-#: Seconds of input in a batch at which latency has targets: shorter ones fall behind at times.
+#: Seconds of input per batch for which latency has targets; with shorter batches the system
+#: sometimes falls behind.
 _INTERVAL = 0.1
-#: Queries -> times the throughput, and the share of the state, of plans without sharing.
+#: Target: number of queries -> minimum ratios of throughput and of state, compared with plans
+#: without sharing.
 _WANTED = {5: (2.6, 3.1), 10: (3.5, 5.3)}
 
 
 def targets(newest: Mapping[str, dict[str, Any]]) -> Grid:
-    """Every target that there are figures for; ``newest``: part -> its newest line."""
+    """Return a table of all targets with figures; ``newest``: benchmark -> its newest line."""
     return table(_READERS, newest)
 
 

@@ -1,1 +1,1 @@
-"""The state of one multi-way join operator in one process, behind one protocol."""
+"""State backends of a multi-way join operator in one process, behind one protocol."""

@@ -1,7 +1,7 @@
-"""Number of rows that each probe will find, counted before they are found.
+"""Number of rows that each probe will find, counted before the pairs are made.
 
-Pairs take memory: a key that half of a table shares gives as many pairs for every probe that has
-it. So probes are cut into runs whose pairs have room.
+Pairs of a probe and a row take memory: every probe with a key that half of a table has makes half
+as many pairs as the table has rows. So probes are cut into runs whose pairs fit into a limit.
 
 >>> from anabranch_runtime.index.hash_index import build_index
 >>> from anabranch_runtime.index.keys import key_vector
@@ -14,7 +14,7 @@ it. So probes are cut into runs whose pairs have room.
 >>> runs(np.array([3, 0, 3, 9, 1]), 5)
 [(0, 2), (2, 3), (3, 4), (4, 5)]
 """
-# Compiled functions have Numba's types: callers are checked, bodies are not.
+# Compiled functions have Numba's types: callers are type-checked, bodies are not.
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -31,14 +31,18 @@ U64 = NDArray[np.uint64]
 
 
 def pairs_of(hashes: U64, indexes: Ints) -> Ints:
-    """Per probe the entries with its hash, over all ``indexes`` (see ``matching.described``)."""
+    """Return the number of entries with each probe's hash in
+    ``indexes`` (``matching.described``).
+    """
     out = np.zeros(len(hashes), np.int64)
     _count(hashes, indexes, out)
     return out
 
 
 def runs(counts: Ints, most: int) -> list[tuple[int, int]]:
-    """Runs (first, end) of neighbours whose counts sum up to ``most`` or which are one alone."""
+    """Return runs (first, end) of probes whose counts sum up to ``most``, or with a
+    single probe.
+    """
     ends = np.cumsum(counts)
     found, first, passed = [], 0, 0
     while first < len(counts):
@@ -50,7 +54,7 @@ def runs(counts: Ints, most: int) -> list[tuple[int, int]]:
 
 @njit(cache=True, nogil=True)
 def _bound(stored: int, low: int, high: int, wanted: int, above: bool) -> int:
-    """The first entry of ``low`` to ``high`` that is not below ``wanted``; or that is above."""
+    """Return the first entry in a range that is at least ``wanted`` (``above``: greater)."""
     while low < high:
         middle = (low + high) >> 1
         value = load64(stored, middle)
@@ -79,5 +83,5 @@ def _count(hashes: U64, indexes: Ints, out: Ints) -> None:
 
 
 def warm() -> None:
-    """Compile, or load from the cache."""
+    """Compile the kernels, or load them from the cache."""
     pairs_of(np.zeros(1, np.uint64), np.zeros((0, 7), np.int64))

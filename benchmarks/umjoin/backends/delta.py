@@ -1,4 +1,4 @@
-"""Rows inserted by the open batch, in memory until it is committed, and probed like all others."""
+"""Rows inserted by a backend's open batch: in memory until the commit, probed like stored rows."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
 from benchmarks.umjoin.backends.interface import TableSpec
 from benchmarks.umjoin.backends.search import Run
 
-#: Times a part must be larger than the next, so that there are few.
+#: Minimum ratio of the sizes of a part and the next one, so that there are few parts.
 _RATIO = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows with their indexes."""
+    """A part of the open batch's rows, with indexes."""
 
     table: BatchTable
     indexes: dict[IndexKey, HashIndex]
@@ -28,22 +28,22 @@ class Part:
 
     @property
     def rows(self) -> pa.RecordBatch:
-        """The rows."""
+        """The rows of the part."""
         return self.table.batch
 
     @property
     def bytes(self) -> int:
-        """Size of its rows and indexes."""
+        """Size in bytes of the part's rows and indexes."""
         arrays = [a for i in self.indexes.values() for a in (i.hashes, i.rows, i.starts, i.filter)]
         return int(self.rows.nbytes) + sum(a.nbytes for a in arrays)
 
     def run(self, key: IndexKey) -> Run:
-        """As a view wants it."""
+        """Return the part as a run of a view (:mod:`.search`), with the index for ``key``."""
         return Run(self.table, self.indexes[key], self.sigma, self.tau)
 
 
 def part_of(spec: TableSpec, rows: pa.RecordBatch) -> Part:
-    """``rows`` (at least one), indexed.
+    """Return a part of ``rows`` (at least one), with its indexes.
 
     Raises:
         KeyTypeError: a column can't be a key of its index's type.
@@ -57,7 +57,7 @@ def part_of(spec: TableSpec, rows: pa.RecordBatch) -> Part:
 
 
 def joined(parts: list[Part]) -> Part:
-    """Parts, in the order of their rows, as one."""
+    """Concatenate parts, in the order of their rows."""
     if len(parts) == 1:
         return parts[0]
     rows = pa.concat_batches([p.rows for p in parts])
@@ -72,8 +72,8 @@ def joined(parts: list[Part]) -> Part:
 
 
 def append(parts: list[Part], part: Part) -> None:
-    """Add a part, and join the last ones until each is larger than the next: a row is copied
-    a number of times that is logarithmic in the number of inserted rows.
+    """Add a part, then concatenate the last parts until each is larger than the next. So a row is
+    copied a number of times that is logarithmic in the number of inserted rows.
     """
     tail = [part]
     rows = part.rows.num_rows
@@ -84,6 +84,6 @@ def append(parts: list[Part], part: Part) -> None:
 
 
 def least_and_greatest(rows: pa.RecordBatch, name: str) -> tuple[int, int]:
-    """Of an int64 column without NULLs."""
+    """Return the least and the greatest value of an int64 column without NULLs."""
     values = rows.column(name).to_numpy(zero_copy_only=True)
     return int(values.min()), int(values.max())

@@ -1,9 +1,9 @@
-"""A hash table over rows that only grows: buckets with chains, as kernels.
+"""Kernels of a hash table over rows that only grows: buckets with chains.
 
-A row's hash gives its bucket by its top bits; ``heads`` has the newest row of each bucket,
-``after`` the next older one of each row. -1 ends a chain.
+The top bits of a row's hash are its bucket; ``heads`` has the newest row of each bucket, ``after``
+the next older row of the same bucket for each row. -1 ends a chain.
 """
-# Compiled functions have Numba's types: callers are checked, bodies are not.
+# Compiled functions have Numba's types: callers are type-checked, bodies are not.
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ I32 = NDArray[np.int32]
 def enchain(
     hashes: U64, valid: Bools, first: int, end: int, bits: int, heads: I32, after: I32
 ) -> None:
-    """Put the rows ``first`` to before ``end`` into their chains, but for those not ``valid``.
+    """Add the rows ``first`` to before ``end`` to their chains, except those that are not
+    ``valid``.
 
     Args:
-        hashes, valid, after: per row.
+        hashes, valid, after: arrays with an entry per row.
         bits: at least 1; ``heads`` has ``2**bits`` entries.
     """
     shift = np.uint64(64 - bits)
@@ -51,15 +52,15 @@ def follow(
     low: Ints,
     high: Ints,
 ) -> tuple[I32, I32, int]:
-    """Pairs of equal hashes, from the probe ``first`` on, until there are ``most``.
+    """Find pairs of equal hashes, from the probe ``first`` on, until there are ``most``.
 
     Args:
-        probes: hashes; ``order``: their positions.
-        sigma, tau: of rows, compared unless ``before``, or ``low`` and ``high`` (per position), are
-            empty.
+        probes: hashes of the probes. ``order``: their positions.
+        sigma, tau: arrival sequence and event time of rows; compared with ``before``, and with
+            ``low`` and ``high`` (per position), unless these are empty.
 
     Returns:
-        position and row of each pair, and the probe to go on with.
+        Position and row of each pair, and the probe with which to continue.
     """
     room = min(most, 4 * (len(probes) - first)) + 64
     positions, rows = np.empty(room, np.int32), np.empty(room, np.int32)
@@ -95,7 +96,7 @@ def follow(
 
 
 def warm() -> None:
-    """Compile, or load from the cache."""
+    """Compile the kernels, or load them from the cache."""
     hashes, none = np.zeros(1, np.uint64), np.empty(0, np.int64)
     heads, after = np.full(2, -1, np.int32), np.full(1, -1, np.int32)
     enchain(hashes, np.ones(1, np.bool_), 0, 1, 1, heads, after)

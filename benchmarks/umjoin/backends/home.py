@@ -1,7 +1,7 @@
-"""A backend's folder: whose it is, what it was made as, and what a disk says that can't be written.
+"""A backend's folder: its lock, its description, and errors of the disk.
 
-``backend.json`` says which backend wrote the folder and what its tables are; ``lock`` is held by
-the process that has it open.
+``backend.json`` has the kind of backend that wrote the folder, and the definitions of its tables;
+``lock`` is locked by the process that has the folder open.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ANEW = "give this operator a folder of its own, or remove what is in this one"
 
 
 class Home:
-    """A folder that this process has to itself until :meth:`leave`."""
+    """A backend's folder, locked by this process until :meth:`leave`."""
 
     def __init__(self, folder: Path, kind: BackendKind, tables: Mapping[str, TableSpec]) -> None:
         """Raises:
@@ -37,11 +37,11 @@ class Home:
             self._held = held.pop_all()
 
     def leave(self) -> None:
-        """Let others have it."""
+        """Unlock the folder."""
         self._held.close()
 
     def disk(self) -> int:
-        """Bytes of all files. Merges rename and remove some meanwhile."""
+        """Return the bytes of all files, although merges rename and remove some meanwhile."""
         found = 0
         for path in self.folder.rglob("*"):
             with suppress(FileNotFoundError):
@@ -51,7 +51,7 @@ class Home:
 
 @contextmanager
 def diagnosing(folder: Path) -> Iterator[None]:
-    """Turn errors of a full or write-protected disk into errors that say so."""
+    """Context that converts errors of a full or write-protected disk into clear ones."""
     try:
         yield
     except Exception as error:
@@ -62,7 +62,7 @@ def diagnosing(folder: Path) -> Iterator[None]:
 
 
 def later(last: int, batch: int) -> None:
-    """Refuse a batch that does not come after ``last``.
+    """Refuse a batch whose number is not greater than ``last``.
 
     Raises:
         StateError: ``batch-order``.
@@ -83,7 +83,7 @@ def _identify(folder: Path, kind: BackendKind, tables: Mapping[str, TableSpec]) 
         "tables": {name: _told(t) for name, t in tables.items()},
     }
     if not path.exists():
-        # A process that was killed while it made the folder may have left the beginning of one.
+        # A process that was killed while it created the folder may have left a partial file.
         if any(p.name not in ("lock", path.name + ".partial") for p in folder.iterdir()):
             raise StateError(
                 "other-backend", f"{folder} is not empty and no state backend's", remedy=_ANEW

@@ -1,19 +1,20 @@
-"""State backends: tables of rows that are found by key, durable batch by batch.
+"""Protocol of state backends: tables of rows that are found by key, durable batch by batch.
 
 A backend holds the state of *one* operator in *one* process: a table per input (and per
-intermediate result, where the operator keeps any), which is the "table backend" of UMJoin: join key
-to tuples. Rows are inserted into the open batch, where probes find them at once; :meth:`commit`
-makes the batch durable. After a kill at any moment a backend opens with exactly what was
-committed last. After an error it has to be closed and opened again, which does the same.
+intermediate result that the operator stores), called "table backend" in UMJoin: join key to tuples.
+Rows are inserted into the open batch, where probes find them at once; :meth:`commit` makes the
+batch durable. After a kill at any moment, opening the backend restores exactly the last committed
+state. After an error the backend must be closed and opened again, with the same effect.
 
 Stored rows have the table's columns, ``#sigma`` and, where the table is timed, ``#tau``:
 
-- ``#sigma`` (int64, not NULL) is the arrival sequence. Within a table it ascends from one insert
-  to the next, and its high bits are the number of the batch (``storage.segment.OFFSET_BITS``).
+- ``#sigma`` (int64, not NULL) is the arrival sequence number. It ascends from one insert into a
+  table to the next, and its high bits are the number of the batch
+  (``storage.segment.OFFSET_BITS``).
 - ``#tau`` (int64, not NULL) is the event time in microseconds.
 
-Keys compare as ``index.keys`` says: by value, whatever the width of a column; a NULL part equals
-nothing.
+Keys are compared as in ``index.keys``: by value, whatever the width of a column; a key with a NULL
+equals none.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ Ints = NDArray[np.int64]
 I32 = NDArray[np.int32]
 
 
-#: Pairs that a probe hands over at once by default.
+#: Default for the number of pairs in one result of a probe.
 MOST = 1 << 18
 
 
 class BackendKind(StrEnum):
-    """The backends there are."""
+    """Kinds of state backends."""
 
     LSM = "lsm"
     MEMORY = "memory"
@@ -49,12 +50,12 @@ class BackendKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A table.
+    """Definition of a table of a backend.
 
     Attributes:
         columns: its columns, without ``#sigma`` and ``#tau``.
-        indexes: by which columns, in which key types, it is probed.
-        timed: whether rows have ``#tau``; without it nothing expires.
+        indexes: the keys by which it is probed: columns and key types.
+        timed: whether rows have ``#tau``; other tables never expire rows.
     """
 
     columns: pa.Schema
@@ -81,11 +82,11 @@ class TableSpec:
         return pa.schema([*self.columns, *(pa.field(n, pa.int64(), nullable=False) for n in own)])
 
     def checked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """``rows`` with their columns in the table's order.
+        """Return ``rows`` with their columns in the table's order.
 
         Raises:
-            StateError: ``bad-rows``: a column is missing, of another type, or has NULL where there
-                must not be any.
+            StateError: ``bad-rows``: a column is missing, has another type, or has a NULL that is
+                not allowed.
         """
         arrays = []
         for field in self.stored:
@@ -106,11 +107,11 @@ class TableSpec:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Further conditions on rows, per probe; None: no condition.
+    """Further conditions on the rows that a probe finds; None: no condition.
 
     Attributes:
-        before: its ``#sigma`` is smaller.
-        low, high: its ``#tau`` is not below, not above (microseconds).
+        before: upper limit of ``#sigma``, exclusive, for each probe.
+        low, high: limits of ``#tau`` in microseconds, inclusive, for each probe.
     """
 
     before: Ints | None = None
@@ -120,7 +121,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Pairs: row ``i`` of ``rows`` has the key of probe ``positions[i]``."""
+    """Pairs found by probes: row ``i`` of ``rows`` has the key of probe ``positions[i]``."""
 
     positions: I32
     rows: RowSet
@@ -128,12 +129,12 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class TableStatistics:
-    """Contents of a table. None: not known.
+    """Contents of a table; None: unknown.
 
     Attributes:
-        rows: stored, rows below the limit of :meth:`Table.expire` included until they are gone.
-        bytes: what these take, indexes included: on disk, or in memory where that is the state.
-        segments: immutable runs that a probe may have to ask.
+        rows: number of stored rows, including expired rows that have not been removed yet.
+        bytes: size of these rows with indexes, on disk or, if the state is in memory, in memory.
+        segments: number of immutable segments that a probe may have to search.
     """
 
     rows: int
@@ -143,14 +144,14 @@ class TableStatistics:
 
 @dataclass(frozen=True, slots=True)
 class BackendStatistics:
-    """Contents of a backend, and bytes written for them. None: not known.
+    """Contents of a backend, and bytes written for them; None: unknown.
 
     Attributes:
-        tables: name -> its contents.
-        inserted: bytes that batches have written, indexes included; ``merged``: that were written
-            again to keep the state in order.
+        tables: name of a table -> its contents.
+        inserted: bytes that batches have written, indexes included. ``merged``: bytes that merges
+            have written.
         disk: bytes of all files.
-        memory: bytes of anonymous memory that the state takes now, without what probes return.
+        memory: bytes of anonymous memory of the state at present, without results of probes.
     """
 
     tables: Mapping[str, TableStatistics]
@@ -161,19 +162,19 @@ class BackendStatistics:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all rows."""
+        """Size in bytes of the rows of all tables."""
         return sum(t.bytes for t in self.tables.values())
 
     @property
     def write_amplification(self) -> float | None:
-        """How often a byte is written."""
+        """Number of times that a byte is written, on average."""
         if not self.inserted or self.merged is None:
             return None
         return (self.inserted + self.merged) / self.inserted
 
     @property
     def space_amplification(self) -> float | None:
-        """Bytes of files over bytes of rows."""
+        """Ratio of the bytes of files to the bytes of rows."""
         return self.disk / self.bytes if self.bytes else None
 
 
@@ -182,7 +183,7 @@ class Table(Protocol):
 
     @property
     def spec(self) -> TableSpec:
-        """The definition that it was opened with."""
+        """The table's definition."""
 
     def insert(self, rows: pa.RecordBatch) -> None:
         """Append rows to the open batch (see :meth:`TableSpec.checked`).
@@ -199,42 +200,44 @@ class Table(Protocol):
         bounds: Bounds = Bounds(),
         most: int = MOST,
     ) -> Iterator[Found]:
-        """The rows that have the probes' keys.
+        """Yield the rows that have the probes' keys, as pairs of a probe and a row.
 
         Args:
-            index: one of the table's.
-            keys: one column per part of the index, as long as there are probes.
-            bounds: what else rows must satisfy.
-            most: pairs to hand over at once. A probe is not divided, so there may be more where
-                one alone has more.
+            index: one of the table's indexes.
+            keys: one column per part of the key, with an entry per probe.
+            bounds: further conditions on rows.
+            most: maximum number of pairs to yield at once; exceeded only by a single probe with
+                more.
 
         Raises:
             StateError: ``no-index``; stored rows can't be read.
         """
 
     def expire(self, below: int) -> None:
-        """Rows whose event time (microseconds) is smaller may go; no other will ever go. How soon
-        they do is the backend's business, so callers that must not see them restrict ``bounds``.
+        """Permit the removal of rows with event times below ``below`` (microseconds), and of no
+        others. The backend decides when it removes them, so callers restrict ``bounds`` if they
+        must not see these rows.
         """
 
 
 class Backend(Protocol):
-    """The state of one operator; its process is the only one that may open it."""
+    """The state of one operator; only one process may open it."""
 
     @property
     def kind(self) -> BackendKind:
-        """Which backend it is."""
+        """The kind of the backend."""
 
     @property
     def tables(self) -> Mapping[str, Table]:
-        """Name -> table."""
+        """The tables by name."""
 
     @property
     def batch(self) -> int:
-        """The batch that was committed last; -1: none."""
+        """Number of the last committed batch; -1: none."""
 
     def commit(self, batch: int) -> None:
-        """Everything up to here is durable, and is ``batch``, which must be greater than the last.
+        """Make all inserted rows durable, as ``batch``, whose number must be greater than the last
+        one.
 
         Raises:
             StateError: ``batch-order``; ``disk-full``, ``not-writable``.
@@ -244,14 +247,14 @@ class Backend(Protocol):
         """Read everything that is durable and compare it with its checksums.
 
         Raises:
-            StateError: it is damaged; the message names the file.
+            StateError: the state is damaged; the message names the file.
         """
 
     def statistics(self) -> BackendStatistics:
-        """Contents of the backend."""
+        """Return contents and sizes of the backend."""
 
     def close(self) -> None:
-        """Give up the folder. Rows that were not committed are lost."""
+        """Unlock the folder. Rows that were not committed are lost."""
 
     def __enter__(self) -> Self: ...
 

@@ -1,14 +1,15 @@
-"""The default backend: an LSM tree per table, of the engine's own immutable segments.
+"""The state backend ``lsm`` (the default): an LSM tree per table, of the runtime's immutable
+segments.
 
-A commit writes what the batch has inserted as one segment per table, in one pack, and then the
-manifest, by one rename. Segments are merged as in the engine (``state.merging``), in a thread
-beside the operator. A probe asks a table's segments and the open batch in one call.
+A commit writes the rows that the batch has inserted as one segment per table, in one pack file, and
+then the manifest, by one rename. Segments are merged as in the runtime (``state.merging``), in a
+separate thread. A probe searches a table's segments and the open batch in one call.
 
-**Memory.** Segments are mapped: their pages are the kernel's, clean, and given back under pressure.
-Anonymous memory holds the open batch and one merge. Of ``memory_limit`` the batch gets a quarter:
-further rows are written to a segment before the commit, which names it. A merge gets a half: it
-makes no segment that would take more while it is put together, so with little memory for much state
-a table has more segments of the last level, and probes ask more filters.
+**Memory.** Segments are memory-mapped: their pages are clean pages of the kernel's cache, which are
+freed if memory is scarce. Anonymous memory holds the open batch and one merge. The batch may use a
+quarter of ``memory_limit``: further rows are written to a segment before the commit. A merge may
+use half of it, and makes no segment whose construction would take more; so with little memory for a
+large state, a table has more segments of the last level, and probes search more filters.
 
 **Files.** ``backend.json``, ``manifest.json`` (documents with checksums, see ``state.files``) and
 ``segments/*.pack`` (see ``storage.segment``). A pack that the manifest does not name is garbage.
@@ -48,15 +49,16 @@ from benchmarks.umjoin.backends.merger import Merger, Task, columns_of
 from benchmarks.umjoin.backends.search import GREATEST, Run, View, known
 
 KIND = Kind("backend-manifest", "state")
-#: Shares of the memory limit: one over these.
+#: Shares of the memory limit, as divisors.
 _BATCH, _MERGE = 4, 2
-#: Bytes per row and index while a merge sorts an index: entries before, between and after, buckets.
+#: Bytes per row and index while a merge sorts an index: entries before, during and after, and
+#: buckets.
 _SORTING = 48
 
 
 @dataclass(slots=True)
 class LsmTable:
-    """One table; only its backend makes one."""
+    """A table of the backend, which makes all its tables."""
 
     backend: LsmBackend
     name: str
@@ -69,7 +71,7 @@ class LsmTable:
     _views: dict[IndexKey, View] = field(default_factory=dict)
 
     def insert(self, rows: pa.RecordBatch) -> None:
-        """See ``Table.insert``."""
+        """Insert rows; see ``Table.insert``."""
         checked = self.spec.checked(rows)
         if not checked.num_rows:
             return
@@ -84,7 +86,7 @@ class LsmTable:
         bounds: Bounds = Bounds(),  # noqa: B008 - frozen
         most: int = MOST,
     ) -> Iterator[Found]:
-        """See ``Table.probe``."""
+        """Probe the table; see ``Table.probe``."""
         view = self._views.get(known(self.spec, index))
         if view is None:
             root = str(self.backend.folder)
@@ -93,11 +95,11 @@ class LsmTable:
         return view.search(keys, bounds, most)
 
     def expire(self, below: int) -> None:
-        """See ``Table.expire``. Segments go as a whole, with the next commit."""
+        """Expire rows; see ``Table.expire``. Whole segments are removed with the next commit."""
         self.below = below if self.below is None else max(self.below, below)
 
     def commit(self, written: Segment | None) -> None:
-        """The open batch's rows are ``written``."""
+        """Replace the open batch's rows by the segment ``written``."""
         self.segments = (*self.segments, *self.spilled, *([written] if written else []))
         self.spilled, self.parts = (), []
         self._views.clear()
@@ -108,14 +110,14 @@ class LsmTable:
             self.segments = tuple(s for s in self.segments if _last_tau(s) >= self.below)
 
     def replace(self, task: Task, by: Segment) -> bool:
-        """Put ``by`` in the place of a merge's parts; False if one of them has expired."""
+        """Replace the parts of a merge by its result ``by``; False if a part has expired."""
         if not set(task.merge.segments) <= set(self.segments):
             return False
         self.segments = replaced(self.segments, task.merge, by)
         return True
 
     def merges(self, memory: int) -> list[Task]:
-        """Merges to make, each within ``memory`` bytes."""
+        """Return the merges that are due, each within ``memory`` bytes."""
         durations: tuple[int | None, ...] = ()
         if self.below is not None and self.segments:
             durations = (max(_last_tau(s) for s in self.segments) - self.below,)
@@ -126,7 +128,7 @@ class LsmTable:
         return [Task(self.name, self.spec, merge) for merge in found]
 
     def statistics(self) -> TableStatistics:
-        """Contents of the table."""
+        """Return the contents of the table."""
         stored = (*self.segments, *self.spilled)
         return TableStatistics(
             rows=sum(s.rows for s in stored) + sum(p.rows.num_rows for p in self.parts),
@@ -136,7 +138,7 @@ class LsmTable:
 
 
 class LsmBackend:
-    """See the module's text."""
+    """The backend; see the module's docstring."""
 
     kind = BackendKind.LSM
 
@@ -148,7 +150,7 @@ class LsmBackend:
         *,
         beside: bool = True,
     ) -> None:
-        """See ``opening.open_backend``; ``beside``: merges in a thread, else in the commit."""
+        """Arguments: ``opening.open_backend``; ``beside``: merge in a thread, not in the commit."""
         self.folder = folder
         self._memory = memory_limit
         self._home = Home(folder, self.kind, tables)
@@ -175,11 +177,11 @@ class LsmBackend:
 
     @property
     def tables(self) -> Mapping[str, LsmTable]:
-        """Name -> table."""
+        """The tables by name."""
         return self._tables
 
     def make_room(self) -> None:
-        """Write the open batch's rows to segments where they take more than their share.
+        """Write the open batch's rows to segments if they exceed their share of memory.
 
         Raises:
             StateError: ``disk-full`` or ``not-writable``.
@@ -193,7 +195,7 @@ class LsmBackend:
             table._views.clear()
 
     def commit(self, batch: int) -> None:
-        """See ``Backend.commit``."""
+        """Make the open batch durable; see ``Backend.commit``."""
         later(self.batch, batch)
         with diagnosing(self.folder):
             for table in self._tables.values():
@@ -214,13 +216,13 @@ class LsmBackend:
             self._merger.begin([m for t in self._tables.values() for m in t.merges(share)])
 
     def verify(self) -> None:
-        """See ``Backend.verify``."""
+        """Verify checksums; see ``Backend.verify``."""
         state = _read(self.folder)
         segments = [s for found in state["segments"].values() for s in found]
         verify_packs(self.folder, segments, Verify.FULL)
 
     def statistics(self) -> BackendStatistics:
-        """See ``Backend.statistics``."""
+        """Return contents and sizes; see ``Backend.statistics``."""
         return BackendStatistics(
             tables={name: t.statistics() for name, t in self._tables.items()},
             inserted=self._written[0],
@@ -230,7 +232,7 @@ class LsmBackend:
         )
 
     def close(self) -> None:
-        """See ``Backend.close``."""
+        """Unlock the folder; see ``Backend.close``."""
         if self._closed:
             return
         self._closed = True
@@ -251,13 +253,13 @@ class LsmBackend:
         return [s for t in self._tables.values() for s in (*t.segments, *t.spilled)]
 
     def _stalled(self, table: LsmTable) -> bool:
-        """Whether merging is so far behind that waiting for it is better than going on."""
+        """Whether merging is so far behind that the operator should wait for it."""
         tasks = table.merges(self._memory // _MERGE)
         levels = [s.level for s in table.segments]
         return any(levels.count(t.merge.segments[0].level) >= STALL * FANOUT for t in tasks)
 
     def _write(self, what: str) -> dict[str, Segment]:
-        """The open batch's rows as segments of one pack; table -> segment."""
+        """Write the open batch's rows as segments in one pack; return table -> segment."""
         waiting = {name: t for name, t in self._tables.items() if t.parts}
         if not waiting:
             return {}
@@ -318,8 +320,8 @@ def _last_tau(segment: Segment) -> int:
 
 
 def _first(folder: Path) -> dict[str, Any]:
-    """The last committed manifest. A new folder gets its manifest before anything else, so that a
-    folder that has lost it is not taken for new.
+    """Read the last committed manifest. A new folder gets a manifest before any other file, so that
+    a folder that has lost its manifest is not taken for a new one.
     """
     path = folder / "manifest.json"
     if not path.exists() and not (folder / "segments").exists():
@@ -329,7 +331,7 @@ def _first(folder: Path) -> dict[str, Any]:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    """The last committed manifest.
+    """Read the last committed manifest.
 
     Raises:
         StateError: ``damaged-backend-manifest`` or ``unknown-version``.

@@ -1,16 +1,17 @@
-"""The reference backend: all state in anonymous memory, found through hash tables.
+"""The state backend ``memory`` (the reference): all state in anonymous memory, found by hash
+tables.
 
-It is what a multi-way join operator without a state store has, so it is what the others are
-measured against. Rows lie in blocks of ``2**16``, each index is one chained hash table. Where state
-would take more than ``memory_limit`` an insert is refused with ``memory-limit``.
+It is the state of a multi-way join operator without a state store, so other backends are compared
+with it. Rows are in blocks of ``2**16``, and each index is one chained hash table. An insert that
+would exceed ``memory_limit`` is refused with ``memory-limit``.
 
-**Durability.** A commit appends what the batch has inserted to a log and then replaces
-``log.json``, which says how long the log is. Opening reads the log from its beginning. When more
-than half of the rows have expired, the rest is written to a new log.
+**Durability.** A commit appends the rows of the batch to a log and then replaces ``log.json``,
+which has the length of the log. Opening reads the log from its beginning. When more than half of
+the rows have expired, the others are written to a new log.
 
-The log: 8 bytes ``ANBLOG01``; then records: length of the payload (uint64, little-endian), its
-CRC-32 (uint32) continued from that of the table's number, table's number in the order of names
-(uint16), payload (one Arrow IPC stream).
+The log: 8 bytes ``ANBLOG01``; then records: length of the payload (uint64, little-endian); CRC-32
+of the table's number followed by the payload (uint32); number of the table in the order of names
+(uint16); payload (one Arrow IPC stream).
 """
 
 from __future__ import annotations
@@ -55,18 +56,18 @@ _RECORD = struct.Struct("<QIH")
 _BLOCK_BITS = 16
 _BLOCK = 1 << _BLOCK_BITS
 _NONE = np.empty(0, np.int64)
-#: Rows of a table that has none yet have room for so many.
+#: Number of rows for which an empty table has capacity.
 _FIRST_ROOM = 1 << 10
 
 
 class Growing:
-    """An array that grows at its end; it has room for twice what it had when it was full."""
+    """An array that grows at its end; when it is full, its capacity doubles."""
 
     def __init__(self, kind: type[np.generic]) -> None:
         self.values: NDArray[Any] = np.empty(0, kind)
 
     def reserve(self, rows: int) -> None:
-        """Have room for so many rows."""
+        """Increase the capacity to at least ``rows`` rows."""
         if rows > len(self.values):
             wider = np.empty(room_for(rows), self.values.dtype)
             wider[: len(self.values)] = self.values
@@ -74,14 +75,14 @@ class Growing:
 
 
 def room_for(rows: int) -> int:
-    """How many rows an array gets room for that has to hold ``rows``."""
+    """Return the capacity of an array that must hold ``rows`` rows."""
     return max(_FIRST_ROOM, 1 << (rows - 1).bit_length()) if rows else 0
 
 
 class Chains:
-    """One index: a chained hash table over a table's rows."""
+    """An index: a chained hash table over a table's rows."""
 
-    #: Bytes per row that there is room for: hash, valid, next row, and its bucket.
+    #: Bytes per row of capacity: hash, validity, next row, bucket.
     EACH = 8 + 1 + 4 + 4
 
     def __init__(self, key: IndexKey) -> None:
@@ -92,7 +93,7 @@ class Chains:
         self._heads: I32 = np.full(2, -1, np.int32)
 
     def add(self, first: int, columns: Sequence[pa.Array]) -> None:
-        """Rows from ``first`` on, with their key columns."""
+        """Add the rows from ``first`` on, with their key columns."""
         vector = key_vector(columns, self.key.types)
         end = first + len(vector)
         for array in (self._hashes, self._valid, self._after):
@@ -116,7 +117,7 @@ class Chains:
     def pairs(
         self, keys: Sequence[pa.Array], bounds: Bounds, most: int, sigma: Ints, tau: Ints
     ) -> Iterator[tuple[I32, I32, bool]]:
-        """Position and row of pairs, and whether equal hashes are equal values."""
+        """Return position and row of pairs, and whether equal hashes mean equal keys."""
         vector = key_vector(keys, self.key.types)
         probes = in_order(vector.hashes, present_at(vector))
         before = _NONE if bounds.before is None else bounds.before
@@ -147,7 +148,7 @@ class Chains:
 
 @dataclass(slots=True)
 class MemoryTable:
-    """One table; only its backend makes one."""
+    """A table of the backend, which makes all its tables."""
 
     backend: MemoryBackend
     spec: TableSpec
@@ -166,19 +167,19 @@ class MemoryTable:
         self._indexes = {key: Chains(key) for key in self.spec.indexes}
 
     def insert(self, rows: pa.RecordBatch) -> None:
-        """See ``Table.insert``."""
+        """Insert rows; see ``Table.insert``."""
         found = self.spec.checked(rows)
         if not found.num_rows:
             return
         for key in self.spec.indexes:
-            # Before anything has been changed.
+            # Check the key types before anything is changed.
             key_vector([found.column(c).slice(0, 0) for c in key.columns], key.types)
         self.backend.make_room(self, found)
         self.add(found)
         self.fresh.append(found)
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Hold ``rows``, which are durable or will be."""
+        """Add ``rows``, which are durable already or will be with the commit."""
         first = self.rows
         self.rows += rows.num_rows
         for name, growing in ((SIGMA, self._sigma), (TAU, self._tau)):
@@ -193,7 +194,7 @@ class MemoryTable:
             self._bytes -= tail.nbytes
             whole = pa.concat_batches([tail, rows])
         for at in range(0, whole.num_rows, _BLOCK):
-            # A copy of its own, so that nothing else is kept in memory by it.
+            # Copy the rows, so that no larger buffer is kept in memory.
             block = pa.concat_batches([whole.slice(at, _BLOCK), whole.slice(0, 0)])
             self._blocks.append(BatchTable(block))
             self._bytes += block.nbytes
@@ -206,7 +207,7 @@ class MemoryTable:
         bounds: Bounds = Bounds(),  # noqa: B008 - frozen
         most: int = MOST,
     ) -> Iterator[Found]:
-        """See ``Table.probe``."""
+        """Probe the table; see ``Table.probe``."""
         chains = self._indexes[known(self.spec, index)]
         if not self.rows or not len(keys[0]):
             return
@@ -225,7 +226,9 @@ class MemoryTable:
                 yield pairs
 
     def expire(self, below: int) -> None:
-        """See ``Table.expire``. Rows go when they are more than half, with the next commit."""
+        """Expire rows; see ``Table.expire``. Commits remove them when they are more than half of
+        all.
+        """
         self.below = below if self.below is None else max(self.below, below)
 
     @property
@@ -236,7 +239,7 @@ class MemoryTable:
         return 2 * int((self._tau.values[: self.rows] < self.below).sum()) > self.rows
 
     def forget(self) -> None:
-        """Remove all rows that have expired."""
+        """Remove all expired rows."""
         blocks, self.rows, self._bytes = self._blocks, 0, 0
         self._blocks, self._sigma, self._tau = [], Growing(np.int64), Growing(np.int64)
         self._indexes = {key: Chains(key) for key in self.spec.indexes}
@@ -248,32 +251,32 @@ class MemoryTable:
                 self.add(kept)
 
     def batches(self) -> list[pa.RecordBatch]:
-        """All rows."""
+        """Return all rows in batches."""
         return [block.batch for block in self._blocks]
 
     def memory(self, more: pa.RecordBatch | None = None) -> int:
-        """Bytes that it takes, with ``more``, copies on the way included."""
+        """Return the bytes of the table with the rows ``more``, including temporary copies."""
         words = 2 if self.spec.timed else 1
         each = 8 * words + Chains.EACH * len(self._indexes)
         if more is None:
             return self._bytes + each * room_for(self.rows)
         before, after = room_for(self.rows), room_for(self.rows + more.num_rows)
-        # One array at a time is copied when it grows.
+        # Arrays are copied one after the other when they grow.
         copied = 8 * before if after > before else 0
         return self._bytes + 2 * int(more.nbytes) + each * after + copied
 
     def statistics(self) -> TableStatistics:
-        """Contents of the table."""
+        """Return the contents of the table."""
         return TableStatistics(self.rows, self.memory(), None)
 
 
 class MemoryBackend:
-    """See the module's text."""
+    """The backend; see the module's docstring."""
 
     kind = BackendKind.MEMORY
 
     def __init__(self, folder: Path, tables: Mapping[str, TableSpec], memory_limit: int) -> None:
-        """See ``opening.open_backend``."""
+        """Arguments as for ``opening.open_backend``."""
         self.folder = folder
         self._memory = memory_limit
         self._specs = dict(tables)
@@ -297,11 +300,11 @@ class MemoryBackend:
 
     @property
     def tables(self) -> Mapping[str, MemoryTable]:
-        """Name -> table."""
+        """The tables by name."""
         return self._tables
 
     def make_room(self, table: MemoryTable, rows: pa.RecordBatch) -> None:
-        """See whether there is room for ``rows``.
+        """Check that ``rows`` fit into the memory limit.
 
         Raises:
             StateError: ``memory-limit``.
@@ -317,7 +320,7 @@ class MemoryBackend:
             )
 
     def commit(self, batch: int) -> None:
-        """See ``Backend.commit``."""
+        """Make the open batch durable; see ``Backend.commit``."""
         later(self.batch, batch)
         with diagnosing(self.folder):
             fresh = {name: t.fresh for name, t in self._tables.items()}
@@ -334,13 +337,13 @@ class MemoryBackend:
                     path.unlink()
 
     def verify(self) -> None:
-        """See ``Backend.verify``."""
+        """Verify checksums; see ``Backend.verify``."""
         state = _first(self.folder)
         for _ in _records(self.folder / state["log"], state["length"], len(self._specs)):
             pass
 
     def statistics(self) -> BackendStatistics:
-        """See ``Backend.statistics``."""
+        """Return contents and sizes; see ``Backend.statistics``."""
         return BackendStatistics(
             tables={name: t.statistics() for name, t in self._tables.items()},
             inserted=self._written[0],
@@ -350,7 +353,7 @@ class MemoryBackend:
         )
 
     def close(self) -> None:
-        """See ``Backend.close``."""
+        """Unlock the folder; see ``Backend.close``."""
         if not self._closed:
             self._closed = True
             self._tables = {}
@@ -376,7 +379,7 @@ class MemoryBackend:
                     table.add(rows)
 
     def _renew(self, batch: int) -> None:
-        """Go on in a new log with the rows that are still needed."""
+        """Write the rows that have not expired to a new log."""
         for table in self._tables.values():
             if table.overdue:
                 table.forget()
@@ -387,10 +390,10 @@ class MemoryBackend:
         )
 
     def _append(self, path: Path, rows: Mapping[str, list[pa.RecordBatch]]) -> int:
-        """Append rows by table to the log; returns the bytes."""
+        """Append rows by table to the log; returns the number of bytes."""
         began = self._length
         with path.open("r+b") as file:
-            # The end may have rows of a batch that was not committed.
+            # The end of the file may have rows of a batch that was not committed.
             file.truncate(self._length)
             file.seek(self._length)
             for number, name in enumerate(sorted(rows)):
@@ -417,7 +420,7 @@ class MemoryBackend:
 
 
 def _first(folder: Path) -> dict[str, Any]:
-    """The last committed document; a new folder gets an empty log."""
+    """Read the last committed document; a new folder gets an empty log."""
     path = folder / "log.json"
     if not path.exists() and not any(folder.glob("*.log")):
         nothing = {"batch": -1, "log": "first.log", "length": 8, "written": [0, 0], "below": {}}
@@ -437,7 +440,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _records(path: Path, length: int, tables: int) -> Iterator[tuple[int, bytes]]:
-    """The committed records of a log: table's number and payload.
+    """Yield the committed records of a log: number of the table, and payload.
 
     Raises:
         StateError: ``damaged-log``.

@@ -1,7 +1,7 @@
 """Merges of a backend's segments, in a thread beside the operator.
 
-A merge reads segments that never change and writes a pack that no manifest names until the next
-commit has put it in the place of its parts; so a kill at any moment leaves a file too many at most.
+A merge reads immutable segments and writes a new pack file, which replaces its parts in the
+manifest of the next commit. So a kill at any moment leaves at most one superfluous file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.umjoin.backends.interface import TableSpec
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One merge of one table's segments."""
+    """A merge of some segments of a table."""
 
     table: str
     spec: TableSpec
@@ -32,11 +32,12 @@ class Task:
 
 @dataclass(slots=True)
 class Merger:
-    """Does merges, one after the other.
+    """Executes merges, one after the other.
 
     Attributes:
-        folder: the backend's.
-        beside: in a thread; else at once, so that a run depends on nothing but its input.
+        folder: folder of the backend.
+        beside: whether merges run in a thread; else at once, so that a run depends only on its
+            input.
     """
 
     folder: Path
@@ -48,11 +49,11 @@ class Merger:
 
     @property
     def busy(self) -> bool:
-        """Whether a merge is under way, or done and not yet taken."""
+        """Whether a merge is running, or finished and not yet taken."""
         return bool(self._done) or (self._thread is not None and self._thread.is_alive())
 
     def begin(self, tasks: Sequence[Task]) -> None:
-        """Do ``tasks``; not while :attr:`busy`."""
+        """Start ``tasks``; not allowed while :attr:`busy`."""
         if not tasks:
             return
         if not self.beside:
@@ -69,7 +70,7 @@ class Merger:
             self._thread.join()
 
     def take(self) -> list[tuple[Task, Segment]]:
-        """Merges done since the last call.
+        """Return the merges finished since the last call.
 
         Raises:
             StateError: a segment is damaged, or the disk is full.
@@ -81,7 +82,7 @@ class Merger:
         return found
 
     def close(self) -> None:
-        """End after the merge that is under way."""
+        """Stop after the running merge."""
         self._leaving.set()
         self.wait()
 
@@ -99,11 +100,11 @@ class Merger:
 
 
 def merged(folder: Path, task: Task) -> Segment:
-    """The segment that may take the place of the merge's parts, in a pack of its own.
+    """Merge the parts of ``task`` into one segment, in a new pack file.
 
     Raises:
-        StateError: a part is damaged, or no longer there.
-        OSError: it can't be written.
+        StateError: a part is damaged or missing.
+        OSError: the pack can't be written.
     """
     indexes = [(key, columns_of(key)) for key in task.spec.indexes]
     (segment,) = rewrite(
@@ -116,7 +117,7 @@ def merged(folder: Path, task: Task) -> Segment:
 
 
 def columns_of(key: IndexKey) -> ColumnsOf:
-    """How an index's columns are read from a segment."""
+    """Return how an index's key columns are read from a segment."""
 
     def columns(reader: SegmentReader) -> list[pa.Array]:
         return [reader.column(c) for c in key.columns]

@@ -1,4 +1,4 @@
-"""Opening a backend by its name."""
+"""Opening of a state backend by the name of its kind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.umjoin.backends.interface import Backend, BackendKind, TableSpec
 from benchmarks.umjoin.backends.lsm import LsmBackend
 from benchmarks.umjoin.backends.memory import MemoryBackend
 
-#: Bytes below which no backend can work.
+#: Minimum memory limit of a backend in bytes.
 LEAST_MEMORY = 1 << 20
 
 
@@ -22,14 +22,14 @@ def open_backend(
     memory_limit: int,
     kind: BackendKind | str = BackendKind.LSM,
 ) -> Backend:
-    """The state in ``folder``, which is made if need be.
+    """Open the backend in ``folder``, which is created if necessary.
 
     Args:
-        folder: of this process only.
-        tables: the same each time.
-        memory_limit: bytes of anonymous memory that the state may take; each backend states its
+        folder: folder that only this process may use.
+        tables: definitions of the tables; always the same for one folder.
+        memory_limit: bytes of anonymous memory that the state may use; each backend describes its
             use.
-        kind: which backend.
+        kind: kind of backend.
 
     Raises:
         StateError: ``unknown-backend``, ``missing-extra``, ``bad-memory-limit``; ``state-in-use``;
@@ -56,7 +56,7 @@ def open_backend(
         case BackendKind.LSM:
             return LsmBackend(folder, tables, memory_limit)
         case BackendKind.ROCKSDB:
-            # Imported here: it needs an extra that most do without.
+            # Imported here, since it needs an extra that most installations lack.
             try:
                 from benchmarks.umjoin.backends.rocks import RocksBackend
             except ModuleNotFoundError as cause:

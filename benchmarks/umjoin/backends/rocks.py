@@ -1,25 +1,26 @@
-"""A backend over RocksDB, through ``rocksdict`` (extra ``bench``), to compare with.
+"""The state backend ``rocksdb``: RocksDB by ``rocksdict`` (extra ``bench``), for comparison.
 
-**Layout.** ``number of the index (1 byte), hash of the key (8 bytes, most significant first)``
-leads to the rows with that hash, as ``row_codec`` has them, behind the number (uint32) of chunks
-that are full: a list beyond 8 KiB goes to a key of its own (the same, and the chunk's number) and
-starts empty, so that a frequent key is not written again with every row that it gets. A table with
-several indexes has its rows once for each. Probes ask in the order of their hashes, each block of
-keys with one call; Bloom filters answer most that find nothing. Rows inserted by the open batch are
-in memory, where the other backends have it too, and is written with the commit, in one write batch.
+**Layout.** The key of an entry is ``number of the index (1 byte), hash of the join key (8 bytes,
+most significant first)``; its value is the number (uint32) of full chunks, followed by the list of
+the rows with that hash, encoded by ``row_codec``. A list beyond 8 KiB becomes a chunk, i.e. an
+entry whose key also has the chunk's number, and the list starts empty again; so a frequent key's
+rows are not all written again with every new row. A table with several indexes stores its rows once
+per index. Probes look up hashes in ascending order, with one call per block of keys; Bloom filters
+answer most of those that find nothing. As in the other backends, rows inserted by the open batch
+are in memory; the commit writes them in one write batch.
 
 **Layouts compared** (a million rows of 100 bytes, 10,000 probes a call, in thousands of probes a
-second): this layout 97 that hit, 290 that miss; keys of hash and sequence number, with a prefix
-extractor, prefix Bloom filters and iterators, 61 and 178, since an iterator is moved and read by
-calls from Python; probes that are not in order, 69 and 48. ``rocksdict`` has no merge operator, so
-a list is read before it is appended to (one call for all keys of a commit). ``WriteBatch`` takes
-one key a call. Compression is off, as it is in the other backends.
+second): this layout 97 hits, 290 misses; keys of hash and sequence number, with a prefix extractor,
+prefix Bloom filters and iterators, 61 and 178, since moving and reading an iterator takes calls
+from Python; probes in random order, 69 and 48. ``rocksdict`` has no merge operator, so a list is
+read before rows are appended (one call for all keys of a commit). ``WriteBatch`` takes one key per
+call. Compression is off, as in the other backends.
 
 **Memory.** Of ``memory_limit`` the block cache gets a half, write buffers a quarter, and the open
 batch a quarter: an insert of more is refused with ``memory-limit``.
 
-**Expiry.** RocksDB's own knows the time of day only. Rows that have expired go all at once when
-they are more than half of a table.
+**Expiry.** RocksDB's own expiry depends on the time of day, so it is not used. All expired rows are
+removed together when they are more than half of a table.
 """
 
 from __future__ import annotations
@@ -71,27 +72,27 @@ from benchmarks.umjoin.backends.interface import (
 from benchmarks.umjoin.backends.row_codec import RowCodec
 from benchmarks.umjoin.backends.search import View, checked, known, present_at, within
 
-#: Shares of the memory limit: one over these.
+#: Shares of the memory limit, as divisors.
 _CACHE, _BUFFERS, _BATCH = 2, 4, 4
 _BLOOM_BITS = 10
-#: Bytes of a list beyond which a chunk is full.
+#: Size in bytes from which on a list becomes a full chunk.
 _FULL = 8 << 10
-#: Keys looked up in one call.
+#: Number of keys looked up in one call.
 _KEYS = 1 << 14
 _META = b"\xff"
 _COUNT = struct.Struct("<I")
 _CHUNK = struct.Struct(">I")
-#: Entries of a table's history of event times.
+#: Maximum number of entries in a table's history of event times.
 _HISTORY = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """Rows of several hashes, decoded.
+    """The decoded rows of several hashes.
 
     Attributes:
-        rows: all of them, hash after hash.
-        ends: of the rows of each hash.
+        rows: all rows, ordered by hash.
+        ends: end of the rows of each hash.
     """
 
     rows: pa.RecordBatch
@@ -100,12 +101,12 @@ class Lists:
 
 @dataclass(slots=True)
 class RocksTable:
-    """One table; only its backend makes one.
+    """A table of the backend, which makes all its tables.
 
     Attributes:
-        first: number of its first index among the indexes of all tables.
-        rows: committed ones in the first index that have not been removed.
-        history: least and greatest event time of each commit's rows, and how many they are.
+        first: number of the table's first index among the indexes of all tables.
+        rows: number of committed rows that have not been removed.
+        history: least and greatest event time of each commit's rows, and their number.
     """
 
     backend: RocksBackend
@@ -122,7 +123,7 @@ class RocksTable:
         self.codec = RowCodec(self.spec.stored)
 
     def insert(self, rows: pa.RecordBatch) -> None:
-        """See ``Table.insert``."""
+        """Insert rows; see ``Table.insert``."""
         found = self.spec.checked(rows)
         if found.num_rows:
             part = part_of(self.spec, found)
@@ -137,7 +138,7 @@ class RocksTable:
         bounds: Bounds = Bounds(),  # noqa: B008 - frozen
         most: int = MOST,
     ) -> Iterator[Found]:
-        """See ``Table.probe``."""
+        """Probe the table; see ``Table.probe``."""
         if known(self.spec, index) not in self._views:
             self._views[index] = View(index, [p.run(index) for p in self.parts])
         if self.backend.batch >= 0 and len(keys[0]):
@@ -148,7 +149,7 @@ class RocksTable:
         yield from self._views[index].search(keys, bounds, most)
 
     def expire(self, below: int) -> None:
-        """See ``Table.expire``."""
+        """Expire rows; see ``Table.expire``."""
         self.below = below if self.below is None else max(self.below, below)
 
     @property
@@ -176,12 +177,12 @@ class RocksTable:
                 self._append(batch, number, hashes, rows.take(pa.array(chosen)))
 
     def clear(self) -> None:
-        """The open batch is committed."""
+        """Forget the open batch's rows, which are committed."""
         self.parts = []
         self._views.clear()
 
     def sweep(self) -> None:
-        """Remove all rows that have expired."""
+        """Remove all expired rows."""
         assert self.below is not None
         for number in range(self.first, self.first + len(self.spec.indexes)):
             items = self.backend.items(number)
@@ -193,7 +194,7 @@ class RocksTable:
         self.history = [h for h in self.history if h[1] >= self.below]
 
     def statistics(self, each: float) -> TableStatistics:
-        """Contents of the table; ``each``: bytes per row and index on disk."""
+        """Return the contents of the table; ``each``: bytes per row and index on disk."""
         waiting = sum(p.rows.num_rows for p in self.parts)
         stored = int(each * self.rows * len(self.spec.indexes))
         return TableStatistics(self.rows + waiting, stored, None)
@@ -220,7 +221,7 @@ class RocksTable:
                 yield pairs if vector.exact else checked(index, keys, pairs)
 
     def _lists(self, number: int, hashes: U64) -> Lists:
-        """The rows of each hash."""
+        """Read the rows of each hash."""
         heads = self.backend.get(_keys(number, hashes))
         pieces: list[bytes] = []
         ends: list[int] = []
@@ -267,7 +268,9 @@ class RocksTable:
                     batch.put(name, _COUNT.pack(chunks) + old + more)
 
     def _without_expired(self, batch: WriteBatch, items: list[tuple[bytes, bytes]]) -> int:
-        """Rewrite some lists; returns how many rows are gone. A chunk may become empty."""
+        """Rewrite lists without expired rows; returns the number of these. Chunks may
+        become empty.
+        """
         heads = [len(key) == 9 for key, _ in items]
         data = np.frombuffer(b"".join(value for _, value in items), np.uint8)
         bounds = np.cumsum([0, *(len(value) for _, value in items)])
@@ -294,12 +297,12 @@ class RocksTable:
 
 
 class RocksBackend:
-    """See the module's text."""
+    """The backend; see the module's docstring."""
 
     kind = BackendKind.ROCKSDB
 
     def __init__(self, folder: Path, tables: Mapping[str, TableSpec], memory_limit: int) -> None:
-        """See ``opening.open_backend``."""
+        """Arguments as for ``opening.open_backend``."""
         self.folder = folder
         self._memory = memory_limit
         self._closed = False
@@ -322,17 +325,17 @@ class RocksBackend:
 
     @property
     def tables(self) -> Mapping[str, RocksTable]:
-        """Name -> table."""
+        """The tables by name."""
         return self._tables
 
     def get(self, keys: list[bytes]) -> list[bytes | None]:
-        """The values of ``keys``."""
+        """Return the values of ``keys``; None for missing keys."""
         with self._diagnosing():
             found = self._db.get([*keys]) if keys else []
         return found or []
 
     def whole(self, keys: list[bytes]) -> list[bytes]:
-        """The values of ``keys``, which there must be.
+        """Return the values of ``keys``, which must exist.
 
         Raises:
             StateError: ``damaged-rocksdb``.
@@ -343,18 +346,18 @@ class RocksBackend:
         return found
 
     def items(self, number: int) -> Iterator[tuple[bytes, bytes]]:
-        """All of an index, as it is now."""
+        """Yield all entries of an index."""
         wanted = ReadOptions()
         wanted.set_iterate_upper_bound(bytes([number + 1]))
-        # Keys and values are bytes: the database is opened in raw mode.
+        # Keys and values are bytes, since the database is opened in raw mode.
         yield from self._db.items(from_key=bytes([number]), read_opt=wanted)
 
     def batch_of(self) -> _Writing:
-        """A write batch that is written, with the tables' metadata, when its context ends."""
+        """Context with a write batch that is written at the end, with the tables' metadata."""
         return _Writing(self)
 
     def write(self, batch: WriteBatch) -> None:
-        """Write it durably, with the tables' metadata."""
+        """Write ``batch`` durably, with the tables' metadata."""
         meta = {
             "batch": self.batch,
             "tables": {n: [t.rows, t.below, t.history] for n, t in self._tables.items()},
@@ -366,7 +369,7 @@ class RocksBackend:
             self._db.write(batch, durable)
 
     def make_room(self, part: Part) -> None:
-        """See whether there is room for one more part.
+        """Check that one more part fits into the memory limit.
 
         Raises:
             StateError: ``memory-limit``.
@@ -382,7 +385,7 @@ class RocksBackend:
             )
 
     def commit(self, batch: int) -> None:
-        """See ``Backend.commit``."""
+        """Make the open batch durable; see ``Backend.commit``."""
         later(self.batch, batch)
         with self._diagnosing():
             writing = WriteBatch(raw_mode=True)
@@ -397,7 +400,7 @@ class RocksBackend:
                     table.sweep()
 
     def verify(self) -> None:
-        """See ``Backend.verify``."""
+        """Verify checksums; see ``Backend.verify``."""
         careful = ReadOptions()
         careful.set_verify_checksums(True)
         with self._diagnosing():
@@ -405,8 +408,9 @@ class RocksBackend:
                 pass
 
     def statistics(self) -> BackendStatistics:
-        """See ``Backend.statistics``. What merges have written RocksDB does not tell without
-        counting all it does, which costs time."""
+        """Return contents and sizes; see ``Backend.statistics``. The bytes written by merges are
+        unknown: RocksDB counts them only with all its other statistics, which would take time.
+        """
         rows = sum(t.rows * len(t.spec.indexes) for t in self._tables.values())
         live = self._property("rocksdb.estimate-live-data-size")
         live += self._property("rocksdb.cur-size-all-mem-tables")
@@ -421,10 +425,10 @@ class RocksBackend:
         )
 
     def close(self) -> None:
-        """See ``Backend.close``."""
+        """Unlock the folder; see ``Backend.close``."""
         if not self._closed:
             self._closed = True
-            # Closing fails after a failed write; committed rows are in the log.
+            # Closing fails after a failed write; committed rows are in RocksDB's log.
             with contextlib.suppress(Exception):
                 self._db.close()
             self._home.leave()
@@ -464,8 +468,8 @@ class _Writing:
 
 
 class _Diagnosing:
-    """Context in which RocksDB's messages become this package's errors: ``rocksdict`` knows one
-    kind of exception.
+    """Context that converts RocksDB's messages into this package's errors; ``rocksdict`` raises a
+    single kind of exception.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -492,7 +496,7 @@ def _damaged(folder: Path, why: str) -> StateError:
 
 
 def options(memory_limit: int) -> Options:
-    """How the database is opened (see the module's text)."""
+    """Return the options with which the database is opened (see the module's docstring)."""
     table = BlockBasedOptions()
     table.set_bloom_filter(_BLOOM_BITS, False)
     table.set_block_cache(Cache(memory_limit // _CACHE))
@@ -513,9 +517,10 @@ def options(memory_limit: int) -> Options:
 
 
 def _ascending(vector: KeyVector) -> tuple[U64, I32]:
-    """The hashes of keys that are not NULL, ascending, and where each was."""
+    """Return the ascending hashes of keys that are not NULL, and the position of each."""
     probes = in_order(vector.hashes, present_at(vector))
-    # Nearly sorted: hashes that share all but their last bits may come in any order.
+    # A full sort, since ``probes`` are only nearly sorted: hashes that differ in their last bits
+    # may be in any order.
     order = np.argsort(probes.hashes, kind="stable")
     return probes.hashes[order], probes.order[order]
 
@@ -529,6 +534,6 @@ def _keys(number: int, hashes: U64) -> list[bytes]:
 
 
 def _coarser(history: list[list[int]]) -> list[list[int]]:
-    """Neighbours taken together: half as many."""
+    """Combine neighbouring entries of a history, to half of their number."""
     pairs = [history[i : i + 2] for i in range(0, len(history), 2)]
     return [[min(h[0] for h in p), max(h[1] for h in p), sum(h[2] for h in p)] for p in pairs]

@@ -1,8 +1,8 @@
-"""Rows as bytes, for a store of keys and values.
+"""Encoding of rows as bytes, for a key-value store.
 
-A row is: its length (uint32), one bit per column that is set where there is a value, the columns of
-fixed width one after the other (booleans as a byte), the lengths (uint32) of the columns of varying
-length, and their bytes. All numbers are little-endian.
+A row consists of: its length (uint32), one bit per column that is set if the value is not NULL, the
+values of fixed width (booleans as a byte), the lengths (uint32) of values of variable length, and
+their bytes. All numbers are little-endian.
 
 >>> codec = RowCodec(pa.schema([("a", pa.int32()), ("b", pa.string())]))
 >>> rows = pa.RecordBatch.from_pydict({"a": [1, None], "b": ["x", None]}, schema=codec.schema)
@@ -35,7 +35,9 @@ _LENGTH = 4
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """``at``: its value in a row; for one of varying length (``width`` 0) that of its length."""
+    """A column; ``at``: offset of its value or, if its length varies (``width`` 0), of
+    the length.
+    """
 
     name: str
     number: int
@@ -49,7 +51,7 @@ class RowCodec:
 
     schema: pa.Schema
     columns: tuple[_Column, ...] = field(init=False)
-    #: Bytes of a row but for values of varying length.
+    #: Bytes of a row without values of variable length.
     least: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,7 +68,7 @@ class RowCodec:
         object.__setattr__(self, "least", at)
 
     def encode(self, rows: pa.RecordBatch) -> tuple[Bytes, Ints]:
-        """The rows' bytes, one after the other, and where each begins, and the end."""
+        """Return the bytes of all rows, the offset of each, and the end."""
         count = rows.num_rows
         varying = [c for c in self.columns if not c.width]
         lengths = np.full(count, self.least, np.int64)
@@ -90,7 +92,7 @@ class RowCodec:
         return data, starts
 
     def decode(self, data: Bytes, starts: Ints) -> pa.RecordBatch:
-        """The rows that begin at ``starts``."""
+        """Decode the rows that begin at ``starts``."""
         count = len(starts)
         bits = np.empty((count, (len(self.schema) + 7) // 8), np.uint8)
         _get(data, starts, _LENGTH, bits)
@@ -119,8 +121,8 @@ class RowCodec:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def split(self, data: Bytes, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
-        """Where the rows begin that lie one after the other from each of ``starts`` to ``ends``,
-        and how many there are of each.
+        """Return the offsets of the rows that are stored one after the other from each of
+        ``starts`` to ``ends``, and the number of rows of each range.
         """
         counts = np.zeros(len(starts), np.int64)
         most = int((ends - starts).sum()) // self.least
@@ -161,7 +163,7 @@ def _as_bytes(values: NDArray[Any]) -> Bytes:
 
 
 def _text(column: pa.Array) -> tuple[Ints, Bytes]:
-    """Bounds of the values (a NULL is empty) and their bytes."""
+    """Return the bounds of texts (a NULL is empty) and their bytes."""
     if column.null_count:
         column = column.fill_null(b"" if pa.types.is_binary(column.type) else "")
     _, offsets, data = column.buffers()
@@ -189,7 +191,7 @@ def _get(data: Any, starts: Any, at: int, values: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _put_text(data: Any, ends: Any, bounds: Any, text: Any) -> None:
-    """Values at ``ends``, which move on behind them."""
+    """Write texts at ``ends``, which are advanced past them."""
     for i in range(len(ends)):
         for k in range(bounds[i], bounds[i + 1]):
             data[ends[i]] = text[k]

@@ -1,8 +1,9 @@
-"""Probing runs: immutable tables of rows with an index for every key, on disk or in memory.
+"""Search of a backend's runs: immutable sets of rows with an index for every key, on disk or in
+memory.
 
-A probe's input is fixed until the next insert or commit, so it is made once (a :class:`View`): the
-places of indexes and columns, and each run's range of ``#sigma`` and ``#tau``, by which most runs
-are skipped.
+The runs are fixed until the next insert or commit, so their description is computed once (a
+:class:`View`): addresses of indexes and columns, and each run's range of ``#sigma`` and ``#tau``,
+by which most runs are skipped.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ LEAST, GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Rows that a view looks at; the ranges include both ends."""
+    """Rows of a view with their index; the ranges are inclusive."""
 
     table: Table
     index: HashIndex
@@ -47,7 +48,7 @@ class Run:
 
 
 class View:
-    """Some runs as one index."""
+    """Several runs, searched as one index."""
 
     def __init__(self, key: IndexKey, runs: Sequence[Run]) -> None:
         self._key = key
@@ -59,7 +60,7 @@ class View:
         self._tau = np.array(taus, np.int64).reshape(-1, 2)
 
     def search(self, keys: Sequence[pa.Array], bounds: Bounds, most: int) -> Iterator[Found]:
-        """As ``Table.probe``."""
+        """Search the runs; arguments and result as for ``Table.probe``."""
         if not self._runs or not len(keys[0]):
             return
         vector = key_vector(keys, self._key.types)
@@ -83,7 +84,7 @@ class View:
                 yield pairs
 
     def _near(self, bounds: Bounds) -> NDArray[np.bool_]:
-        """Flags of the runs that may have a row within the bounds."""
+        """Return, for each run, whether it may have a row within the bounds."""
         near = np.ones(len(self._runs), np.bool_)
         if bounds.before is not None:
             near &= self._sigma[:, 0] < bounds.before.max()
@@ -111,10 +112,10 @@ class View:
 def _in_pieces(
     probes: Probes, indexes: Ints, constraints: Sequence[Constraint], most: int
 ) -> Iterator[Matches]:
-    """All matches, about ``most`` pairs at a time.
+    """Yield all matches, in pieces of about ``most`` pairs.
 
-    As a rule there are fewer. So pairs are counted before they are made only where it has turned
-    out that there are more.
+    Usually there are fewer pairs. So they are counted in advance only after a first attempt has
+    shown that there are more.
     """
     try:
         found = match(probes, indexes, constraints, most=ANY if len(probes) == 1 else most)
@@ -130,12 +131,12 @@ def _in_pieces(
 
 
 def present_at(vector: KeyVector) -> Ints | None:
-    """The positions of keys that are not NULL; None: of all."""
+    """Return the positions of keys that are not NULL; None if no key is NULL."""
     return None if vector.valid is None else np.flatnonzero(vector.valid)
 
 
 def checked(index: IndexKey, keys: Sequence[pa.Array], pairs: Found) -> Found:
-    """The pairs of equal hashes whose keys are the same values."""
+    """Return the pairs of equal hashes whose keys are equal values."""
     positions = pa.array(pairs.positions)
     wanted = [k.take(positions) for k in keys]
     stored = [pairs.rows.column(c) for c in index.columns]
@@ -144,7 +145,7 @@ def checked(index: IndexKey, keys: Sequence[pa.Array], pairs: Found) -> Found:
 
 
 def within(pairs: Found, bounds: Bounds) -> Found:
-    """The pairs whose rows are within ``bounds``."""
+    """Return the pairs whose rows are within ``bounds``."""
     kept = np.ones(len(pairs.positions), np.bool_)
     if bounds.before is not None:
         kept &= pairs.rows.int64(SIGMA) < bounds.before[pairs.positions]
@@ -156,12 +157,12 @@ def within(pairs: Found, bounds: Bounds) -> Found:
 
 
 def chosen(pairs: Found, kept: I32) -> Found:
-    """Some of the pairs."""
+    """Return the pairs at the positions ``kept``."""
     return Found(pairs.positions[kept], pairs.rows.take(kept))
 
 
 def known(spec: TableSpec, index: IndexKey) -> IndexKey:
-    """``index``, which must be one of the table's.
+    """Return ``index``, which must be one of the table's.
 
     Raises:
         StateError: ``no-index``.

@@ -1,1 +1,1 @@
-"""Join operators of one process over a state backend."""
+"""Join operators over a state backend, in one process."""

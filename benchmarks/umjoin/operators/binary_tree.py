@@ -1,10 +1,10 @@
-"""A tree of binary joins over the same backends, which is what a multi-way join replaces.
+"""A tree of binary joins over a state backend, for comparison with a multi-way join.
 
-The inputs are the tree's leaves. Each inner node but the root keeps its results in a table of its
-own, which later tuples probe: a result is not computed again, but it is written, and takes room.
-Tuples and intermediate results go up one after the other: a tuple is inserted, probes its sibling's
-table, and what it finds, with sequence numbers of its own, is inserted one node higher and goes on
-from there. So each result is found once, by the side that came last.
+The inputs are the tree's leaves. Each inner node except the root stores its results in a separate
+table, which later tuples probe: an intermediate result is not computed again, but must be written
+and takes space. Tuples and intermediate results move up the tree one after the other: a tuple is
+inserted and probes its sibling's table; its matches get new sequence numbers, are inserted one node
+higher, and continue from there. So each result is found once, by the side that arrived last.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from benchmarks.umjoin.operators.chains import (
 )
 from benchmarks.umjoin.operators.joins import Join
 
-#: A leaf's input, or two trees.
+#: Name of a leaf's input, or a pair of trees.
 Tree: TypeAlias = "str | tuple[Tree, Tree]"
 
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A table of the tree, the step of its rows, and the table of their results (None: results of
-    the join).
+    """A node of the tree except the root: its inputs, the step by which its rows probe, and the
+    table of their results (None: these are results of the join).
     """
 
     members: tuple[str, ...]
@@ -51,11 +51,11 @@ class _Node:
 
 @dataclass(frozen=True)
 class BinaryTree:
-    """The operator; its state is the backend's, opened with :attr:`tables`.
+    """The operator; its state is in a backend opened with :attr:`tables`.
 
     Attributes:
-        join: what it joins.
-        tree: how.
+        join: the join that it computes.
+        tree: the tree of binary joins.
     """
 
     join: Join
@@ -85,7 +85,7 @@ class BinaryTree:
 
     @property
     def tables(self) -> dict[str, TableSpec]:
-        """Tables of its backend: inputs and intermediate results."""
+        """Tables for the backend: inputs and intermediate results."""
         found = {}
         for name, node in self._nodes.items():
             index = next(n.step.index for n in self._nodes.values() if n.step.table == name)
@@ -97,7 +97,7 @@ class BinaryTree:
 
     @property
     def intermediate(self) -> tuple[str, ...]:
-        """The tables of intermediate results."""
+        """Names of the tables of intermediate results."""
         return tuple(name for name, node in self._nodes.items() if len(node.members) > 1)
 
     @property
@@ -112,7 +112,7 @@ class BinaryTree:
         emit: Callable[[pa.RecordBatch], None] | None = None,
         watermarks: Mapping[str, int] | None = None,
     ) -> Produced:
-        """Take one batch, and commit it; as ``MultiJoin.process``."""
+        """Process one batch and commit it; arguments as for ``MultiJoin.process``."""
         sequence, produced = Sequence36(batch), Produced()
         for name, tuples in arrivals.items():
             rows = arrived(self.join, name, tuples, sequence)
@@ -125,7 +125,7 @@ class BinaryTree:
             if watermarks is not None and backend.tables[name].spec.timed:
                 limits = [self.join.needed_from(m, watermarks) for m in node.members]
                 known = [limit for limit in limits if limit is not None]
-                # An intermediate row's event time is its latest member's.
+                # The event time of an intermediate row is that of its latest member.
                 if len(known) == len(limits):
                     backend.tables[name].expire(min(known))
         backend.commit(batch)
@@ -139,7 +139,7 @@ class BinaryTree:
         sequence: Sequence36,
         produced: Produced,
     ) -> Iterator[Partial]:
-        """The join's results that rows of the table ``name`` lead to, which it has already."""
+        """Yield the join's results from rows that were just inserted into the table ``name``."""
         node = self._nodes[name]
         for chunk in starting(name, node.members, rows):
             before = chunk.sets[0].int64(SIGMA)
@@ -160,7 +160,7 @@ class BinaryTree:
         return pa.schema([*fields, *(pa.field(f"{TAU}:{m}", pa.int64()) for m in timed)])
 
     def _rows(self, found: Partial, members: Sequence[str], sequence: Sequence36) -> pa.RecordBatch:
-        """Intermediate results as their table stores them."""
+        """Return intermediate results as stored rows of their table."""
         rows = results_of(self.join, found, members)
         arrays, names = list(rows.columns), list(rows.schema.names)
         taus = {
@@ -178,12 +178,12 @@ class BinaryTree:
 
 
 def members_of(tree: Tree) -> tuple[str, ...]:
-    """The leaves."""
+    """Return the inputs at the leaves."""
     return (tree,) if isinstance(tree, str) else (*members_of(tree[0]), *members_of(tree[1]))
 
 
 def name_of(tree: Tree) -> str:
-    """Name of a subtree and of its table.
+    """Return the name of a subtree, which is also the name of its table.
 
     >>> name_of((("r", "s"), "t"))
     '((r s) t)'
@@ -192,7 +192,7 @@ def name_of(tree: Tree) -> str:
 
 
 def tree_of(name: str) -> Tree:
-    """The tree of a name.
+    """Return the tree with this name.
 
     >>> tree_of("((r s) t)")
     (('r', 's'), 't')
@@ -211,14 +211,14 @@ def tree_of(name: str) -> Tree:
 
 
 def trees(join: Join) -> Iterator[Tree]:
-    """All trees without cross products, each once (sides may be exchanged)."""
+    """Return all trees without cross products, each once (sides may be exchanged)."""
 
     def over(names: tuple[str, ...]) -> Iterator[Tree]:
         if len(names) == 1:
             yield names[0]
             return
         first, *others = names
-        # The first name is always on the left, so that no tree comes twice.
+        # The first name is always on the left, so that no tree is returned twice.
         for bits in range(2 ** len(others) - 1):
             left = (first, *(n for i, n in enumerate(others) if bits >> i & 1))
             right = tuple(n for n in names if n not in left)

@@ -1,8 +1,9 @@
-"""Chains of probes: what a tuple goes through after it has been inserted.
+"""Chains of probes: the steps of a tuple after it has been inserted into its table.
 
-A chain's steps probe one table each. A chunk of tuples goes through all steps before the next is
-taken, and what a probe finds goes on piece by piece (``Table.probe``), so that no more than one
-piece per step is in memory however much a step multiplies. A chunk that finds nothing stops there.
+Each step of a chain probes one table. A chunk of tuples passes through all steps before the next
+chunk begins, and the matches of a probe continue piece by piece (``Table.probe``), so that at most
+one piece per step is in memory, however many matches a step has. A chunk without matches ends at
+that step.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
 from benchmarks.umjoin.backends.interface import I32, Backend, Bounds, Ints, TableSpec
 from benchmarks.umjoin.operators.joins import Join
 
-#: Tuples that start together.
+#: Number of tuples in a chunk.
 CHUNK = 1 << 13
-#: Pairs that go on together: results of a hundred columns are some ten megabytes.
+#: Maximum number of pairs in a piece; results with a hundred columns take some ten megabytes.
 PIECE = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One probe.
+    """A step of a chain: one probe.
 
     Attributes:
-        table: that is probed. ``members``: the inputs whose tuples its rows have.
-        index: by which.
-        known: the attributes that the probe has to know, one per part of the index.
+        table: the probed table. ``members``: inputs whose tuples its rows combine.
+        index: key by which it is probed.
+        known: attributes of the probing tuples, one per part of the key.
     """
 
     table: str
@@ -47,15 +48,13 @@ class Step:
     known: tuple[tuple[str, str], ...]
 
 
-#: Inputs that a partial result is over (sorted), and the table that it probes.
+#: Name of a step: the inputs of the partial result (sorted), and the table that it probes.
 StepName: TypeAlias = tuple[tuple[str, ...], str]
 
 
 @dataclass(slots=True)
 class StepCounts:
-    """Counts of one step over all chains: tuples that probed, tuples that found a row, and rows
-    found.
-    """
+    """Counts of a step over all chains: tuples that probed, tuples that found a row, rows found."""
 
     probes: int = 0
     found: int = 0
@@ -68,22 +67,24 @@ class StepMeter:
 
     Attributes:
         steps: the steps with probes.
-        seconds: of CPU that counting has taken.
+        seconds: CPU seconds of counting.
     """
 
     steps: dict[StepName, StepCounts] = field(default_factory=dict)
     seconds: float = 0.0
 
     def sent(self, partial: Partial, step: Step) -> StepCounts:
-        """``partial`` probes; returns the counts of the step, for :meth:`answered`."""
+        """Count probes of ``step`` by ``partial``; returns the step's counts,
+        for :meth:`answered`.
+        """
         name = tuple(sorted(partial.place)), step.table
         counts = self.steps.setdefault(name, StepCounts())
         counts.probes += partial.length
         return counts
 
     def answered(self, counts: StepCounts, positions: I32, probes: int) -> None:
-        """Some of ``probes`` tuples found rows, a position for each row; no tuple comes in two
-        calls.
+        """Count found rows: ``positions`` has the tuple of each row. All rows of a tuple come in
+        one call.
         """
         began = time.process_time()
         hit = np.zeros(probes, np.bool_)
@@ -95,12 +96,13 @@ class StepMeter:
 
 @dataclass(slots=True)
 class Produced:
-    """Counts of a batch.
+    """Counts of the results of a batch.
 
     Attributes:
-        results: how many. ``pairs``: found by probes, last steps included.
-        by_input: results by the input of the tuple that arrived last.
-        meter: counts steps; None: they are not counted.
+        results: number of results. ``pairs``: number of pairs that probes have found, including
+            last steps.
+        by_input: number of results by input of the tuple that arrived last.
+        meter: counts of steps; None: steps are not counted.
     """
 
     results: int = 0
@@ -109,7 +111,7 @@ class Produced:
     meter: StepMeter | None = None
 
     def found(self, name: str, count: int) -> None:
-        """So many results more."""
+        """Add ``count`` results whose last tuple is of the input ``name``."""
         self.results += count
         self.by_input[name] = self.by_input.get(name, 0) + count
 
@@ -122,28 +124,28 @@ class Sequence36:
     _next: int = 0
 
     def take(self, count: int) -> Ints:
-        """The next ones."""
+        """Take the next ``count`` numbers."""
         first = (self.batch << OFFSET_BITS) + self._next
         self._next += count
         return np.arange(first, first + count, dtype=np.int64)
 
 
 def table_of(join: Join, name: str, indexes: Sequence[IndexKey]) -> TableSpec:
-    """The table of an input's tuples."""
+    """Return the definition of the table for an input's tuples."""
     one = join.by_name[name]
     return TableSpec(one.columns, tuple(dict.fromkeys(indexes)), one.event_time is not None)
 
 
 def step_to(join: Join, known: Sequence[str], table: str, members: tuple[str, ...]) -> Step:
-    """The step from tuples over ``known`` inputs to a table over ``members``."""
+    """Return the step from tuples that combine the ``known`` inputs to a table over ``members``."""
     key = join.key_of(known, members)
     index = IndexKey(tuple(p.column for p in key), tuple(p.type for p in key))
     return Step(table, members, index, tuple(p.known for p in key))
 
 
 def arrived(join: Join, name: str, rows: pa.RecordBatch, sequence: Sequence36) -> pa.RecordBatch:
-    """Tuples as their table stores them, without tuples that can't be in any result: without event
-    time, or with different values in columns that must be equal.
+    """Return tuples as stored rows, without those that can't be in any result: without event time,
+    or with different values in columns that must be equal.
 
     Raises:
         PipelineError: ``bad-arrivals``.
@@ -178,7 +180,7 @@ def arrived(join: Join, name: str, rows: pa.RecordBatch, sequence: Sequence36) -
 
 
 def starting(name: str, members: tuple[str, ...], rows: pa.RecordBatch) -> Iterator[Partial]:
-    """Chunks of stored rows over ``members``, as partial results that they start."""
+    """Cut stored rows over ``members`` into chunks, as partial results with which chains start."""
     for at in range(0, rows.num_rows, CHUNK):
         chunk = rows.slice(at, CHUNK)
         numbers = np.arange(chunk.num_rows, dtype=np.int32)
@@ -195,8 +197,8 @@ def follow(
     before: Ints,
     produced: Produced,
 ) -> Iterator[Partial]:
-    """The results that ``partial`` (tuples with sequence numbers ``before``) leads to: with rows of
-    every step's table that arrived before.
+    """Yield the results from ``partial``, tuples with sequence numbers ``before``, by joining rows
+    of every step's table that arrived earlier.
     """
     if not steps:
         yield partial
@@ -221,7 +223,7 @@ def follow(
 
 
 def results_of(join: Join, partial: Partial, members: Sequence[str]) -> pa.RecordBatch:
-    """All columns of a partial result as ``<input>.<column>``."""
+    """Return all columns of a partial result, named ``<input>.<column>``."""
     names, arrays = [], []
     for name in members:
         for column in join.by_name[name].columns.names:
@@ -231,7 +233,7 @@ def results_of(join: Join, partial: Partial, members: Sequence[str]) -> pa.Recor
 
 
 def _between(join: Join, partial: Partial, step: Step) -> tuple[Ints | None, Ints | None]:
-    """Limits of the event times of a step's rows, where these are one input's."""
+    """Return limits of the event times of a step's rows, if these are tuples of a single input."""
     low: Ints | None = None
     high: Ints | None = None
     if len(step.members) == 1:
@@ -249,8 +251,8 @@ def _between(join: Join, partial: Partial, step: Step) -> tuple[Ints | None, Int
 
 
 def _in_time(join: Join, grown: Partial, partial: Partial, step: Step) -> I32 | None:
-    """The tuples within all bounds between old and new members, where :func:`_between` has not seen
-    to it; None: all are.
+    """Return the tuples within all time bounds between old and new members, if :func:`_between`
+    could not check them; None: all tuples are within.
     """
     if len(step.members) == 1:
         return None

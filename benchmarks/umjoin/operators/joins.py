@@ -27,13 +27,13 @@ from anabranch_contract.queries.types import key_type
 from anabranch_runtime.columns.arrow_types import spark_type
 from anabranch_runtime.errors import ArrowTypeError, PipelineError
 
-#: (input, column).
+#: Attribute of a join: (input, column).
 Attribute: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An input; ``event_time``: its column of timestamps, if it has any that matters."""
+    """An input of a join; ``event_time``: its timestamp column, if event times matter."""
 
     name: str
     columns: pa.Schema
@@ -61,7 +61,7 @@ class TimeBound:
 
 @dataclass(frozen=True, slots=True)
 class KeyClass:
-    """Attributes that are all equal, and the type in which they compare."""
+    """Attributes that are equal in every result, and the type in which they are compared."""
 
     type: str
     members: frozenset[Attribute]
@@ -69,7 +69,7 @@ class KeyClass:
 
 @dataclass(frozen=True, slots=True)
 class KeyPart:
-    """An attribute known to a probe and the column that has to equal it."""
+    """A part of a probe's key: an attribute of the tuple, and the column that must equal it."""
 
     known: Attribute
     column: str
@@ -78,7 +78,7 @@ class KeyPart:
 
 @dataclass(frozen=True)
 class Join:
-    """A join; every input is reached from every other by equalities."""
+    """A multi-way join; equalities connect every input with every other one."""
 
     inputs: tuple[Input, ...]
     equalities: tuple[Equality, ...]
@@ -116,7 +116,7 @@ class Join:
 
     @cached_property
     def classes(self) -> tuple[KeyClass, ...]:
-        """The equalities, closed."""
+        """The key classes: the equalities, closed under transitivity."""
         groups: list[set[Attribute]] = []
         for equality in self.equalities:
             both = {equality.left, equality.right}
@@ -137,7 +137,9 @@ class Join:
 
     @cached_property
     def limits(self) -> Mapping[tuple[str, str], int]:
-        """(earlier, later) -> by how much at most, closed over all bounds (microseconds)."""
+        """(earlier, later) -> greatest difference of event times in microseconds, over
+        all bounds.
+        """
         found: dict[tuple[str, str], int] = {(n, n): 0 for n in self.by_name}
         for bound in self.bounds:
             pair = bound.earlier, bound.later
@@ -151,13 +153,13 @@ class Join:
         return found
 
     def key(self, known: Collection[str], target: str) -> tuple[KeyPart, ...]:
-        """The key by which tuples over ``known`` inputs probe ``target``; empty: nothing joins
-        them directly.
+        """Return the key by which tuples over the ``known`` inputs probe ``target``; empty if no
+        equality joins them directly.
         """
         return self.key_of(known, {target})
 
     def key_of(self, known: Collection[str], targets: Collection[str]) -> tuple[KeyPart, ...]:
-        """The same for a result over several inputs, whose columns are ``<input>.<column>``."""
+        """Return the key for a table over several inputs, with columns ``<input>.<column>``."""
         parts = []
         for one in self.classes:
             mine = sorted(a for a in one.members if a[0] in known)
@@ -168,7 +170,7 @@ class Join:
         return tuple(parts)
 
     def own_equalities(self, name: str) -> list[tuple[str, str, str]]:
-        """Columns of one input that must be equal to each other: left, right, type."""
+        """Yield the columns of one input that must be equal to each other: left, right, type."""
         found = []
         for one in self.classes:
             columns = sorted(c for n, c in one.members if n == name)
@@ -176,14 +178,14 @@ class Join:
         return found
 
     def needed_from(self, name: str, watermarks: Mapping[str, int]) -> int | None:
-        """The least event time of ``name``'s tuples that may be in a result yet to come.
+        """Return the least event time of tuples of ``name`` that may be in future results.
 
-        A result to come has a tuple that has not arrived, so one of another input whose event time
-        is not below its watermark. None: every tuple may be.
+        A future result has a tuple of another input that has not arrived yet, so its event time is
+        not below that input's watermark. None: every tuple may be in one.
 
         Args:
             name: an input with event time.
-            watermarks: input -> no tuple with a smaller event time will arrive (microseconds).
+            watermarks: input -> event time in microseconds below which no more tuples will arrive.
         """
         limits = []
         for other in self.by_name:

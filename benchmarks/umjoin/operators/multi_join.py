@@ -1,12 +1,12 @@
-"""UMJoin: a multi-way join operator whose state is in a backend, and none of it intermediate.
+"""UMJoin: a multi-way join operator without intermediate results, whose state is in a backend.
 
-Each batch first inserts the tuples of all inputs. Then, for each input, they probe the other tables
-in that input's probe order, and find rows that arrived before them. So every result is found once,
-by the tuple of it that arrived last, and by the paper's section 3.1.3 the batch brings exactly the
-difference between the join of all tuples so far and the join of all tuples before the batch.
+Each batch first inserts the tuples of all inputs. Then the tuples of each input probe the other
+tables in the input's probe order, and find rows that arrived before them. So every result is found
+once, by its last-arriving tuple. By the paper's section 3.1.3, the results of a batch are exactly
+the difference between the join of all tuples so far and the join of all tuples before the batch.
 
-Source: "UMJoin", an LSM-tree-based multi-way stream join; ``docs/state.md`` has what differs here:
-tuples go in batches, and a table's block cache is the kernel's page cache.
+Source: "UMJoin", an LSM-tree-based multi-way stream join; ``docs/state.md`` describes the
+differences: tuples are processed in batches, and a table's block cache is the kernel's page cache.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from benchmarks.umjoin.operators.chains import (
 )
 from benchmarks.umjoin.operators.joins import Join
 
-#: Input -> the others, in the order in which its tuples probe them.
+#: Input -> the other inputs, in the order in which its tuples probe them.
 ProbeOrders: TypeAlias = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
 class MultiJoin:
-    """The operator; its state is the backend's, opened with :attr:`tables`.
+    """The operator; its state is in a backend opened with :attr:`tables`.
 
     Attributes:
-        join: what it joins.
+        join: the join that it computes.
         orders: a probe order for each input.
     """
 
@@ -73,7 +73,7 @@ class MultiJoin:
 
     @property
     def tables(self) -> dict[str, TableSpec]:
-        """Tables of its backend."""
+        """Tables for the backend: one per input."""
         steps = [step for chain in self._steps.values() for step in chain]
         return {
             name: table_of(self.join, name, [s.index for s in steps if s.table == name])
@@ -89,21 +89,22 @@ class MultiJoin:
         watermarks: Mapping[str, int] | None = None,
         meter: StepMeter | None = None,
     ) -> Produced:
-        """Take one batch, and commit it.
+        """Process one batch and commit it.
 
         Args:
-            backend: with the tuples of all earlier batches.
-            batch: its number, greater than that of the last.
+            backend: backend with the tuples of all earlier batches.
+            batch: number of the batch, greater than that of the last one.
             arrivals: input -> its tuples.
-            emit: takes the results, in pieces with columns ``<input>.<column>``. It is called
-                before the batch is durable: who keeps results keeps them by batch, since a batch
-                that a kill has interrupted comes again. None: results are counted only.
-            watermarks: input -> event time (microseconds) below which none of its tuples will come;
-                rows that no result to come can have may go.
-            meter: counts steps; None: they are not counted.
+            emit: function that gets the results, in pieces with columns ``<input>.<column>``. It is
+                called before the batch is durable, and a batch that was interrupted by a kill is
+                repeated, so results must be stored by batch. None: results are only counted.
+            watermarks: input -> event time (microseconds) below which no more tuples will arrive;
+                rows that can't be in future results may be removed.
+            meter: counts of steps; None: steps are not counted.
 
         Raises:
-            StateError: see the backend. The operator goes on with the backend opened again.
+            StateError: as for the backend. The operator can continue when the backend is opened
+                again.
         """
         sequence, produced = Sequence36(batch), Produced(meter=meter)
         stored = {}
@@ -128,14 +129,14 @@ class MultiJoin:
 
 
 def probe_orders(join: Join, name: str) -> Iterator[tuple[str, ...]]:
-    """All probe orders of an input that have no cross product."""
+    """Yield all probe orders of an input without cross products."""
     for order in permutations(n for n in join.by_name if n != name):
         if all(join.key((name, *order[:i]), n) for i, n in enumerate(order)):
             yield order
 
 
 def any_orders(join: Join) -> dict[str, tuple[str, ...]]:
-    """The first probe order of each input."""
+    """Return the first probe order of each input."""
     return {name: next(probe_orders(join, name)) for name in join.by_name}
 
 

@@ -24,7 +24,8 @@ from anabranch_client.processes.pipeline import Pipeline, running
 from anabranch_client.render import tables as render
 from anabranch_client.requirements import WHOLE, require
 
-#: Minimum number of batches of the demo: it has five epochs, and changes queries after each third.
+#: Minimum number of batches of the demo, which has five epochs and changes its queries after one
+#: third and two thirds of the batches.
 _LEAST_BATCHES = 15
 Force = Annotated[
     bool, typer.Option("--force", help="Replace the output of an earlier replay in --out.")

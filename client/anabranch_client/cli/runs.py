@@ -156,7 +156,7 @@ def runs(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
 
 
 def body_of(query: QueryOut) -> dict[str, Any]:
-    """The body of a PUT that would leave ``query`` unchanged."""
+    """The body of a PUT request that leaves ``query`` unchanged."""
     document = query.document()
     slo = {field: value for field, value in document["slo"].items() if value is not None}
     return {

@@ -264,7 +264,7 @@ def _left_out(lines: Sequence[object], most: int | None) -> int:
 
 
 def _names(users: Sequence[str], most: int | None) -> str:
-    """At most ``most`` names, and the number of further ones.
+    """Text with at most ``most`` names, and the number of further ones.
 
     >>> _names(["a", "b"], 4), _names(list("abcdef"), 4), _names(list("abcdef"), None)
     ('a, b', 'a, b, c, d and 2 more', 'a, b, c, d, e, f')

@@ -28,7 +28,7 @@ def live_table(found: Mapping[str, Any]) -> RenderableType:
     return Group(facts_table(_standing(found)), _stores_table(found, _ASKED), *_tables(found))
 
 
-#: Columns with a store's reads in the last epoch.
+#: Columns with the counts of a store's reads in the last epoch.
 _ASKED: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "probes": lambda reads: number(reads["probes"]),
     "hit rate": lambda reads: percent(reads["hit_rate"]),
@@ -62,7 +62,7 @@ def _stores_table(
 
 
 def _tables(found: Mapping[str, Any]) -> list[RenderableType]:
-    """A table with a line for each incrementally maintained view; an empty list without views."""
+    """A table of a state report's maintained views, a line each; an empty list without views."""
     columns = ("rows", "changes", "version", "rounds since checkpoint")
     table = table_of("table", *columns, right=columns)
     for one in found["tables"]:

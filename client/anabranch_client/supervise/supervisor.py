@@ -119,7 +119,7 @@ class Supervisor:
     # --- observing -----------------------------------------------------------------------------
 
     def _look(self) -> list[Event]:
-        """The events that have happened since the last turn."""
+        """The events of the pipeline's members since the last turn."""
         now = time.monotonic()
         events: list[Event] = [
             Ended(now, member, self._cause(member, child, code))

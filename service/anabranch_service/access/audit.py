@@ -99,7 +99,8 @@ class Audit:
     ) -> tuple[list[AuditRecord], str | None]:
         """Return entries of one kind, newest first, and the cursor of the next page."""
         if before is not None and not before.strip("0-"):
-            # The cursor is the least id: no entry is older, and Redis rejects such a range.
+            # ``before`` is the least possible id: no entry is older, and Redis rejects a range that
+            # ends before it.
             return [], None
         newest = "+" if before is None else f"({before}"
         found = cast(

@@ -16,7 +16,9 @@ from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, View
 
 
 class How(StrEnum):
-    """Use of a source column, as OpenLineage's subtype; the last of several direct uses counts."""
+    """Use of a source column by a result column, as OpenLineage's subtype. If a column has several
+    direct uses, the one that is listed last here counts.
+    """
 
     IDENTITY = "IDENTITY"
     TRANSFORMATION = "TRANSFORMATION"
@@ -107,7 +109,9 @@ def _shown(query: JoinQuery) -> _Layer:
 
 
 def _below_view(query: JoinQuery) -> _Layer:
-    """Return the source columns of a view's input columns, or of result columns without a view."""
+    """Return the source columns of a view's input columns; without a view, of the query's result
+    columns.
+    """
     joined: dict[str, frozenset[Origin]] = {}
     for part in query.planned:
         for output in part.projection:
@@ -116,7 +120,7 @@ def _below_view(query: JoinQuery) -> _Layer:
 
 
 def _grouped(view: View, below: _Layer) -> dict[str, frozenset[Origin]]:
-    """Group keys, window bounds and aggregates of a view -> their source columns."""
+    """Map the group keys, window bounds and aggregates of a view to their source columns."""
     if not view.grouped:
         beside = {}
         for row in view.windowed:

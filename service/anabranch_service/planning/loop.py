@@ -564,7 +564,9 @@ class EpochLoop:
         return EpochRecord.model_validate(dict(old) | changes), text
 
     async def _settle(self, epoch: EpochRecord, publication: Publication) -> None:
-        """Write first and last epoch, rejection or withdrawal into query records. Idempotent."""
+        """Write the effects of a published epoch into the query records: first and last epoch,
+        rejection or withdrawal. Idempotent.
+        """
         included = set(epoch.queries)
         for query in await self.store.queries():
             if settled(query, epoch.epoch, query.id in included, epoch.rejected) != query:

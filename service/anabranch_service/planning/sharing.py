@@ -76,7 +76,7 @@ def decide_sharing(found: Registered, forms: NormalForms) -> dict[str, Shared]:
         try:
             query = forms.of(record, streams)
         except PlannerError:
-            # Planning rejects it with a reason.
+            # Without a decision here: planning rejects the query, with the reason.
             continue
         decided[record.id] = Shared({}, record.normalised)
         if record.sql is not None and query.outer is None and not query.united:

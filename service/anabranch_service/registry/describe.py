@@ -392,7 +392,7 @@ _GIVEN = {
 
 
 def _called(alias: str, stream: str) -> str:
-    """Return the name of an alias in notes, in the author's words."""
+    """Return the name of an alias in notes, as the author of the statement knows it."""
     outer, _, inner = alias.partition(".")
     name = next((name for given, name in _GIVEN.items() if given.fullmatch(outer)), None)
     if name is None or not (inner or _PART.search(stream)):
@@ -401,7 +401,7 @@ def _called(alias: str, stream: str) -> str:
 
 
 def _changing(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
-    """Note on a query whose results are changes."""
+    """Yield a note on a query whose results are changes (inserts and deletes)."""
     kept = query.outer is not None and query.outer.kept
     changing = list(dict.fromkeys(_called(*one) for one in query.deleting(streams)))
     if not changing and not kept:

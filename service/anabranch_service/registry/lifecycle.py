@@ -196,8 +196,8 @@ def overtaken(records: Iterable[QueryRecord], now: datetime) -> list[QueryRecord
 def _waiting(
     records: Iterable[QueryRecord], activations: Mapping[str, Activation], now: datetime
 ) -> dict[str, QueryRecord]:
-    """Run -> the newest wanted run that waits for its place. A run that others read keeps its
-    place, and the run that waits for it has not caught up.
+    """Map each run to the newest wanted run that waits to replace it. A run that other queries read
+    is not replaced yet, so the waiting run is returned as not caught up.
     """
     records = list(records)
     read = {

@@ -1,4 +1,6 @@
-"""Probe orders chosen while an operator runs, at a tiny scale: results, repetition, the page."""
+"""Tests of the dppick benchmark (probe orders chosen while an operator runs) at a tiny scale:
+results, repeatability, the report page.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,13 @@ DRIFT = Drift("star", "swap", 1, tuples=80, batches=45)
 
 @pytest.fixture
 def folders() -> Iterator[Iterator[Path]]:
-    """New folders, one after the other, in memory if that can be."""
+    """Return a function that creates new folders, in memory (tmpfs) if possible."""
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as home:
         yield (Path(home) / f"state-{number}" for number in range(1000))
 
 
 def _tables(cache: Path) -> None:
-    """Tables as TPC-DS has them: unequal sizes, keys that some rows lack."""
+    """Write tables like those of TPC-DS: unequal sizes, some NULL keys."""
     folder = cache / "sf0.001"
     folder.mkdir(parents=True)
     rows = dict(zip(tpcds.TABLES, (400, 600, 1200, 300), strict=True))
@@ -99,7 +101,7 @@ def test_dppick_follows_a_swap_and_beats_every_order_that_stays(folders: Iterato
     found = run(workload, Policy("dppick", Algorithm.DPPICK), first, next(folders))
     assert found.work < 0.9 * min(fixed)
     exact = run(workload, Policy("exact", Algorithm.EXACT), first, next(folders))
-    # Orders of equal cost differ.
+    # Orders of equal cost differ in their work.
     assert exact.work == pytest.approx(found.work, rel=0.01)
 
 
@@ -135,7 +137,8 @@ def test_steps_that_did_not_run_take_figures_of_those_that_did() -> None:
 
     assert mean(1 << h, a) == pytest.approx(0.8)
     assert mean(1 << h | 1 << b, a) == pytest.approx(0.8)
-    # A pair agrees from both sides: 80 of 100 probes times 100 rows; h has 50 rows in the mean.
+    # Both sides agree on a pair's selectivity: 80 of 100 probes times 100 rows; h has 50 rows on
+    # average.
     assert mean(1 << a, h) == pytest.approx(0.4)
     assert mean(1 << h, b) == pytest.approx(50 / 50)
     assert problem.accounting is Accounting.TUPLE

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.papers`` in this process."""
+"""Run ``python -m benchmarks.papers`` in this process, for tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.papers.__main__ import main
 
 
 class Ended(NamedTuple):
-    """The end of a command."""
+    """Output and exit code of a finished command."""
 
     exit_code: int
     stdout: str
@@ -21,7 +21,7 @@ class Ended(NamedTuple):
 
 
 def run(*arguments: str, stdin: str = "") -> Ended:
-    """Run a command on ``stdin``."""
+    """Run a papers command with ``stdin`` as its input."""
     out, err = io.StringIO(), io.StringIO()
     given = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
     with patch.object(sys, "stdin", given), redirect_stdout(out), redirect_stderr(err):
@@ -33,7 +33,7 @@ def run(*arguments: str, stdin: str = "") -> Ended:
 
 
 def answer(*arguments: str, stdin: str = "") -> dict[str, Any]:
-    """The one line of JSON that a command writes."""
+    """Run a papers command, and return its only line of JSON output."""
     ended = run(*arguments, "--json", stdin=stdin)
     assert (ended.exit_code, ended.stderr) == (0, "")
     assert ended.stdout.count("\n") == 1

@@ -1,4 +1,6 @@
-"""``python -m benchmarks.papers``: one subcommand per paper, and one per command of a paper."""
+"""Tests of ``python -m benchmarks.papers``: one subcommand per paper, and one per command of a
+paper.
+"""
 
 from __future__ import annotations
 

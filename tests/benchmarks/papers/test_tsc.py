@@ -1,4 +1,6 @@
-"""TSC: statements before and after the conversion have DuckDB's results of the statement itself."""
+"""Tests of TSC (conversion of plans to multi-way joins): both plans have the results of the
+statement in DuckDB.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ CATALOG: Catalog = {
     "c": {"k": "int", "y": "int", "z": "double"},
     "d": {"k": "int", "w": "decimal(9,2)"},
 }
-#: Query -> the number of inputs of each multi-way join, as the paper's Table 3 has the queries.
+#: Query -> number of inputs of each multi-way join, by the paper's Table 3.
 PAPER = {
     2: [6, 4],
     3: [3],
@@ -62,7 +64,7 @@ PAPER = {
 
 
 def comparable(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row in which sums of floats in another order are equal."""
+    """Return a row with floats rounded, since sums in another order differ."""
     return tuple(str(round(float(v), 4)) if isinstance(v, float | Decimal) else str(v) for v in row)
 
 
@@ -71,14 +73,16 @@ def results(db: duckdb.DuckDBPyConnection, sql: str) -> Counter[tuple[Any, ...]]
 
 
 def tells(rows: Counter[tuple[Any, ...]]) -> bool:
-    """Whether equal results say anything: there are rows, with more in them than NULL and 0."""
+    """Whether equal results are significant: there are rows with other values than NULL and 0."""
     return any(set(row) - {"None", "0", "0.0"} for row in rows)
 
 
 def compared(
     db: duckdb.DuckDBPyConnection, sql: str, catalog: Catalog, dialect: str = "spark"
 ) -> tuple[Node, Counter[tuple[Any, ...]]]:
-    """Converted plan of ``sql`` and its rows, which have to be equal for ``sql`` and both plans."""
+    """Return the converted plan of ``sql`` and its rows, after comparing the results of both plans
+    and of ``sql``.
+    """
     before = translate(sql, catalog, dialect)
     after = convert(before)
     wanted = results(db, sqlglot.transpile(sql, read=dialect, write="duckdb")[0])
@@ -92,13 +96,13 @@ def compared(
 def converted(
     db: duckdb.DuckDBPyConnection, sql: str, catalog: Catalog, dialect: str = "spark"
 ) -> Node:
-    """The converted plan of ``sql``, after both plans' results have been compared with its own."""
+    """The converted plan of ``sql``, after comparing both plans' results with those of ``sql``."""
     return compared(db, sql, catalog, dialect)[0]
 
 
 @pytest.fixture(scope="module")
 def small() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Small tables with many equal values and NULLs."""
+    """A DuckDB database of small tables with many equal values and NULLs."""
     rng = np.random.default_rng(4)
     with duckdb.connect() as db:
         for table, columns in CATALOG.items():
@@ -227,14 +231,14 @@ def test_all_of_tpch_is_exact_and_the_paper_s_queries_convert(
     with opened(larger) as db:
         assert tells(compared(db, larger.queries[17], catalog, "duckdb")[1])
     assert {number: sizes[number] for number in PAPER} == PAPER
-    # Q17 has three inputs as well once its subquery is a join; nine have no three to join.
+    # Q17 has three inputs as well when its subquery is a join; nine queries have no three inputs.
     assert {n for n, found in sizes.items() if found} == {*PAPER, 17}
     assert len(sizes) == 22
 
 
 @pytest.mark.slow
 def test_tpcds_is_exact_or_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Queries with no rows, or only NULL and 0, at scale 0.01 are compared at scale 1 as well."""
+    """Compare queries without rows, or with only NULL and 0, at scale 0.01 also at scale 1."""
     found = tpc("tpcds", tmp_path_factory)
     catalog = parse_catalog(text_of("tpcds"))
     refused, equal, with_joins = {}, {}, 0

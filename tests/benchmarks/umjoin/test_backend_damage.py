@@ -1,4 +1,4 @@
-"""State backends that are killed while they write, or have damaged files."""
+"""Tests of state backends (umjoin) that are killed while writing, or have damaged files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.surroundings.folders import passing_folder
 
 
 def kills(kind: BackendKind, mode: str, rounds: int | None = None) -> tuple[int, list[int]]:
-    """Number of killed writers, and the last batch that each reported."""
+    """Return the number of killed writers, and the last batch that each reported."""
     with passing_folder() as folder:
         command = [
             *(sys.executable, "-W", "ignore", "-m", "tests.support.surroundings.backend_kills"),
@@ -42,7 +42,7 @@ def test_a_kill_at_any_of_the_first_steps_leaves_the_last_commit(kind: BackendKi
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kill_at_any_step_leaves_the_last_commit(kind: BackendKind) -> None:
-    """Of every commit and, where there are merges, of every merge."""
+    """Kill at every step of each commit and, if there are merges, of each merge."""
     killed, lasts = kills(kind, "steps")
     assert killed > 2 * BATCHES
     assert set(range(-1, BATCHES - 1)) <= set(lasts)
@@ -55,7 +55,7 @@ def test_a_kill_at_any_time_leaves_the_last_commit(kind: BackendKind) -> None:
     assert killed > 20
 
 
-#: One table without expiry: every part of a pack is in use. (Unused parts are never read.)
+#: One table without expiry, so that each part of a pack is used. (Unused parts are never read.)
 ONE = {"r": TABLES["r"]}
 
 
@@ -72,7 +72,7 @@ def _open_and_verify(folder: Path, kind: BackendKind) -> None:
 
 
 def _flips(kind: BackendKind, rounds: int, seed: int) -> None:
-    """Flip random bits and cut files off; opening or verifying has to say so."""
+    """Flip random bits and truncate files; opening or verifying must detect it."""
     draw = random.Random(seed)
     with passing_folder() as folder:
         _written(folder / "s", kind)

@@ -1,4 +1,4 @@
-"""State backends: one suite for all of them."""
+"""Common tests of all state backends (umjoin)."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def _compare(
 def test_many_batches_with_expiry_keep_what_is_needed_and_drop_the_rest(
     tmp_path: Path, kind: BackendKind
 ) -> None:
-    """Long enough for merges of two levels, and for most stored rows to expire."""
+    """Run long enough for merges of two levels, and for most stored rows to expire."""
     batches, window = 3 * FANOUT**2, 40
     draw = np.random.default_rng(5)
     reference = Reference()
@@ -425,7 +425,7 @@ def test_merges_go_on_beside_the_operator(tmp_path: Path) -> None:
             backend.tables["t"].insert(_much(batch, 1000))
             backend.commit(batch)
             assert len(pairs(backend.tables["t"], K, [_much(0).column("k")[:9]])) == (9)
-            # Files come and go while they are counted.
+            # Files may appear and disappear while they are counted.
             assert backend.statistics().disk > 0
         assert backend.statistics().merged
     with opened(tmp_path / "s", PLAIN, BackendKind.LSM) as backend:
@@ -434,7 +434,7 @@ def test_merges_go_on_beside_the_operator(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    # RocksDB writes on for a while, and closing it waits.
+    # RocksDB continues to write for a while, and closing waits for it.
     [k if k != BackendKind.ROCKSDB else pytest.param(k, marks=pytest.mark.slow) for k in KINDS],
 )
 def test_a_full_disk_is_named_and_nothing_committed_is_lost(

@@ -1,4 +1,4 @@
-"""Join operators over state backends, against DuckDB."""
+"""Compare join operators over state backends with DuckDB."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DAY = dt.datetime(2024, 3, 1)  # noqa: DTZ001 - without zone, as DuckDB has it
 
 
 def expected(join: Join, tables: Mapping[str, pa.Table]) -> list[tuple[int, ...]]:
-    """The ids of all results, by DuckDB."""
+    """Return the ids of all expected results, by DuckDB."""
     conditions = [
         f"{a[0]}.{a[1]} = {b[0]}.{b[1]}" for a, b in ((e.left, e.right) for e in join.equalities)
     ]
@@ -46,7 +46,7 @@ def expected(join: Join, tables: Mapping[str, pa.Table]) -> list[tuple[int, ...]
 
 
 def ids_of(results: Sequence[pa.RecordBatch], join: Join) -> list[tuple[int, ...]]:
-    """The ids of emitted results."""
+    """Return the ids of emitted results."""
     found: list[tuple[int, ...]] = []
     for rows in results:
         found += zip(*(rows.column(f"{n}.id").to_pylist() for n in join.by_name), strict=True)
@@ -55,7 +55,9 @@ def ids_of(results: Sequence[pa.RecordBatch], join: Join) -> list[tuple[int, ...
 
 @st.composite
 def joins(draw: st.DrawFn) -> tuple[Join, dict[str, list[Any]]]:
-    """A connected join of two to four inputs, and what its columns ``<input>.<column>`` hold."""
+    """Draw a connected join of two to four inputs, and the types of its columns
+    ``<input>.<column>``.
+    """
     names = _NAMES[: draw(st.integers(2, 4))]
     timed = draw(st.booleans())
     columns: dict[str, list[tuple[str, pa.DataType]]] = {n: [("id", pa.int64())] for n in names}
@@ -127,7 +129,7 @@ def _arrivals(
 @given(data=st.data())
 @settings(max_examples=10)
 def test_operators_find_what_duckdb_finds(kind: BackendKind, data: st.DataObject) -> None:
-    """Random joins, types, NULLs, duplicates, batches, expiry, reopening; both operators."""
+    """Both operators over random joins, types, NULLs, duplicates, batches, expiry, reopening."""
     join, values = data.draw(joins())
     orders = {
         n: data.draw(st.sampled_from(list(probe_orders(join, n))), label=n) for n in join.by_name
@@ -145,7 +147,7 @@ def test_operators_find_what_duckdb_finds(kind: BackendKind, data: st.DataObject
                 some = _arrivals(data.draw, join, values, batch, ids)
                 for name, rows in some.items():
                     arrived[name].append(rows)
-                # No later tuple has an event time below twice the next batch's number.
+                # Later tuples have event times of at least twice the next batch's number.
                 least = int(_DAY.replace(tzinfo=dt.UTC).timestamp()) + 2 * (batch + 1)
                 watermarks = dict.fromkeys(join.by_name, least * 1_000_000) if expiring else None
                 for i, operator in enumerate(operators):
@@ -192,7 +194,7 @@ def _many(batch: int, count: int, keys: int = 400) -> dict[str, pa.RecordBatch]:
 
 @every_kind
 def test_many_tuples_in_chunks_and_pieces(tmp_path: Path, kind: BackendKind) -> None:
-    """Enough for merges, several chunks and pieces; counts only."""
+    """Enough tuples for merges, several chunks and pieces; compares counts only."""
     batches, count = 8, 900
     tables = {
         name: pa.Table.from_batches([_many(b, count)[name] for b in range(batches)])
@@ -214,7 +216,7 @@ def test_many_tuples_in_chunks_and_pieces(tmp_path: Path, kind: BackendKind) -> 
 
 
 def test_state_that_memory_can_not_hold_is_joined_from_disk(tmp_path: Path) -> None:
-    """The same tuples with a limit that the memory backend refuses."""
+    """Join the same tuples with a memory limit that the memory backend refuses."""
     limit, batches, count = 3 << 20, 20, 4000
     operator = MultiJoin(R_S_T, any_orders(R_S_T))
     wanted = _counted(operator, tmp_path / "m", BackendKind.MEMORY, PLENTY, batches, count)
@@ -228,7 +230,7 @@ def _counted(
 ) -> int:
     def few(batch: int) -> dict[str, pa.RecordBatch]:
         rows = _many(batch, count, 40_000)
-        # One in fifty has a partner: it is the state that is large.
+        # One in fifty tuples has a partner: the state is large, the result is not.
         kept = pa.array(np.arange(count) % 50 == 0)
         return {**rows, "s": rows["s"].filter(kept)}
 

@@ -1,4 +1,4 @@
-"""Segments of the backend ``lsm`` that are more than memory holds are read page by page."""
+"""Tests that the ``lsm`` backend reads segments page by page if they exceed its memory limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from tests.support.surroundings.backends import opened, pairs
 
 
 def random_maps(folder: Path) -> list[bool]:
-    """Whether each mapping of a file in ``folder`` is advised for random access (``rr``)."""
+    """Return for each mapped file in ``folder`` whether the mapping is advised for random access
+    (``rr``).
+    """
     found, inside = [], False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if "-" in line.split(" ")[0] and ":" not in line.split(" ")[0]:

@@ -1,4 +1,4 @@
-"""The command line: what it prints where, and how it ends."""
+"""Tests of the command line: output, errors, and exit codes."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_earlier_activations_of_a_query_are_shown(url: str, shop: Client, servic
     ended = Activation(2, {}, expired_batch=6, results=7, retention=((0, None), (60_000_000, 0)))
     service.activate("twice", Activation(6, {}, results=9, earlier=(ended,)))
     text = run("query", "show", "twice", url=url).stdout
-    # An activation expires with the first batch after it.
+    # An activation expires at the first batch after it: batches 2 to 5.
     assert "2 to 5" in text
     assert "from 6 on" in text
     (before,) = shop.query("twice").earlier
@@ -398,7 +398,7 @@ def test_the_plan_and_the_cost_of_a_query(url: str, shop: Client, service: Servi
     assert re.search(r"CPU seconds +6.5\n", run("query", "show", "a", url=url).stdout)
     (line,) = (one for one in run("query", "list", url=url).stdout.splitlines() if " 6.5 " in one)
     assert line.split()[0] == "a"
-    # Uses are of queries, so the figure stays when another run takes over.
+    # Uses count queries, so the number stays when another run takes over.
     shop.put_query("a", {"sql": f"{JOIN} WHERE o.total > 1"})
     service.plan(1)
     assert shop.query("a").run == "a~2"

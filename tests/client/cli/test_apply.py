@@ -1,4 +1,4 @@
-"""Declared queries: applied, applied again, changed, withdrawn."""
+"""Tests of ``anabranch apply``: declared queries are registered, changed, deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan that waits, on the command line: shown, approved, refused."""
+"""Tests of the plan that waits for approval, on the command line: shown, approved, refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many queries of one file: registered together, refused by their lines."""
+"""Tests of the registration of many queries from one file: all together, or refused with lines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def registered(shop: Client) -> list[str]:
 
 
 def file_of(folder: Path, suffix: str, count: int, bad: tuple[int, ...] = ()) -> Path:
-    """A file with ``count`` queries ``q0``, ``q1``, ...; the ``bad`` ones name no column."""
+    """Write a file with ``count`` queries ``q0``, ``q1``, ...; the ``bad`` ones name no column."""
     names = [f"q{number}" for number in range(count)]
     sql = [f"{JOIN}\n  WHERE o.{'nope' if n in bad else 'total'} > {n}" for n in range(count)]
     path = folder / f"queries{suffix}"
@@ -116,7 +116,7 @@ def test_more_than_a_request_holds_is_checked_before_any_of_it_is_registered(
 def test_what_is_registered_meanwhile_leaves_the_rest_out_and_it_is_said(
     url: str, shop: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two queries with one sink, in two requests: only the second one finds the first."""
+    """Two queries with one sink in two requests: only the second request finds the first query."""
     monkeypatch.setattr(batch, "MAX_BATCH", 1)
     file = tmp_path / "two.sql"
     file.write_text(f"{JOIN};\n{JOIN};")

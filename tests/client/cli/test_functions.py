@@ -1,4 +1,4 @@
-"""``anabranch function`` against a running service."""
+"""Tests of ``anabranch function`` against a running service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""``anabranch results``: over a real pipeline's folders, by the runtime's command as a process."""
+"""Tests of ``anabranch results`` over a real pipeline's folders, by the runtime's command in a
+process.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """The address of an empty Redis."""
+    """Address of an empty Redis."""
     with redis_url() as found:
         redis.Redis.from_url(found).flushall()
         fetch_ruleset.cache_clear()
@@ -41,7 +43,7 @@ def test_files_are_merged_and_it_says_so(url: str, tmp_path: Path) -> None:
     for batch in range(8):
         one.run(job(batch))
     where = "--results", str(tmp_path / "results")
-    # The state can go back by two batches, so these stay as they are.
+    # The state can be rolled back by two batches, so their files stay unmerged.
     assert "8 result files became 3, " in run(tmp_path, *where).stdout
     assert results(tmp_path) == expected(8)
     found = json.loads(run(tmp_path, *where, "--json").stdout)

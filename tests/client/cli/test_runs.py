@@ -1,4 +1,4 @@
-"""Replacing, pausing and resuming queries on the command line."""
+"""Tests of replacing, pausing and resuming queries on the command line."""
 
 from __future__ import annotations
 

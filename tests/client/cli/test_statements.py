@@ -1,4 +1,4 @@
-"""Statements on the command line: a refusal shows the line that it is about."""
+"""Tests of SQL statements on the command line: a refusal shows the line with the error."""
 
 from __future__ import annotations
 

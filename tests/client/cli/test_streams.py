@@ -1,4 +1,4 @@
-"""Commands about streams: reading a table again."""
+"""Tests of stream commands: reading a table again."""
 
 from __future__ import annotations
 

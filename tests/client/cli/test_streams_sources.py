@@ -1,4 +1,4 @@
-"""``anabranch source try`` and ``stream add --from-...`` over real folders."""
+"""Tests of ``anabranch source try`` and ``stream add --from-...`` over real folders."""
 
 from __future__ import annotations
 

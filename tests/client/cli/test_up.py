@@ -1,4 +1,4 @@
-"""``anabranch up`` as a person meets it: real processes, started by the command line."""
+"""Tests of ``anabranch up`` with real processes, started by the command line."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_up_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
 def test_who_holds_a_folder_holds_it_alone_and_takes_all_along(tmp_path: Path) -> None:
     with upped(tmp_path) as up:
         assert up.process is not None
-        # Only the owner may read Redis' files, and the password is in no command line.
+        # Only the owner may read Redis's files, and no command line has the password.
         password = (up.home / "redis" / "password").read_text().strip()
         for path in (up.home / "redis").rglob("*"):
             assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
@@ -56,7 +56,7 @@ def test_who_holds_a_folder_holds_it_alone_and_takes_all_along(tmp_path: Path) -
         assert not [p for p in family if any(password in part for part in p.cmdline())]
         assert password not in up.text()
 
-        # A second one touches nothing and says who is there.
+        # A second ``up`` changes nothing, and names the running one.
         with up.redis() as server:
             for number in range(1000):
                 server.set(f"written:{number}", number)
@@ -73,7 +73,7 @@ def test_who_holds_a_folder_holds_it_alone_and_takes_all_along(tmp_path: Path) -
             for number in range(1000, 2000):
                 server.set(f"written:{number}", number)
 
-        # Killed members restart at the same addresses, with all acknowledged writes.
+        # Killed processes restart at the same addresses, with all acknowledged writes.
         up.kill(Target.REDIS)
         up.kill(Target.SERVICE)
         up.wait("Redis works again")
@@ -83,7 +83,7 @@ def test_who_holds_a_folder_holds_it_alone_and_takes_all_along(tmp_path: Path) -
         with up.client() as client:
             assert client.streams() == []
 
-        # Killed itself, it leaves nothing behind.
+        # If ``up`` itself is killed, no process remains.
         family = up.family()
         up.process.kill()
         up.process.wait()
@@ -96,7 +96,7 @@ def test_who_holds_a_folder_holds_it_alone_and_takes_all_along(tmp_path: Path) -
 def test_up_beyond_loopback_says_where_the_token_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A token in the environment, for another service, has no effect.
+    # A token in the environment, meant for another service, has no effect.
     monkeypatch.setenv("ANABRANCH_TOKEN", f"anb_{12 * '0'}_{64 * '0'}")
     where = ("--host", "0.0.0.0", "--port", str(free_port()), "--master", "local[2]")
     with upped(tmp_path, arguments=where) as up:
@@ -149,7 +149,7 @@ def test_up_that_cannot_become_ready_says_why(tmp_path: Path) -> None:
     assert started.returncode == 1
     assert "error: the runtime ended: " in started.stderr
     assert "[unknown-version]" in started.stderr
-    # The check is repeated at the next start, and the state is in order now.
+    # The check is repeated at the next start, when the state is intact.
     manifest.unlink()
     with upped(tmp_path):
         pass
@@ -168,7 +168,7 @@ def test_up_takes_no_longer_than_it_may(tmp_path: Path) -> None:
 def test_what_a_killed_up_left_is_cleared_at_the_next_start(tmp_path: Path) -> None:
     with upped(tmp_path) as up:
         assert up.process is not None
-        # One that the kernel does not end with its parent, and that ignores a polite signal.
+        # A stopped process, which does not end with its parent and does not react to SIGTERM.
         up.kill(Target.JVM, signal.SIGSTOP)
         (jvm,) = up.find(Target.JVM)
         up.process.kill()
@@ -185,7 +185,7 @@ def _run(up: Up, command: str, *arguments: str) -> subprocess.CompletedProcess[s
 
 
 def _files(home: Path) -> dict[str, int]:
-    """Path -> time of change, without state and logs, which may grow while processes run."""
+    """Path -> modification time, without state and logs, which may grow while processes run."""
     found = {}
     for folder, _, names in os.walk(home):
         for name in names:
@@ -247,7 +247,7 @@ def test_what_a_cluster_needs_is_handed_to_the_runtime_unseen(
         "ANABRANCH_MEETING_PORT": "7080",
         "ANABRANCH_SPARK_CONF": "spark.a=b c\nspark.d=e",
     }
-    # The Redis that `up` brings listens on this machine only.
+    # The Redis that `up` starts listens on this machine only.
     assert "ANABRANCH_REDIS_URL" in done.output
 
 

@@ -1,4 +1,4 @@
-"""Families that a file declares, with their constants in the file or in a table."""
+"""Tests of query families that a file declares, with constants in the file or in a table."""
 
 from __future__ import annotations
 

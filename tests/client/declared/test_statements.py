@@ -1,4 +1,4 @@
-"""SQL files are divided at semicolons, and at no others than those between statements."""
+"""Tests that SQL files are divided at the semicolons between statements, and at no others."""
 
 from __future__ import annotations
 

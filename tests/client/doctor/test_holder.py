@@ -1,4 +1,4 @@
-"""Holder of a folder, with real locks of this process and of another."""
+"""Tests of finding the process that holds a folder's lock, in this process or another."""
 
 from __future__ import annotations
 

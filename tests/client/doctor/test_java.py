@@ -1,4 +1,4 @@
-"""Java as Spark would find it; programs that say what other Javas say stand for these."""
+"""Tests of the check of Spark's Java, with scripts in place of other Javas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ports that are free or not, folders that can be written or not."""
+"""Tests of the checks of the machine: free ports, writable folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versions, of this environment and of others."""
+"""Tests of the checks of package versions, in this environment and in others."""
 
 from __future__ import annotations
 

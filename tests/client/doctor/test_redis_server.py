@@ -1,4 +1,4 @@
-"""The embedded server really starts, and servers that are given are really asked."""
+"""Tests of the checks of Redis: the embedded server is started, given servers are asked."""
 
 from __future__ import annotations
 

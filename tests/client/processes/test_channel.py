@@ -1,4 +1,4 @@
-"""The client reads and writes what the other two packages keep under the same keys."""
+"""Tests that the client uses the same Redis keys as service and runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real processes: started, found ready, measured, and ended to the last descendant."""
+"""Tests of child processes: started, found ready, measured, and ended with all descendants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anabranch_client.processes.meter import ProcessMeter
 from anabranch_client.processes.redis_server import start_redis
 from tests.support.worlds.up import gone
 
-#: Starts a child in a process group of its own, as Spark's Python daemon does, and waits.
+#: Starts a child in a separate process group, as Spark's Python daemon does, and waits.
 FAMILY = """
 import subprocess, sys, time
 code = "import os, time; os.setpgid(0, 0); print('child', flush=True); time.sleep(60)"

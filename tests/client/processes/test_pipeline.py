@@ -1,4 +1,4 @@
-"""A pipeline's processes: whose progress counts."""
+"""Tests of a pipeline's processes: which runtime's progress counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The embedded server: a password, private files, no dangerous commands, old folders as before."""
+"""Tests of the embedded Redis: a password, private files, no dangerous commands, unchanged old
+folders.
+"""
 
 from __future__ import annotations
 

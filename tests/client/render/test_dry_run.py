@@ -1,4 +1,6 @@
-"""Dry runs on the command line and in Python: assumptions go in, shares and changes come out."""
+"""Tests of printed dry runs, on the command line and in Python: assumptions, shared steps and
+changes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Excerpts of statements: the line, the caret, and cuts of long lines."""
+"""Tests of excerpts of statements: the line, the caret, and long lines cut."""
 
 from __future__ import annotations
 

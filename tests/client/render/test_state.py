@@ -1,4 +1,4 @@
-"""Stored state on the command line: stores and maintained tables."""
+"""Tests of the printed state: stores and maintained tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Printed tables, plan trees, and sentences about shared steps."""
+"""Tests of printed tables, plan trees, and sentences about shared steps."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_streams_and_why_they_are_not_read_fit_into_80_columns() -> None:
     assert "…" not in shown
     said = " ".join(" ".join(lines[lines.index("") :]).split())
     assert said.endswith(f"{long} is not read: {' '.join(reason.split())}")
-    # The table is not the wider for a reason.
+    # A reason does not widen the table.
     plain = text(streams_table([stream("orders"), stream(long)]), width=80)
     assert "is not read" not in plain
     assert shown.splitlines()[:4] == plain.splitlines()[:4]

@@ -1,4 +1,4 @@
-"""The saving of a plan in one line."""
+"""Tests of the line about a plan's saving."""
 
 from __future__ import annotations
 

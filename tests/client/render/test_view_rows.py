@@ -1,4 +1,4 @@
-"""Rows of a view as text, with remarks on missing ones."""
+"""Tests of a view's rows as text, with remarks on missing ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose an output folder is, and what of it may be replaced."""
+"""Tests of a replay's output folder: whose it is, and what may be replaced."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_earlier_replay_is_replaced_by_force_only_and_nothing_else_is(tmp_pat
     assert names == [MARK, "notes.txt", "results"]
     assert list((tmp_path / "results").iterdir()) == []
     assert (elsewhere / "kept").is_dir()
-    # Nothing of it was made since: there is nothing to lose.
+    # Without results made since, nothing can be lost.
     (tmp_path / "results").rmdir()
     refuse_used(tmp_path, force=False)
 

@@ -1,4 +1,6 @@
-"""The demo's oracle finds missing and surplus results, and knows the tuples each query sees."""
+"""Tests of the demo's oracle: it finds missing and surplus results, and knows which tuples each
+query sees.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def row(a: int, b: int) -> dict[str, object]:
 
 @pytest.fixture
 def streams(tmp_path: Path) -> tuple[RecordedStream, ...]:
-    """Two streams of four rows, one a batch, that all join with each other."""
+    """Two recorded streams of four rows, one per batch, which all join with each other."""
     tables = {
         "a": pa.table({"a_id": [0, 1, 2, 3], "a_key": [1] * 4}),
         "b": pa.table({
@@ -65,7 +67,9 @@ def test_everything_from_batch_0(streams: tuple[RecordedStream, ...], tmp_path: 
 def test_the_last_member_decides_and_members_have_to_be_visible(
     streams: tuple[RecordedStream, ...], tmp_path: Path
 ) -> None:
-    """Active in [2, 3); all of a is visible from batch 1 on, b only since the activation."""
+    """Query active in batches [2, 3); all of a is visible from batch 1 on, b only since the
+    activation.
+    """
     rows = [row(1, 2), row(2, 2)]
     assert check(streams, tmp_path, Active(2, 3, {"a": 1, "b": 2}), rows).match
 

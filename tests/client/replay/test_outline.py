@@ -1,4 +1,4 @@
-"""Outline of a replay, with notes on probable mistakes."""
+"""Tests of a replay's outline, with notes on probable mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live view: a picture on a terminal, lines elsewhere."""
+"""Tests of a replay's live progress: a picture on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_picture_has_the_figures_of_the_moment() -> None:
     shown = play(terminal=True)
     for words in ("batch 4/8", "epoch 1", "2.0 KiB", "1,234", "tuples/s", "q2 registered"):
         assert words in shown
-    # A view shows its rows, not its joined rows.
+    # A view's count is of its rows, not its joined rows.
     assert " 17" in shown
     assert "99,999" not in shown
 

@@ -1,4 +1,4 @@
-"""Checks of a scenario before Spark starts, through the command itself."""
+"""Tests of the checks of a scenario before Spark starts, through the command itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One small replay through the command line, the real service and the real runtime."""
+"""Test of one small replay through the command line, the real service and the real runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a replay, from what service and runtime have said."""
+"""Tests of a replay's report, from what service and runtime report."""
 
 from __future__ import annotations
 

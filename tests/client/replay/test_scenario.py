@@ -1,4 +1,4 @@
-"""Scenario files: parsed contents, and the message for each kind of mistake."""
+"""Tests of scenario files: parsed contents, and the message for each kind of mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Python client against the real service."""
+"""Tests of the Python client (REST) against the real service."""
 
 from __future__ import annotations
 

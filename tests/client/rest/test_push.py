@@ -1,4 +1,6 @@
-"""``stream push``: rows from files and standard input, some at a time, refused line by line."""
+"""Tests of ``stream push``: rows from files and standard input, in several requests, refused by
+line.
+"""
 
 from __future__ import annotations
 

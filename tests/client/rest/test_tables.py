@@ -1,4 +1,6 @@
-"""Rows of queries as Arrow, pandas and Polars tables; answers as notebooks show them."""
+"""Tests of queries' rows as Arrow, pandas and Polars tables, and of answers displayed
+in notebooks.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,7 @@ def test_answers_in_notebooks(world: tuple[Service, Client], tmp_path: Path) -> 
     assert "<td>customers</td>" in streams._repr_html_()
     queries: Any = client.queries()
     assert "<td>pair</td>" in queries._repr_html_()
-    # Rows on display are still to be read.
+    # Displaying rows does not consume them.
     assert [one.id for one in queries] == ["pair"]
     plan: Any = client.explain(PAIR)
     assert "<b>Multi-way joins</b>" in plan._repr_html_()

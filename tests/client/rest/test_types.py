@@ -1,4 +1,4 @@
-"""Arrow types as Spark's simple type strings, and back."""
+"""Tests of the conversion of Arrow types to Spark's simple type strings, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Options, types and partitions of Spark's data source; the rest is in e2e/test_spark_source.py."""
+"""Tests of the Spark data source's options, types and partitions; others are in
+e2e/test_spark_source.py.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,7 @@ def test_local_workers_have_the_packages_of_the_session(
     chosen: str,
     expected: str,
 ) -> None:
-    """A virtual environment need not be active: Spark would take ``python3`` of ``PATH``."""
+    """A virtual environment may be inactive: then Spark would take ``python3`` of ``PATH``."""
     context = spark.sparkContext
     monkeypatch.delenv("PYSPARK_PYTHON")
     if given is not None:

@@ -1,4 +1,4 @@
-"""Streaming DataFrames as streams, as far as no pipeline is needed."""
+"""Tests of streaming DataFrames as streams that need no pipeline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anabranch_client.spark import stream, streams
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Nothing listens there: a request fails by another error.
+#: An address where nothing listens: a request would fail with another error.
 NOBODY = "http://127.0.0.1:9"
 
 
@@ -26,7 +26,7 @@ def test_a_dataframe_without_a_stream_registers_nothing(spark: SparkSession) -> 
 
 
 class _Pushed:
-    """A client that keeps pushed rows only."""
+    """A client that only collects pushed rows."""
 
     def __init__(self) -> None:
         self.portions: dict[str, list[dict[str, Any]]] = {}
@@ -40,7 +40,9 @@ class _Pushed:
 def test_rows_of_a_micro_batch_are_pushed_by_event_time(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An hour of several devices, as after an interruption: no row is late beside another one."""
+    """An hour's rows of several devices, as after an interruption: no row may make another one
+    late.
+    """
     (tmp_path / "metadata").write_text('{"id": "checkpoint"}')
     monkeypatch.setattr(streams, "ROWS", 7)
     rows = spark.range(40).selectExpr("id % 4 AS device", "timestamp_seconds(1e9 + id * 90) AS ts")

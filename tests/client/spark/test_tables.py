@@ -1,4 +1,6 @@
-"""Places of tables in DESCRIBE of Spark; the rest is in e2e/test_spark_tables.py."""
+"""Tests of finding a table's location in Spark's DESCRIBE; others are
+in e2e/test_spark_tables.py.
+"""
 
 from __future__ import annotations
 

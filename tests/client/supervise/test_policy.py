@@ -1,4 +1,4 @@
-"""The supervisor's policy: events in, actions out, no process and no clock."""
+"""Tests of the supervisor's policy: events in, actions out, without processes and clock."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KILLED = Cause("killed", "it was killed (signal 9)")
 
 
 class World:
-    """A pipeline with a manual clock and chosen signs of life."""
+    """A supervised pipeline with a manual clock and chosen signs of life."""
 
     def __init__(self, *, external: bool = False) -> None:
         self.now = Situation(external=external)
@@ -55,7 +55,7 @@ class World:
         return actions
 
     def turns(self, seconds: float, *well: Member) -> list[Action]:
-        """Let time pass in which ``well`` give signs of life."""
+        """Let time pass while the members ``well`` give signs of life."""
         actions: list[Action] = []
         for _ in range(round(seconds)):
             self.at += 1.0
@@ -65,17 +65,17 @@ class World:
         return actions
 
     def end(self, member: Member, cause: Cause = KILLED) -> list[Action]:
-        """One ends."""
+        """End the process of a member."""
         return self.send(Ended(self.at, member, cause))
 
     def phase(self, member: Member) -> Phase:
-        """Where one is."""
+        """Return the phase of a member."""
         return self.now.members[member].phase
 
 
 @pytest.fixture
 def world() -> World:
-    """All are up."""
+    """A pipeline whose members are all up."""
     world = World()
     world.turns(4, *MEMBERS)
     assert all(world.phase(member) is Phase.UP for member in MEMBERS)
@@ -212,10 +212,10 @@ def test_a_pause_is_forgiven_and_a_hang_is_not(world: World, member: Member) -> 
 
 
 def test_nobody_is_blamed_for_what_could_not_be_heard(world: World) -> None:
-    # The supervisor itself stood still, with everybody else.
+    # The supervisor itself was suspended, and all members with it.
     world.at += 3600
     assert world.send(Turn(world.at)) == []
-    # The runtime's heartbeat goes through Redis.
+    # The runtime's heartbeat goes through Redis, so Redis is suspected first.
     actions = world.turns(SILENCE[Member.REDIS] - 1, Member.SERVICE)
     assert actions == []
     assert world.turns(3, Member.REDIS, Member.SERVICE) == []
@@ -240,7 +240,7 @@ def test_a_start_takes_as_long_as_it_takes_but_not_for_ever(world: World) -> Non
 
 @pytest.mark.parametrize("member", [Member.REDIS, Member.RUNTIME])
 def test_one_that_says_that_it_reads_is_starting(world: World, member: Member) -> None:
-    """Redis its file, the runtime its state."""
+    """Redis reads its file, the runtime its state."""
     others = tuple(m for m in MEMBERS if m is not member)
     world.end(member)
     world.turns(1, *others)
@@ -267,7 +267,7 @@ def test_somebody_elses_redis_is_waited_for() -> None:
 
 
 def with_standby() -> World:
-    """A pipeline whose standby is up too."""
+    """Return a pipeline whose standby is up, too."""
     world = World()
     world.now = Situation(standby=True)
     assert StartProcess(Member.STANDBY) not in world.turns(3, Member.REDIS, Member.SERVICE)
@@ -283,7 +283,7 @@ def test_a_standby_takes_over_without_a_start() -> None:
     assert (kill, promote) == (Kill(Member.RUNTIME), Promote())
     assert isinstance(say, Say)
     assert say.text.endswith("[killed]; the standby takes over")
-    # Another one is started after a while.
+    # Another standby is started after a while.
     assert world.turns(CALM - 1, *MEMBERS) == []
     assert world.turns(1, *MEMBERS) == [StartProcess(Member.STANDBY)]
 
@@ -332,7 +332,7 @@ def test_a_failure_for_good_ends_the_pipeline_despite_a_standby() -> None:
 
 
 def test_standbys_that_fail_one_after_the_other_are_counted() -> None:
-    """Each takes over, and dies before the first commit."""
+    """Each standby takes over, and ends before its first commit."""
     world = with_standby()
     for _ in range(MOST):
         assert "GiveUp" not in kinds(world.end(Member.RUNTIME))

@@ -1,4 +1,4 @@
-"""A bundle has what helps, and no secret wherever one was."""
+"""Tests that a support bundle has what helps, and no secrets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.worlds.records import put
 from tests.support.worlds.service import Service
 
 TOKEN = f"anb_0123456789ab_{'ab12' * 16}"
-#: All of them are planted; none may be in the zip.
+#: Secrets that are planted everywhere; none may be in the zip.
 SECRETS = {
     "redis": "Kq7-redis-pw",
     "jdbc": "Kq7-jdbc-pw",
@@ -33,7 +33,7 @@ SECRETS = {
 
 
 def plant(service: Service, home: Path) -> None:
-    """Secrets in registrations, in logs, and in files."""
+    """Plant secrets in registrations, in logs, and in files."""
     for name, columns in (("orders", ORDERS), ("customers", CUSTOMERS)):
         body = {"name": name, "columns": dict(columns)}
         service.post("/v1/streams", body)
@@ -92,7 +92,7 @@ def test_a_bundle_has_what_helps_and_no_secret(service: Service, tmp_path: Path)
     assert leaked == []
     assert TOKEN not in everything
     assert TOKEN.rpartition("_")[2] not in everything
-    # No plan has been published, so these two are refused.
+    # No plan has been published, so these two requests are refused.
     assert set(missing) <= {"service/plan.json", "service/current-epoch.json", "service/state.json"}
     assert {f"service/{name}" for name in QUESTIONS} - set(missing) <= set(found)
     assert {"bundle.json", "machine.json", "logs/runtime.log"} <= set(found)

@@ -1,4 +1,4 @@
-"""Records and fields of comma-separated text."""
+"""Tests of splitting CSV text into records and fields."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_parts_that_end_where_records_do_are_divided_as_the_whole(seed: int) -> 
     assert (count, end) == (len(whole), len(data))
     begins = [*bounds[0 : 2 * count : 2], len(data)]
     assert [r.raw for a, b in pairwise(begins) for r in records(data[a:b], dialect)] == whole
-    # A record that reaches the end of a part is left over, and is found when there is more.
+    # A record that reaches the end of a chunk is left, and found when there is more text.
     at, found, room_for = 0, [], 1
     while at < len(data):
         end = min(at + room_for, len(data))

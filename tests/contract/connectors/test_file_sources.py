@@ -1,4 +1,4 @@
-"""Directories that the runtime reads itself, leaves to Spark, or refuses."""
+"""Tests of which file directories the runtime reads itself, leaves to Spark, or refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of Kafka topics: values, refusals, and references to secrets."""
+"""Tests of the options of Kafka topics: values, refusals, and references to secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of sink specifications before anything is opened, and their coding."""
+"""Tests of the checks of sink specifications before anything is opened, and of their coding."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JDBC = {"url": "jdbc:postgresql://db/x", "dbtable": "t"}
 
 
 def check(sink: SinkSpec) -> None:
-    """Refuse a sink that access rules forbid, then one that can't work."""
+    """Check a sink against access rules, then whether it can work."""
     check_sink_access(sink.format, sink.path, dict(sink.options), OPEN, str)
     check_sink(sink, COLUMNS)
 

@@ -1,4 +1,6 @@
-"""Look-ahead filters that a probe may use: probes common to all later paths, by known keys."""
+"""Tests of look-ahead filters that a probe may use: later probes common to all paths, by known
+keys.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ LINE = chain("S.a=A.a", "A.a=B.a", "B.b=C.b", id="line")
 
 
 def asked(ruleset: Ruleset, edge: str) -> list[tuple[str, str]]:
-    """Filters allowed before the probe of an edge: relation and known attribute of each."""
+    """The filters allowed before the probe of an edge: relation and known attribute of each."""
     found = {str(out): some for out, some in askable(ruleset).items()}
     return [
         (str(one.mir), f"{part.probe.label}.{part.probe.attribute}")
@@ -40,14 +42,14 @@ def test_keys_that_the_start_knows_are_asked_before_its_first_probe() -> None:
     assert asked(found, "S>A") == [("B", "S.b"), ("C", "S.c")]
     assert asked(found, "S>A>B") == [("C", "S.c")]
     assert asked(found, "S>A>B>C") == []
-    # From the other side nothing is known but the one key.
+    # Probing from the other side, nothing is known except the one key.
     assert asked(found, "A>S") == []
     assert asked(found, "A>S>B") == [("C", "S.c")]
 
 
 def test_keys_are_known_by_equality() -> None:
     found = by_hand({"line:S": ("A", "B", "C")}, LINE)
-    # B.a is equal to A.a and so to S.a; C is found by B.b, which comes with B.
+    # B.a equals A.a and so S.a; C is probed by B.b, which is known only with B.
     assert asked(found, "S>A") == [("B", "S.a")]
     assert asked(found, "S>A>B") == []
 
@@ -79,7 +81,7 @@ def test_documents_keep_what_is_asked() -> None:
 
 @pytest.mark.parametrize(("store", "label"), [("nowhere", "S"), ("C", "B"), ("C", None)])
 def test_what_is_not_there_is_refused(store: str, label: str | None) -> None:
-    """An unknown store, a key that is not known yet, and none at all."""
+    """An unknown store, a key that is not known yet, and no key at all."""
     plain = by_hand({"star:S": ("A", "B", "C")}, STAR)
     first = next(r for r in plain.probe_rules if r.out == "S>A")
     copy = next((s.id for s in plain.stores if s.mir == store), StoreId(store))

@@ -1,4 +1,6 @@
-"""Stores that keep some values of a key: sets of values, and who may look for what."""
+"""Tests of partial stores, which keep only some values of a key: sets of values, and which probes
+may use them.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,10 @@ from anabranch_contract.queries.mirs import base_mir, sub_join
 from anabranch_planner.plans.compile import compile_ruleset
 from tests.support.cases.queries import chain
 
-#: R, S and T by one key; of S and T an intermediate result is kept.
+#: R, S and T by one key; the intermediate result of S and T is stored.
 QUERY = chain("R.a=S.a", "S.a=T.a", id="q")
 R, S, T = map(Label, "RST")
-#: Values 1 and 2 have substreams of their own; all others are substream 0.
+#: Values 1 and 2 have substreams 1 and 2; all others are in substream 0.
 FUNCTION = Substreams(R, "a", "bigint", ((1,), (2,)))
 UNIVERSE = range(4)
 
@@ -48,7 +50,7 @@ SETS = [
 def test_sets_of_values(one: ValueSet) -> None:
     for other in SETS:
         assert members(one.union(other)) == members(one) | members(other)
-        # More values exist than the universe has.
+        # The universe does not have all values that exist.
         expected = members(one) >= members(other) and (other.listed or not one.listed)
         assert one.has(other) == expected, other
     assert one.is_all == (members(one) == set(UNIVERSE) and not one.listed)
@@ -58,7 +60,7 @@ def test_values_of_substreams() -> None:
     function = replace_(FUNCTION, others=2)
     assert values_of(function, [3]) == ValueSet(frozenset({2}))
     assert values_of(function, [2, 3]) == ValueSet(frozenset({1, 2}))
-    # Substreams that split the unlisted values by hash count as one here.
+    # Substreams that divide the unlisted values by hash count as one here.
     assert values_of(function, [1]) == values_of(function, [0, 1])
     assert values_of(function, [0, 3]) == ValueSet(frozenset({1}), listed=False)
     assert values_of(function, range(4)).is_all
@@ -83,7 +85,9 @@ def test_what_a_store_can_answer_for() -> None:
 
 
 def rules(*through: int, functions: tuple[Substreams, ...] = (FUNCTION,)) -> Ruleset:
-    """R's substreams ``through`` probe the store of S and T; the others S, then T."""
+    """Return rules by which R's substreams ``through`` probe the store of S and T; the others probe
+    S, then T.
+    """
     inside = sub_join(QUERY, frozenset({S, T}))
     bases = [base_mir(QUERY.relation_of(label).id) for label in (R, S, T)]
 
@@ -133,7 +137,7 @@ def test_a_store_keeps_what_is_looked_for(
     assert store.kept == kept
     assert loads(dumps(found)) == found
     check_kept(found)
-    # Its id says what it keeps, and every rule names it by that.
+    # A store's id says which values it keeps, and every rule uses this id.
     others = {s.id for through_ in ((0,), (1,), (0, 1, 2)) for s in rules(*through_).stores}
     assert (store.id in others) == (through in ((0,), (1,), (0, 1, 2)))
 

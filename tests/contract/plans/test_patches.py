@@ -1,4 +1,6 @@
-"""Patches make exactly the ruleset that they are of, and rows that stay are the same objects."""
+"""Tests that patches restore exactly the ruleset that they were made from, and unchanged rows are
+the same objects.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ SECTIONS = [f.name for f in fields(Ruleset) if f.name not in ("epoch", "revision
 
 
 def made() -> list[Ruleset]:
-    """Rulesets that have something in every section."""
+    """Rulesets with something in every section."""
     queries = {"rs": RS, "st": ST, "chain": CHAIN, "count": f"SELECT count(*) AS n FROM ({RS}) x"}
     found = [
         rules(0, {"rs": RS}, window=MINUTE),
@@ -47,7 +49,7 @@ def made() -> list[Ruleset]:
     fill = FillStep(RelationId("R"), store.id, Label("R"), found[0].probe_rules[0].key)
     bound = TimeBound(Label("R"), Label("S"), -5)
     extra: dict[str, Any] = {
-        # Equal as values of Python's, not as texts.
+        # Equal as Python values, not as JSON texts.
         "derived": tuple(
             (StreamName("R"), text, Literal(value, parse_type(kind)))
             for text, value, kind in (
@@ -80,7 +82,7 @@ POOL = {name: [row for one in made() for row in getattr(one, name)] for name in 
 
 @st.composite
 def drawn(draw: st.DrawFn) -> Ruleset:
-    """Any rows in any order; some of them twice."""
+    """Draw random rows in random order; some of them twice."""
     parts: dict[str, Any] = {}
     parts |= {name: tuple(draw(st.lists(st.sampled_from(POOL[name]), max_size=9))) for name in POOL}
     return Ruleset(epoch=draw(st.integers(0, 99)), revision=draw(st.integers(0, 2)), **parts)

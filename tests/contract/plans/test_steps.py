@@ -1,4 +1,4 @@
-"""The steps of a ruleset, and the tuples that each is counted on."""
+"""Tests of the probe steps of a ruleset, and of the tuples counted at each."""
 
 from __future__ import annotations
 

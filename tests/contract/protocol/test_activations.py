@@ -1,4 +1,6 @@
-"""Counts of outer joins under rations: left rows and pairs, each with its own estimate."""
+"""Tests of estimated counts of outer joins under rations: left rows and pairs have separate
+estimates.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ def test_results_of_a_left_join_are_its_pairs_and_the_left_rows_given() -> None:
         LeftRows(JoinKind.LEFT, given=12, missing=6.0),
     )
     assert (found.results, found.withheld) == (42, 16.0)
-    # 18 of 80 left rows are results; the 8 owed rows count by the same share.
+    # 18 of 80 left rows are results; the same share of the 8 owed rows counts.
     assert found.owed == pytest.approx(4.0 + 8.0 * 18 / 80)
 
 
@@ -38,7 +40,7 @@ def test_while_no_left_row_was_given_all_withheld_and_undecided_ones_count_as_mi
 
 
 def test_of_undecided_rows_as_many_are_missing_as_are_results_of_the_others() -> None:
-    # 5 of 20 decided left rows are results, so 10 of the 40 undecided rows are missing.
+    # 5 of 20 decided left rows are results, so 10 of the 40 undecided rows will be.
     rows = LeftRows(JoinKind.ANTI, given=5, missing=2.0, undecided=40)
     assert of_outer_join(activation(0), activation(60), rows).withheld == 10.0
 

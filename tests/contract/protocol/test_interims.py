@@ -1,4 +1,4 @@
-"""Parts of a period's measurements."""
+"""Tests of interim measurements: parts of a period's measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measurements add up, and differences are what came between."""
+"""Tests of the addition and subtraction of measurements."""
 
 from __future__ import annotations
 

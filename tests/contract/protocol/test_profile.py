@@ -1,4 +1,4 @@
-"""Differences and divisions of CPU seconds: none is lost or counted twice."""
+"""Tests of CPU profiles: differences and divisions of CPU seconds, none lost or counted twice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def uses(counted: dict[tuple[CpuGroup, str, tuple[str, ...]], float]) -> list[Cp
 
 
 def profile(before: list[CpuUse], after: list[CpuUse], seconds: int = 5) -> CpuProfile:
-    """The profile of five seconds, in which service and Redis were read ``seconds`` apart."""
+    """Return the profile of five seconds, with service and Redis measured ``seconds`` apart."""
     earlier, later = (
         ProfileOut(
             run="r",

@@ -1,4 +1,4 @@
-"""The progress of a runtime, as both sides of Redis see it."""
+"""Tests of the runtime's progress as encoded in Redis, on both sides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents of expressions."""
+"""Tests of expressions as JSON documents."""
 
 from __future__ import annotations
 

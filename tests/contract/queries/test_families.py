@@ -1,4 +1,4 @@
-"""Templates of statements, and constants in place of parameters."""
+"""Tests of query families: SQL templates, and constants in place of parameters."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_constant_is_read_as_it_was_given(one: Constant, other: Constant) -> N
 
 
 def _value(node: exp.Expression) -> Constant:
-    """The constant that a tree stands for."""
+    """Return the constant that a syntax tree stands for."""
     if isinstance(node, exp.Paren):
         return _value(node.this)
     if isinstance(node, exp.Neg):
@@ -84,7 +84,7 @@ def test_parameters_and_values_are_the_same() -> None:
             substituted("SELECT v FROM s WHERE v = :a", values)
         assert (caught.value.code, caught.value.field) == (code, field)
         assert caught.value.remedy
-    # How other dialects escape quotes differs.
+    # Other dialects escape quotes differently.
     with pytest.raises(QueryError) as caught:
         substituted("SELECT :a", {"a": "it's"}, "postgres")
     assert caught.value.code == "bad-parameter"

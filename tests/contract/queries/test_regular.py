@@ -1,4 +1,4 @@
-"""Rewriting of Java's regular expressions for a linear engine."""
+"""Tests of the conversion of Java's regular expressions to a linear-time engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Scaled columns and partial marks of views, function by function."""
+"""Tests of the columns of views that are scaled under rations, and of those marked as partial, by
+function.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ STREAM = Stream(
 
 
 def said(sql: str) -> tuple[list[str], list[tuple[str, str]]]:
-    """The scaled columns, and the marks."""
+    """Return the scaled columns, and the marked ones."""
     view = parse_sql("v", sql, {"t": STREAM}).view
     assert view is not None
     return list(scalable(view)), [(m.column, m.code) for m in partial_marks(view)]
@@ -82,7 +84,7 @@ def test_which_rows_there_are() -> None:
     assert said(places) == ([], [("", "limit"), ("r", "place")])
     session = "SELECT count(*) AS c FROM t GROUP BY session_window(ts, '1 minute')"
     assert said(session) == (["c"], [("", "groups"), ("", "sessions")])
-    # There is always one row of all.
+    # An aggregate without GROUP BY always has one row.
     assert said("SELECT count(*) AS c FROM t") == (["c"], [])
     share = "SELECT k, sum(n) / (SELECT sum(n) FROM t) AS p FROM t GROUP BY k"
     assert said(share) == ([], [("", "groups"), ("p", "expression")])

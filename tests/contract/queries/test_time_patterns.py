@@ -1,4 +1,4 @@
-"""Patterns of dates and times."""
+"""Tests of patterns of dates and times (Spark's datetime patterns)."""
 
 from __future__ import annotations
 

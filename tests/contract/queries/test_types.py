@@ -1,4 +1,4 @@
-"""Column types: texts that are read, and refused."""
+"""Tests of column types: accepted and refused texts."""
 
 from __future__ import annotations
 

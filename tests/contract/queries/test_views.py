@@ -1,4 +1,6 @@
-"""Views: identities, columns of changes, and texts of aggregates and windows."""
+"""Tests of views' definitions: identities, columns of changes, and texts of aggregates
+and windows.
+"""
 
 from __future__ import annotations
 

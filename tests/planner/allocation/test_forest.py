@@ -1,4 +1,4 @@
-"""Forests of probe trees, drawn at random or made from rulesets."""
+"""Tests of forests of probe trees, random or made from rulesets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tests.support.cases.drawn_worlds import random_world
 from tests.support.cases.random_plans import random_plan
 
 RANKING = Ranking((("k", "bigint"),), by_batch=True)
-#: Two queries: one ends at the first step, one goes on to the second; a third stands alone.
+#: Two queries share the first step: one ends there, one continues to the second; a third is
+#: separate.
 FOREST = Forest(
     (ForestStep(None, 2.0), ForestStep(0, 10.0), ForestStep(None, 1.0)),
     (
@@ -94,7 +95,7 @@ def test_a_rulesets_forest_has_the_loads_that_the_runtime_lets_through() -> None
         saved = sum(prices.values()) - sum(
             prices[r.out] for r in rules.probe_rules if found.edge(r.out) is None
         )
-        # Probes outside the forest run in full, whatever the rations.
+        # Probes outside the forest are always made in full.
         whole = forest.used([1.0] * len(shares))
         assert whole - forest.used(shares) == pytest.approx(saved - used, abs=1e-9)
         paid += whole > 0

@@ -1,4 +1,6 @@
-"""The allocation ``jaqpot``: GrePP after the cover, where it is ``results`` and where it is not."""
+"""Tests of the allocation ``jaqpot``: GrePP after the cover; where it equals ``results`` and where
+not.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ from tests.support.oracles.most_results import most_results
 
 FORESTS = 1_000
 
-#: Two paths of ``p`` share a step that costs 10; alone each has 12 results for 11. The path of
-#: ``q`` has 8 for 5.
+#: Two paths of ``p`` share a step of cost 10; each alone has 12 results at cost 11. The path of
+#: ``q`` has 8 at cost 5.
 SHARED = Forest(
     (ForestStep(None, 10.0), ForestStep(0, 1.0), ForestStep(0, 1.0), ForestStep(None, 5.0)),
     (
@@ -35,7 +37,7 @@ SHARED = Forest(
 
 
 def at(forest: Forest, allocation: Allocation, budget: float, **terms: object) -> list[float]:
-    """The rations of a schedule for ``budget``, a share of all cost."""
+    """Return the rations of a schedule at ``budget``, a share of the total cost."""
     points = schedule(forest, allocation, {}, **terms).points  # type: ignore[arg-type]
     return list(shares_at(points, budget))
 
@@ -94,10 +96,10 @@ def test_it_never_keeps_more_than_results_and_less_where_paths_share_steps() -> 
 
 def test_a_shared_step_is_in_the_price_of_each_of_its_paths() -> None:
     assert input_paths(SHARED, ["p", "q"]) == [(2,), (0,), (1,)]
-    # All of `q`, and seven of the eleven seconds of `a`.
+    # All of `q`, and seven of eleven cost units of `a`.
     shares = at(SHARED, Allocation.JAQPOT, 12 / 17)
     assert shares == pytest.approx([7 / 11, 0.0, 1.0])
-    # Once `a` has the shared step, `b` costs a second.
+    # When `a` has paid the shared step, `b` costs one more.
     assert at(SHARED, Allocation.JAQPOT, 16.5 / 17) == pytest.approx([1.0, 0.5, 1.0])
     assert at(SHARED, Allocation.RESULTS, 12 / 17) == pytest.approx([1.0, 1.0, 0.0])
 
@@ -142,7 +144,7 @@ def test_the_cover_is_the_cheapest_and_stays() -> None:
             costly += 0 < needs < 1
             for budget in (needs, (needs + 1) / 2, 1.0):
                 shares = shares_at(found.points, budget)
-                # GrePP takes nothing away from the cover.
+                # GrePP never lowers the cover's rations.
                 assert all(s >= c - 1e-6 for s, c in zip(shares, cover, strict=True))
                 kept = forest.completeness(shares)
                 assert all(kept[query] >= floor - 1e-6 for query, floor in floors.items())
@@ -150,7 +152,9 @@ def test_the_cover_is_the_cheapest_and_stays() -> None:
 
 
 def test_the_cover_is_chosen_before_the_throughput() -> None:
-    """The cheapest cover of ``p`` is ``a``, though its ``b`` is free once ``r`` has the step."""
+    """The cheapest cover of ``p`` is ``a``, though its ``b`` costs nothing when ``r`` has
+    the step.
+    """
     forest = Forest(
         (ForestStep(None, 2.0), ForestStep(None, 3.0)),
         (
@@ -166,7 +170,9 @@ def test_the_cover_is_chosen_before_the_throughput() -> None:
 
 
 def test_goals_with_one_ration_are_one_path() -> None:
-    """The cheap goal of a tied query waits for the dear one: 20 results for 10 against 10 for 2."""
+    """The cheap goal of a tied query waits for the expensive one: 20 results at 10 against 10
+    at 2.
+    """
     steps = (ForestStep(None, 1.0), ForestStep(None, 9.0), ForestStep(None, 2.0))
     goals = (
         ForestGoal("p", "a", (0,), 0.0, 10.0),

@@ -1,4 +1,4 @@
-"""Choice of the attributes that rank a goal's tuples."""
+"""Tests of the choice of the attributes by which a goal's tuples are ranked under rations."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_both_joins_of_an_outer_join_are_ranked_by_a_key_of_its_condition() -> N
     by_name = {goal_name(g.query, g.start): g.ranking for g in found}
     assert set(by_name) == {("q", "v"), ("q", "w"), ("q", "w+left")}
     assert tied_queries(found) == {"q"}
-    # One class: what the partner has in one column the left row has in another.
+    # One class of equal columns: the partner's column equals another column of the left row.
     classes = {
         frozenset((by_name["q", "v"], by_name["q", "w"])),
         frozenset((_of("k", by_batch=False), _of("a", by_batch=False))),

@@ -1,4 +1,6 @@
-"""Aggregates: functions, arguments below the view, types as in Spark, FILTER, refusals."""
+"""Tests of binding aggregates: functions, arguments in joined rows, types as in Spark, FILTER,
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from tests.planner.binding.test_post_join import FROM, below, parsed, refused, s
 
 
 def one(call: str) -> tuple[list[str], ViewAggregate, str]:
-    """The columns of the joined rows, the aggregate, and the type of the shown column."""
+    """Return the columns of the joined rows, the aggregate, and the type of the view's column."""
     query, view = parsed(f"SELECT {call} AS x {FROM}")
     (found,) = view.aggregates
     assert shown(view)["x"][0] == found.name
@@ -23,7 +25,8 @@ def one(call: str) -> tuple[list[str], ViewAggregate, str]:
     return below(query), found, shown(view)["x"][1]
 
 
-#: Call -> columns below, function, (column, by), distinct, option, descending, type as in Spark.
+#: Call -> columns of the joined rows, function, (column, by), distinct, option, descending, type as
+#: in Spark.
 CALLS: dict[str, tuple[list[str], str, tuple[str | None, str | None], bool, str, bool, str]] = {
     "max_by(a.v, b.n)": (
         ["a.v", "b.n"], "max_by", ("a1", "a2"), False, "", False, "decimal(12,2)"),
@@ -187,7 +190,7 @@ _TEXTS = st.text("|1a", max_size=3)
 def test_texts_of_distinct_columns_are_equal_only_if_the_columns_are(
     rows: list[tuple[str, int, str]],
 ) -> None:
-    """Evaluate the form that the test above fixes."""
+    """Evaluate the expression that the test above expects."""
 
     def together(row: tuple[Any, ...]) -> str:
         parts = [f"{len(v)}|{v}" if isinstance(v, str) else str(v) for v in row]

@@ -1,4 +1,6 @@
-"""ASOF joins and versions as of a time: spellings, conditions, plans; refusals with remedies."""
+"""Tests of binding ASOF joins and versions as of a time: spellings, conditions, plans; refusals
+with remedies.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def asof(sql: str, dialect: str = "spark") -> tuple[JoinQuery, OuterJoin]:
 
 
 def conditions(sql: str, dialect: str = "spark") -> list[str]:
-    """The conditions over the streams' columns."""
+    """Return the bound conditions over the streams' columns."""
     query, outer = asof(sql, dialect)
     below = {o.name: str(o.expr) for part in query.planned for o in part.projection}
     found = []

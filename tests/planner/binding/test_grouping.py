@@ -1,4 +1,4 @@
-"""GROUPING SETS: their expansion agrees with DuckDB's; keys, identities and refusals."""
+"""Tests of GROUPING SETS: expanded as in DuckDB; keys, identities and refusals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.planner.binding.test_post_join import FROM, below, parsed, refused, s
 
 
 def ids(view: View) -> list[int]:
-    """``grouping_id`` of each set."""
+    """Return ``grouping_id`` of each set."""
     n = len(view.keys)
     sets = view.sets or (tuple(range(n)),)
     return sorted(sum(1 << (n - 1 - i) for i in range(n) if i not in one) for one in sets)
@@ -102,7 +102,7 @@ def test_sets_are_duckdbs(db: duckdb.DuckDBPyConnection, parts: list[str]) -> No
 
 
 def value(expr: Expr, gid: int) -> int:
-    """An expression over GROUPING_ID, evaluated."""
+    """Return the value of an expression over GROUPING_ID."""
     if isinstance(expr, Literal):
         assert isinstance(expr.value, int)
         return expr.value
@@ -136,7 +136,7 @@ def test_grouping_functions_and_their_types() -> None:
 
 
 def test_a_window_is_a_key_of_every_set() -> None:
-    """Spark's grouping_id has a bit for it, which is never set."""
+    """Spark's grouping_id has a bit for the window, which is never set."""
     _, view = parsed(
         f"SELECT grouping_id() AS i {FROM} GROUP BY a.n, window(a.ts, '1 hour'), ROLLUP (a.k)"
     )

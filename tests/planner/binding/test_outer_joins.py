@@ -1,4 +1,6 @@
-"""Outer, semi and anti joins: binding as two inner joins and a deadline; refusals."""
+"""Tests of binding outer, semi and anti joins as two inner joins and a deadline, and
+of refusals.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,7 @@ def test_two_joins_are_planned() -> None:
 )
 @pytest.mark.parametrize("column", ["coalesce(c.v, 0)", "1", "c.v IS NULL", "c.v + 1"])
 def test_columns_of_missing_rows_are_null(joined: str, column: str) -> None:
-    """They are computed with the rows that are there, unless they are NULL anyway."""
+    """Columns of missing rows are computed when rows are present, unless they are NULL anyway."""
     side = f"SELECT c.k, c.v, c.ts, {column} AS x FROM c"
     query, made = parsed(f"SELECT a.v, s.x FROM {joined.format(side)}")
     shown = next(o for o in made.projection if o.name == "x").expr
@@ -298,7 +300,7 @@ def test_a_full_join_has_right_rows() -> None:
     (right,) = query.others
     assert (right.id, [m.alias for m in right.members]) == ("q+2", ["c"])
     assert below(right) == {"r1": "c.v", "r2": "c.k", "r3": "c.ts", "anabranch_weight": "1"}
-    # Conditions of ON exclude partners, and no rows of either side.
+    # Conditions of ON exclude partners, but no rows of either side.
     assert all(not r.filter for part in query.planned for r in part.relations)
 
 
@@ -332,7 +334,7 @@ def test_not_in_needs_a_part_unless_values_are_not_null() -> None:
 
 
 def hidden(query: JoinQuery) -> list[list[str]]:
-    """Labels of the arrival numbers in the rows of each join."""
+    """Return the labels of the arrival numbers in the rows of each join."""
     read = [[c for o in one.projection for c in columns(o.expr)] for one in query.planned]
     return [[c.alias for c in some if c.name == ARRIVAL] for some in read]
 

@@ -1,4 +1,6 @@
-"""Statements with aggregates, DISTINCT or LIMIT: the join below, the view above, refusals."""
+"""Tests of binding statements with aggregates, DISTINCT or LIMIT: a join, a view over its rows,
+refusals.
+"""
 
 from __future__ import annotations
 

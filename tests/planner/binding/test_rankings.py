@@ -1,4 +1,6 @@
-"""Rankings: one view for QUALIFY, DISTINCT ON, and conditions over a ranking subquery."""
+"""Tests of binding rankings: the same view for QUALIFY, DISTINCT ON, and conditions on a ranking
+subquery.
+"""
 
 from __future__ import annotations
 

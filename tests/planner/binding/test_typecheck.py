@@ -1,4 +1,4 @@
-"""Functions of Spark that are called otherwise here."""
+"""Tests of Spark's functions that have other names here."""
 
 from __future__ import annotations
 

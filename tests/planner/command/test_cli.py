@@ -1,4 +1,4 @@
-"""``python -m anabranch_planner``: what it prints where, and how it ends."""
+"""Tests of ``python -m anabranch_planner``: output, errors, and exit codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "problems"
 GOLDEN = Path(__file__).parents[1] / "golden" / "problems"
 TIMES = ("build_ms", "solve_ms", "total_ms")
-#: How large the problem was is the optimiser's own business.
+#: Sizes of the optimisation problem, which tests do not compare.
 SIZES = ("candidates", "variables", "constraints", "method", "individual_method", "shared_method")
 SMALL = write_yaml(natural_problem(3, relations=8, count=12, size=3))
 
@@ -92,7 +92,7 @@ def test_every_example_is_planned_for_people_and_machines(path: Path) -> None:
 
 
 def test_the_page_shows_the_output() -> None:
-    """Each block of output in docs/planner.md is in the output, part by part between "..."."""
+    """Each block of output in docs/planner.md must be in the output, in parts between "..."."""
     page = (EXAMPLES.parents[1] / "planner.md").read_text(encoding="utf-8")
     found = re.findall(r"^```\n\$ python -m anabranch_planner (.*)\n((?s:.*?))^```", page, re.M)
     assert found
@@ -112,7 +112,7 @@ def test_flags_win_over_the_file() -> None:
     example = str(EXAMPLES / "clash-example-1.yaml")
     assert planned(example)["objective"] == "paper"
     charged = planned(example, "--objective", "tuples")
-    # A copy of each of the four streams takes in 100 tuples.
+    # A copy of each of the four streams receives 100 tuples.
     assert (charged["objective"], charged["cost"]) == ("tuples", pytest.approx(1200))
 
 
@@ -198,7 +198,7 @@ def test_a_clique_of_twelve_is_planned_and_says_how() -> None:
     assert document["gap"] == 0 or document["method"] != "highs"
 
 
-#: Two copies of S are worth their inserts; every tuple is 100 bytes wide.
+#: Two copies of S are worth their inserts; each tuple is 100 bytes wide.
 SHARED_STORE = """
 streams: {R: {rate: 50}, S: {rate: 100, width: 50}, T: {rate: 800}}
 queries:
@@ -241,7 +241,7 @@ def test_limits_of_the_file_and_of_flags() -> None:
     assert planned("-", "--copies", "2", stdin=f"{SHARED_STORE}limits: {{copies: 1}}\n") == {
         **free, **{k: pytest.approx(free[k], abs=1e9) for k in free if k.endswith("_ms")}
     }  # fmt: skip
-    # One copy of each: (50 + 800) tuples of 100 bytes and 100 of 50.
+    # One copy of each stream: (50 + 800) tuples of 100 bytes and 100 of 50.
     tight = planned("-", "--memory", "90000", stdin=SHARED_STORE)
     assert tight["cost"] == one["cost"]
     assert planned("-", "--memory", "95000", stdin=SHARED_STORE)["cost"] == free["cost"]

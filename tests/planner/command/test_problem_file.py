@@ -1,4 +1,4 @@
-"""Problem files: parsed problems, and refusals of unusable files."""
+"""Tests of problem files of the planner command: parsed problems, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shares of frequent values from problem files."""
+"""Tests of the shares of frequent values in problem files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Costs of steps and inserts on several hosts."""
+"""Tests of the network costs of steps and inserts on several hosts."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.support.cases.small_problems import any_query
 from tests.support.cases.what_if import small_statistics
 
 R, S, T, U = (Label(x) for x in "RSTU")
-#: R and S have one key, S and T another, T and U that of S and T again.
+#: R and S have one key, S and T another, T and U the one of S and T again.
 QUERY = chain("R.a=S.a", "S.b=T.b", "T.b=U.b")
 HOSTS, PARTITIONS, RATE = 4, 8, 100.0
 WIDTHS = {RelationId(x): {"a": 8.0, "b": 20.0} for x in "RSTU"}
-#: Probing tuples that can be had for a byte.
+#: Cost of a byte in tuples.
 BYTE = CostConstants().tuples_per_byte
 
 
@@ -43,7 +43,7 @@ def model(
 
 
 def hop(before: str, after: str, *, broadcast: bool, parallelism: int = PARTITIONS) -> float:
-    """Bytes that a tuple sends."""
+    """Return the bytes that a tuple sends between two steps."""
     start = Label(before[0])
     over, joined = (sub_join(QUERY, frozenset(map(Label, some))) for some in (before, after))
     found = model(parallelism=parallelism).hop(1.0, over, joined, start, broadcast=broadcast)
@@ -51,7 +51,7 @@ def hop(before: str, after: str, *, broadcast: bool, parallelism: int = PARTITIO
 
 
 def test_a_tuple_takes_the_columns_that_later_steps_ask_for() -> None:
-    # R knows a only, S both. The query shows the first key of each.
+    # R has only key a, S both. The query outputs the first key of each.
     elsewhere = (HOSTS - 1) / HOSTS
     assert hop("R", "RS", broadcast=False) == pytest.approx(elsewhere * (ARRIVAL + 8))
     assert hop("RS", "RST", broadcast=False) == pytest.approx(elsewhere * (ARRIVAL + 8 + 8 + 20))
@@ -65,7 +65,7 @@ def test_a_broadcast_sends_a_copy_to_every_other_host() -> None:
 def test_a_tuple_that_came_by_the_key_stays() -> None:
     assert hop("TU", "STU", broadcast=False) == 0.0
     assert hop("ST", "STU", broadcast=False) == 0.0
-    # It came by either of two.
+    # The tuple was routed by either of two keys.
     assert hop("RST", "RSTU", broadcast=False) > 0.0
 
 
@@ -84,7 +84,7 @@ def test_rows_are_sent_to_their_owners() -> None:
     assert more == pytest.approx(sent * (ARRIVAL + 28) * BYTE)
     kept = sub_join(QUERY, frozenset((S, T)))
     rows = alone.added(kept) * (HOSTS - 1) / HOSTS
-    # An arrival of each member, and the keys that join it with others: a of S, b of either.
+    # An arrival at each member, and the keys that join it with others: a of S, b of either.
     assert model().insert(kept) - alone.insert(kept) == pytest.approx(
         rows * (2 * ARRIVAL + 8 + 20 + 20) * BYTE
     )
@@ -96,7 +96,7 @@ def test_where_most_of_what_arrives_is_local_less_is_sent() -> None:
     assert near.hop(1.0, over, joined, R, broadcast=False) / BYTE == pytest.approx(
         0.1 * (ARRIVAL + 8)
     )
-    # A copy to every other host, and a partial result that is anywhere, go as far as ever.
+    # A copy to every other host, and a partial result that may be anywhere, cost as much as before.
     assert near.hop(1.0, over, joined, R, broadcast=True) == model().hop(
         1.0, over, joined, R, broadcast=True
     )

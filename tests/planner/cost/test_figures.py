@@ -1,4 +1,4 @@
-"""Statistics that contradict themselves are put right or refused, and zero is a number."""
+"""Tests of contradictory statistics, which are corrected or refused, and of zeros in statistics."""
 
 from __future__ import annotations
 

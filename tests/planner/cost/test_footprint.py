@@ -1,4 +1,4 @@
-"""Footprints: what they hold, that they survive JSON, and that they do not depend on chance."""
+"""Tests of plans' footprints: contents, conversion to JSON, determinism."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of unmeasured steps, inferred from larger steps with the same keys."""
+"""Tests of samples of unmeasured joins, inferred from larger joins with the same keys."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def test_several_steps_are_added_up() -> None:
 
 @pytest.mark.parametrize("rest", [100, 10_000])
 def test_nothing_is_inferred_where_frequent_values_make_most_matches(rest: int) -> None:
-    """A tenth of R and of S has value 1, which T lacks: R*T has no such tuple. The other values are
-    ``rest`` equally frequent ones. Of 100 of them a pair matches with nearly the measured fraction;
-    of 10,000, by frequent values, a hundred times as often.
+    """A tenth of R and of S has value 1, which T lacks, so R*S*T has no such tuple. The other
+    values are ``rest`` equally frequent ones. With 100 of them a pair matches with nearly the
+    measured fraction; with 10,000, due to frequent values, a hundred times as often.
     """
     listed = FrequentValues((1,), ("1",), (0.1,), (0.1,), 0.001)
     unlisted = FrequentValues((), (), (), (), 0.001)

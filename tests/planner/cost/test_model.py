@@ -1,4 +1,4 @@
-"""Cardinalities, step costs, and defaults for missing statistics."""
+"""Tests of the cost model: cardinalities, step costs, and defaults for missing statistics."""
 
 from __future__ import annotations
 

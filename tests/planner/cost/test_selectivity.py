@@ -1,4 +1,4 @@
-"""Selectivities of sub-joins from measured edges, and their use in the cost model."""
+"""Tests of selectivities of sub-joins from measured pairs, and their use in the cost model."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def seen(
 
 
 def model(*samples: JoinSample) -> CostModel:
-    """A model of relations of 100 tuples and predicates of 1/100."""
+    """Return a cost model of relations of 100 tuples and predicates of selectivity 1/100."""
     return CostModel(given_statistics(default=100.0, selectivity_default=0.01, samples=samples))
 
 
@@ -122,7 +122,7 @@ def test_larger_sub_joins_inherit_the_largest_that_do_not_overlap() -> None:
     assert model(correlated).cardinality(over("RS")) == 100
     assert model(correlated).cardinality(over("RST")) == pytest.approx(1000, rel=1e-2)
     assert model(correlated).cardinality(over("RSTU")) == pytest.approx(1000, rel=1e-2)
-    # Of R-S-T and R-S the larger counts, T-U has but T in common with it.
+    # Of R-S-T and R-S the larger sample counts; T-U shares only T with it.
     more = model(correlated, seen("R", "S", 0.05), seen("T", "U", 0.02))
     assert more.cardinality(over("RSTU")) == pytest.approx(
         more.cardinality(over("RST")) * 2, rel=1e-2

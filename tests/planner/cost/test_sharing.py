@@ -1,4 +1,4 @@
-"""Choice of the filters that share one store, by price."""
+"""Tests of the choice, by cost, of filters that share one store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def query(name: str, condition: str, relaxed: Filters | None = None) -> JoinQuer
 def chosen(
     conditions: Mapping[str, str], known: Statistics | None = None, *running: JoinQuery
 ) -> dict[str, list[str]]:
-    """Query -> conditions of the store of ``a`` that it shares; absent: it has its own."""
+    """Return query -> conditions of the shared store of ``a``; absent: it has a separate one."""
     stores = SharedStores(known or Statistics())
     for one in running:
         stores.add(one)
@@ -45,7 +45,7 @@ def chosen(
 
 
 def counted(rows: float, *conditions: tuple[str, float], calls: float = 1.0) -> Statistics:
-    """Statistics with the rows of ``a``, and of its relations with these conditions."""
+    """Return statistics with the rows of ``a``, and of its filtered relations."""
     sizes = {RelationId("a"): rows, RelationId("b"): rows}
     for text, count in conditions:
         sizes[query("x", text).relation_of(query("x", text).members[0].label).id] = count
@@ -64,7 +64,7 @@ def test_a_few_selective_filters_have_their_own() -> None:
 
 
 def test_fixed_costs_make_selective_filters_share() -> None:
-    """With few rows a batch, a store costs more than its rows."""
+    """With few rows per batch, a store costs more than its rows."""
     texts = {f"q{n}": f"a.v = {n}" for n in range(40)}
     known = counted(1e5, *((text, 10.0) for text in texts.values()), calls=2000.0)
     assert chosen(texts, known) == {key: [] for key in texts}
@@ -76,8 +76,8 @@ def test_fixed_costs_make_selective_filters_share() -> None:
 def test_keys_with_many_rows_keep_selective_filters_apart(
     values: float, window: int | None, shared: bool
 ) -> None:
-    """A probe of a shared store finds all rows with its key within the window of ten minutes, of
-    the ten million rows of a hundred days.
+    """A probe of a shared store finds all rows with its key within the window of ten minutes, out
+    of the ten million rows of a hundred days.
     """
     texts = {f"q{n}": f"a.v = {n} AND b.v = {n}" for n in range(40)}
     sizes = {RelationId("a"): 1e7, RelationId("b"): 1e7}
@@ -112,7 +112,7 @@ def test_a_filter_joins_a_store_that_another_query_has() -> None:
 
 
 def test_one_query_after_the_other_opens_a_shared_store_in_time() -> None:
-    """Running queries keep their stores. Their cost is limited: soon a shared one is opened."""
+    """Running queries keep their stores, whose cost is limited: soon a shared one is created."""
     running, own = list[JoinQuery](), 0
     for n in range(40):
         stores = SharedStores(Statistics())

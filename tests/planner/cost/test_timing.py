@@ -1,4 +1,4 @@
-"""Time bounds in the cost model: against PMJoin's recursion, closed forms and counting."""
+"""Compare the cost model's time bounds with PMJoin's recursion, closed forms and counting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from anabranch_planner.normal.time_bounds import close, from_windows
 from tests.support.cases.queries import chain, given_statistics
 from tests.support.oracles.rate_model import Flow, counted, joined
 
-#: Microseconds in the unit of time.
+#: Microseconds per unit of time.
 UNIT = 1_000_000_000
 NAMES = ("R", "S", "T", "U", "V")
 
@@ -44,7 +44,7 @@ def model(*queries: JoinQuery, **known: float) -> CostModel:
 
 
 def parts(widths: Sequence[int | None]) -> tuple[float, ...]:
-    """The shares of labels with these windows."""
+    """Return the shares of labels with these windows."""
     labels = [Label(x) for x in NAMES[: len(widths)]]
     bounds = {
         (i, j): w
@@ -93,7 +93,7 @@ def test_the_order_of_the_members_does_not_matter(widths: list[int], rng: object
 def test_short_windows_are_pmjoins_recursion_in_any_order(
     rates: list[float], widths: list[int], order: list[int]
 ) -> None:
-    # Rates per unit of time and windows of some 1e-8 of it: the start of history is negligible.
+    # With windows of about 1e-8 of the unit of time, the start of history is negligible.
     flows = [Flow(r, r * w / UNIT) for r, w in zip(rates, widths, strict=True)]
     total = flows[order[0]]
     for i in order[1:]:
@@ -103,7 +103,7 @@ def test_short_windows_are_pmjoins_recursion_in_any_order(
 
 
 def test_pmjoins_example_2() -> None:
-    """S2 with S3: rate 15, window 75; S0 with those: rate 9, window 30."""
+    """S2 with S3: rate 15, window 75; S0 with the pairs: rate 9, window 30."""
     second = 10  # windows of ten seconds in a history of 1e8 seconds
     query = chain("S2.a=S3.a", "S0.b=S2.b")
     query = windowed(query, dict.fromkeys(["S0", "S2", "S3"], 10 * second))
@@ -143,7 +143,7 @@ def test_windows_agree_with_counting(widths: list[int | None]) -> None:
 
 @given(st.integers(-UNIT, UNIT), st.integers(0, UNIT))
 def test_a_band_agrees_with_counting(low: int, width: int) -> None:
-    """``S.ts BETWEEN R.ts + low AND R.ts + low + width``."""
+    """The bounds are ``S.ts BETWEEN R.ts + low AND R.ts + low + width``."""
     labels = (Label("R"), Label("S"))
     pairs = {labels: low + width, labels[::-1]: -low}
     found = shares(labels, pairs, dict.fromkeys(labels, float(UNIT)))

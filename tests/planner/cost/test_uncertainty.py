@@ -1,4 +1,4 @@
-"""The range of a plan's cost where statistics had to be assumed."""
+"""Tests of the range of a plan's cost if statistics had to be assumed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_plan_by_known_statistics_has_one_cost() -> None:
 def test_a_plan_by_no_statistics_has_a_wide_range() -> None:
     plan = optimise([QUERY], Statistics(), Options())
     found = cost_range(plan, [QUERY], Statistics())
-    # All joins are as large as one relation, or with few distinct values ten times as large each.
+    # All joins are as large as one relation, or, with few distinct values, ten times as large each.
     assert found.low == pytest.approx(plan.cost / SPREAD)
     assert found.high > plan.cost * SPREAD
 

@@ -1,4 +1,4 @@
-"""Figures by value of a key, compared with sums over all values."""
+"""Compare cost figures by value of a key with sums over all values."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ STAR = chain("R.a=S.a", "S.a=T.a", "T.a=U.a")
 
 
 def frequent(shares: np.typing.NDArray[np.float64], listed: int) -> FrequentValues:
-    """The ``listed`` most frequent of values whose hashes are 1, 2, ..."""
+    """Return the ``listed`` most frequent values, whose hashes are 1, 2, ..."""
     order = np.argsort(-shares, kind="stable")[:listed]
     found = tuple(shares[order].tolist())
     return FrequentValues(tuple((order + 1).tolist()), ("",) * listed, found, found, 0.0)
 
 
 def zipf(count: int, theta: float, rng: Random) -> np.typing.NDArray[np.float64]:
-    """Zipf shares of ``count`` values, dealt to them at random."""
+    """Return Zipf shares of ``count`` values in random order."""
     shares = 1 / np.arange(1, count + 1) ** theta
     order = list(range(count))
     rng.shuffle(order)
@@ -64,7 +64,7 @@ def test_cardinalities_are_sums_over_values(seed: int, names: str) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_values_that_are_not_listed_are_alike(seed: int) -> None:
-    """With half of the values listed a sum is closer to the truth than by distinct counts."""
+    """With half of the values listed, a sum is more accurate than by distinct counts."""
     shares, statistics = world(seed, listed=20)
     bare = Statistics(statistics.cardinalities, every_distinct=statistics.every_distinct)
     expected = np.prod([shares[n] for n in "RST"], axis=0).sum()
@@ -91,7 +91,7 @@ def test_substreams_send_what_their_values_do(seed: int, others: int) -> None:
             part = by_value[np.array(group) - 1].sum() / by_value.sum()
             assert sent[number] == pytest.approx(part * sum(sent))
         assert sent[:others] == pytest.approx([sent[0]] * others)
-        # Other starts have no substreams.
+        # Other starting streams have no substreams.
         if "S" in names:
             assert divided.probe(mir, Label("S")) == whole.probe(mir, Label("S"))
 
@@ -132,7 +132,7 @@ def test_what_is_not_joined_by_the_key_divides_as_arrivals_do() -> None:
 
 
 def with_nulls(statistics: Statistics, relations: str) -> Statistics:
-    """The same with as many tuples again whose key is NULL in some relations."""
+    """Return the statistics with as many additional tuples whose key is NULL in some relations."""
     values, sizes = dict(statistics.values), dict(statistics.cardinalities)
     for relation in map(RelationId, relations):
         known = values[relation, "a"]
@@ -163,7 +163,7 @@ def test_nulls_are_no_values(seed: int, relations: str, listed: int) -> None:
             assert found.probe(mir, start, number) == pytest.approx(expected)
         expected_values = plain.probe_with(mir, start, (), key, hashes)
         assert found.probe_with(mir, start, (), key, hashes) == pytest.approx(expected_values)
-    # They arrive, in the substream that they are in, and have none of the values.
+    # They arrive, in their substream, and have none of the values.
     arriving = over("R")
     nulls = plain.probe_of(arriving, start, ()) if "R" in relations else 0.0
     for number in range(4):

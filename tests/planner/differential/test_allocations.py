@@ -1,4 +1,6 @@
-"""Allocations of random forests against brute force, linear programs and the paper."""
+"""Compare allocations of rations to random forests with brute force, linear programs and
+the paper.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ FORESTS = 1_000
 
 
 def _rows(forest: Forest) -> tuple[list[list[float]], int]:
-    """Rows ``a · x <= 0`` over loads of steps and rations of goals: a load is the largest."""
+    """Return constraints ``a · x <= 0`` over loads of steps and rations of goals: a step's load is
+    the maximum of the rations behind it.
+    """
     steps, width = len(forest.steps), len(forest.steps) + len(forest.goals)
     rows = []
     for at, step in enumerate(forest.steps):
@@ -43,7 +47,7 @@ def _costs(forest: Forest) -> list[float]:
 
 
 def _optimum(forest: Forest, budget: float) -> float:
-    """The most results, by a linear program."""
+    """Return the maximum of results within a budget, by a linear program."""
     rows, steps = _rows(forest)
     gains = [0.0] * steps + [-g.output for g in forest.goals]
     rows.append(_costs(forest))
@@ -54,7 +58,7 @@ def _optimum(forest: Forest, budget: float) -> float:
 
 
 def _fairest(forest: Forest, share: float) -> float:
-    """The least cost of a share of every query's results, by a linear program."""
+    """Return the minimum cost of giving each query a share of its results, by a linear program."""
     rows, steps = _rows(forest)
     limits = [0.0] * len(rows)
     lowest = [0.0] * (steps + len(forest.goals))
@@ -104,7 +108,7 @@ def test_increments_are_the_best_sets_of_goals() -> None:
             if following is not None and not following.cost:
                 continue
             used, output = forest.used(shares), forest.output(shares)
-            # No set of goals brings more for no more.
+            # No set of goals has more results at no higher cost.
             assert all(o <= output + 1e-9 for u, o in sets if u <= used + 1e-12)
         ratios = [one.output / one.cost for one in found if one.cost > 1e-12]
         assert all(a >= b - 1e-9 for a, b in pairwise(ratios))
@@ -171,7 +175,7 @@ def test_fair_schedules_are_near_the_fairest() -> None:
 
 
 def test_paths_that_share_nothing_go_by_productivity() -> None:
-    """GrePP's order (JAQPOT, Eq. 8): results over probes of the whole path."""
+    """GrePP orders paths by (JAQPOT, Eq. 8): results over probes of the whole path."""
     steps: list[ForestStep] = []
     goals: list[ForestGoal] = []
     for query, fanouts in enumerate(((2.0, 3.0), (5.0, 1.0), (0.5, 40.0))):

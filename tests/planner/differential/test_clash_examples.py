@@ -1,4 +1,4 @@
-"""The worked examples of the CLASH paper, to the number."""
+"""Tests of the worked examples in the CLASH paper, to the printed numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Problems in which the choice of copies matters: proven optima equal a plain program's optima.
+"""Compare proven optima with those of a plain integer program, for problems whose optimum depends
+on the choice of stores' copies.
 
 The plain program (:mod:`tests.support.oracles.plain_program`) lacks every constraint that tightens
 the planner's own relaxation. Brute force is compared on smaller problems with charged copies.
@@ -36,7 +37,8 @@ PARALLELISMS = (2, 3, 4, 8, 16)
 
 
 def drawn(seed: int, parallelism: int, hosts: int = 1) -> PlanProblem:
-    """Queries of up to five labels that overlap, some with a relation that occurs twice.
+    """Return random queries of up to five labels that overlap, some with a relation that occurs
+    twice.
 
     Rates are either all the same, as in the benchmarks, where ties abound, or random.
     """
@@ -55,7 +57,7 @@ def drawn(seed: int, parallelism: int, hosts: int = 1) -> PlanProblem:
 
 
 def proven(problem: PlanProblem) -> float:
-    """The cost of the plan that the planner proves optimal."""
+    """Return the cost of the plan that the planner proves to be optimal."""
     found = solve_problem(problem, SolveSettings(Solver.BRANCH, 0, 1, 10**6), Deadline())
     assert found.proven, found.method
     assert found.bound == found.routing.cost
@@ -115,7 +117,9 @@ def test_brute_force_agrees_on_many_partitions(tens: int) -> None:
 
 @pytest.mark.parametrize("seed", range(15))
 def test_no_row_excludes_a_plan(seed: int) -> None:
-    """Rows of the formulation and cuts hold for every plan, whichever MIRs it keeps."""
+    """Constraints of the formulation and cuts hold for every plan, whichever intermediate results
+    (MIRs) it keeps.
+    """
     problem = drawn(seed, PARALLELISMS[seed % 5])
     search = begin(problem, first_routing(problem), Deadline(), 0, 0.0)
     program, rng = search.made.program, Random(seed)
@@ -136,7 +140,7 @@ def test_no_row_excludes_a_plan(seed: int) -> None:
 
 
 def test_there_are_cuts_among_them() -> None:
-    """Otherwise the test above would test the formulation only."""
+    """Check that some constraints are cuts; otherwise the test above would not test cuts."""
     added = 0
     for seed in range(15):
         problem = drawn(seed, PARALLELISMS[seed % 5])

@@ -1,4 +1,4 @@
-"""Brute force, the tight and the paper's program agree on random small problems.
+"""Compare brute force, the tight integer program and the paper's program on random small problems.
 
 ``python -m tests.support.oracles.exactness --problems 10000 --jobs 2`` tries many more.
 """
@@ -35,7 +35,7 @@ def test_all_solvers_have_the_same_optimum(solver: Solver) -> None:
         for number in range(15):
             problem = small_problem(f"2:{number}")
             graph = build_problem(problem.queries, problem.model, mir=problem.mir)
-            # As the optimiser does: what alone costs more than a known plan is left out.
+            # As in the optimiser: what alone costs more than a known plan is left out.
             known = route_greedily(graph)
             assert known is not None
             tight = formulate(graph, known.cost).program
@@ -43,7 +43,7 @@ def test_all_solvers_have_the_same_optimum(solver: Solver) -> None:
                 problem.queries, problem.model, mir=problem.mir, at_most=known.cost
             ).program
             best = reference(Request(tight))
-            # The paper's program of a large problem takes other solvers minutes.
+            # Other solvers take minutes for the paper's program of a large problem.
             for program in [tight, *([paper] if paper.variables < 300 else [])]:
                 found = ask(Request(program, time_limit=60.0))
                 assert found.status is best.status is SolveStatus.OPTIMAL, (number, found.message)

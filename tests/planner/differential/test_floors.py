@@ -1,4 +1,6 @@
-"""Schedules with floors, and with queries that have one ration, against other linear programs."""
+"""Compare schedules of rations with floors, and with one ration per query, with other linear
+programs.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ FORESTS = 300
 
 
 class _Paths:
-    """The program by paths: every goal's ration is below the load of every step before it."""
+    """Linear program by paths: a goal's ration is at most the load of each step before it."""
 
     def __init__(self, forest: Forest, tied: frozenset[str]) -> None:
         self.forest, self.steps = forest, len(forest.steps)
@@ -58,12 +60,12 @@ class _Paths:
             for at in own:
                 row[self.steps + at] = -self.forest.goals[at].output
                 if not self.forest.outputs[query] or floor == 1:
-                    # Floor 1 applies to every goal of a query, even to goals without results.
+                    # Floor 1 applies to all goals of a query, even to goals without results.
                     self.lowest[self.steps + at] = floor
             self.add(row, -floor * self.forest.outputs[query])
 
     def least(self, prices: list[float]) -> float | None:
-        """The least price; None: there is no solution."""
+        """Return the minimum cost; None: there is no solution."""
         found = linprog(
             prices,
             A_ub=np.array(self.rows) if self.rows else None,
@@ -77,7 +79,7 @@ class _Paths:
         return None if found.status else float(found.fun)
 
     def most(self, budget: float) -> float | None:
-        """The most results in a budget; None: the floors need more."""
+        """Return the maximum of results in a budget; None: the floors need more."""
         self.add(self.costs, budget)
         gains = [0.0] * self.steps + [-goal.output for goal in self.forest.goals]
         found = self.least(gains)
@@ -153,7 +155,7 @@ def test_no_floor_is_broken_where_all_are_feasible(allocation: Allocation, fores
             other.keep(floors)
             most = other.most(budget * forest.full)
             if most is None:
-                # The figure that says so is right.
+                # The reported need is right.
                 assert max(found.needs.values()) > budget - 1e-6
                 continue
             broken += not _kept(forest, shares, floors)
@@ -180,7 +182,7 @@ def test_each_priority_fills_its_own_floors(allocation: Allocation) -> None:
 
 
 def test_floors_below_what_they_need_grow_together() -> None:
-    """Two queries that share nothing: at half of what both floors need each has half of its own."""
+    """Two queries that share nothing: at half of the floors' need, each has half of its floor."""
     steps = (ForestStep(None, 2.0), ForestStep(None, 1.0))
     forest = Forest(
         steps, (ForestGoal("p", "a", (0,), 0.0, 10.0), ForestGoal("q", "a", (1,), 0.0, 1.0))
@@ -193,7 +195,9 @@ def test_floors_below_what_they_need_grow_together() -> None:
 
 
 def test_one_ration_for_all_goals_of_a_query() -> None:
-    """Of a tied query the cheap goal has to wait for the dear one, so another comes first."""
+    """The cheap goal of a tied query must wait for the expensive one, so another query
+    comes first.
+    """
     steps = (ForestStep(None, 1.0), ForestStep(None, 9.0), ForestStep(None, 2.0))
     forest = Forest(
         steps,

@@ -1,4 +1,4 @@
-"""The choice of filters that share a store against every other one, on random small problems.
+"""Compare the chosen filters that share a store with all other groupings, on random small problems.
 
 ``python -m tests.support.oracles.groupings --problems 1000`` tries many more.
 """
@@ -40,7 +40,7 @@ def test_random_problems_have_groupings_of_every_kind() -> None:
         for grouping in every_grouping(relations):
             stores = [(r.stream, frozenset(map(str, grouping[r.id]))) for r in relations]
             shared.add(len(stores) - len(set(stores)))
-            # A store with conditions that its reader has not.
+            # A store whose conditions are not all conditions of its reader.
             weaker += any({str(c) for c in grouping[r]} - own[r] for r in own)
     assert {0, 1, 2, 3} <= shared
     assert weaker > 100

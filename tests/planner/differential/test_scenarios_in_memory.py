@@ -1,4 +1,6 @@
-"""Replay scenarios without Spark: SQL, plans, rulesets, interpreter; DuckDB has the last word."""
+"""Tests of replay scenarios without Spark: SQL, plans, rulesets, and their interpreter, compared
+with DuckDB.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,7 @@ def check(seed: int, folder: Path, draw: Callable[[int, Path], Generated] = gene
 
 
 def plan(queries: Sequence[JoinQuery], rng: Random) -> Plan:
-    """A random plan, or that of a random optimiser."""
+    """Return a random plan, or that of a random optimiser."""
     if rng.random() < 0.5:
         return random_plan(queries, rng, apart=True)
     return optimise(
@@ -107,6 +109,6 @@ def plan(queries: Sequence[JoinQuery], rng: Random) -> Plan:
 
 
 def comparable(row: Sequence[object]) -> tuple[object, ...]:
-    """``row`` such that equal values are equal and hash alike in Python."""
+    """Return ``row`` with values whose equality and hash agree in Python."""
     values = [plain(value) for value in row]
     return tuple("NaN" if isinstance(v, float) and math.isnan(v) else v for v in values)

@@ -1,4 +1,4 @@
-"""All errors of a statement that do not follow from each other are found, with their places."""
+"""Tests that all independent errors of a statement are found, with their places."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ def test_errors_of_independent_parts(sql: str, errors: list[tuple[str, int, int]
 @pytest.mark.parametrize(
     ("sql", "code"),
     [
-        # An item that reads a faulty one, a group without its key, a join without its condition.
+        # Dependent errors: an item that reads a faulty one, a group without its key, a join without
+        # its condition.
         ("SELECT a.f FROM (SELECT f FROM R) a", "unknown-column"),
         ("SELECT kk, x FROM R GROUP BY kk", "unknown-column"),
         ("SELECT k FROM R, S WHERE R.k = S.q", "unknown-column"),

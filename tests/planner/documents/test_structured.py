@@ -1,4 +1,4 @@
-"""A structured query and its SQL are the same query."""
+"""Tests that a structured query (JSON) and its SQL are the same query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Differences of plans: nothing is lost, and a footprint says what its plan would have said."""
+"""Tests of differences between plans: complete, and equal from a footprint and from its plan."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def test_both_sides_are_accounted_for(
     assert {(s.store, s.partition) for s in (*found.retained, *found.dropped)} == old.copies
     assert {(s.store, s.partition) for s in (*found.retained, *found.built)} == new.copies
     assert found.cost_after == pytest.approx(after.cost)
-    # The old plan costs what it would cost under the new statistics.
+    # The old plan's cost is its cost under the new statistics.
     assert found.cost_before == pytest.approx(
         cost_of(before, before_queries, statistics, parallelism=3)
     )
     if one is not Optimizer.SHARED:
-        # A footprint, read back from JSON, knows as much.
+        # A footprint decoded from JSON has the same information.
         kept = from_document(json.loads(json.dumps(to_document(Decisions(old))))).footprint
         assert diff(kept, after, queries, model, before_queries=before_queries) == found
 
@@ -124,7 +124,7 @@ def test_a_new_query_builds_what_it_needs() -> None:
 
 @pytest.mark.parametrize("objective", list(Objective))
 def test_tuples_of_a_step_are_tuples_under_every_objective(objective: Objective) -> None:
-    """The cost is in the objective's unit, and decides which entries are cut."""
+    """The cost is in the objective's unit, and determines which entries are cut."""
     queries, few = QUERIES[1:], {"U": 5.0}
     statistics = given_statistics(few, {"S.b=T.b": 0.01}, default=100.0)
     plan = optimise(queries, statistics, Options(parallelism=4, mir=False))
@@ -152,7 +152,7 @@ def test_what_belongs_to_forgotten_queries_has_no_estimate() -> None:
     lost = [s for s in found.removed if s.cost is None]
     assert {s.key.start for s in lost} >= {"U"}
     assert "no longer known" in found.notes[0]
-    # Base relations are known by their ids alone.
+    # Base relations are known by their ids only.
     assert [s.tuples for s in found.dropped if s.label == "U[c]"] == [100.0]
 
 

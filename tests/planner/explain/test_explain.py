@@ -1,4 +1,4 @@
-"""Explanations of a plan, against golden files."""
+"""Tests of a plan's explanations against golden files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explanations of substreams: shares, costs, and groups of values."""
+"""Tests of explanations of substreams: shares, costs, and groups of values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_substreams_are_explained_and_read_back(seed: int) -> None:
         first, *others = substreams
         assert first["others"]
         assert first["cost"] == pytest.approx(first["otherwise"])
-        # A substream has the orders that are cheapest for it.
+        # Each substream has its cheapest probe orders.
         assert all(one["cost"] <= one["otherwise"] * (1 + 1e-9) for one in others)
         assert all(list(one["orders"]) == [STAR.id] for one in substreams)
         known = statistics.values[STAR.relation_of(Label(document["start"])).id, "a"]

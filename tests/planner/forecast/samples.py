@@ -1,4 +1,4 @@
-"""Random series of kinds that statistics of streams are like."""
+"""Random time series like those of stream statistics, for forecast tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PERIOD = 3.0
 
 
 def random_columns(seed: int, length: int = 60, each: int = 6) -> Array:
-    """Noise, walks, trends, steps and waves, ``each`` of them; shape (length, 7 * each)."""
+    """Return noise, walks, trends, steps and waves, ``each`` of them; shape (length, 7 * each)."""
     rng = np.random.default_rng(seed)
 
     def noise(scale: float = 1.0) -> Array:
@@ -38,7 +38,7 @@ def series_of(
     weights: Array | list[float] | None = None,
     half_life: float = 60.0,
 ) -> Series:
-    """One measurement per period."""
+    """Return a series with one measurement per period."""
     measured = [
         (row * PERIOD, float(value), 1.0 if weights is None else float(weights[row]))
         for row, value in enumerate(values)
@@ -47,5 +47,5 @@ def series_of(
 
 
 def forecast(series: Series, kind: StatisticKind, period: float, horizon: float = 1.0) -> Forecast:
-    """The forecast of one series."""
+    """Return the forecast of one series."""
     return forecasts([(series, kind)], period, horizon)[0]

@@ -1,4 +1,4 @@
-"""Measured errors, against forecasts made one origin at a time."""
+"""Compare measured forecast errors with forecasts made from one origin at a time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ NOTHING = (-math.inf, math.inf)
 
 
 def slowly(values: np.ndarray, weights: np.ndarray, damped: bool, horizon: int) -> list[float]:
-    """The trend's error, the last value's, and the targets of the first column."""
+    """The trend's error, the last value's error, and the targets of the first column, by a loop."""
     trend = last = mass = 0.0
     targets = 0
     for origin in range(3, len(values) - horizon):
         known = values[: origin + 1]
-        # The newest refit that is not after the origin.
+        # The newest refit at or before the origin.
         fitted_to = max(n for n in refits(len(values)) if n <= origin + 1)
         _, history = fit(values[:fitted_to], weights[:fitted_to], damped)
         one = history.at(-1)

@@ -1,4 +1,6 @@
-"""Fitted parameters: against statsmodels' optimum, and against themselves alone and earlier."""
+"""Compare fitted smoothing parameters with statsmodels' optimum, and with fits of fewer series or
+values.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from anabranch_planner.forecast.fitting import DAMPING, fit, refits
 from anabranch_planner.forecast.holt import Path, Smoothing, paths, smooth
 from tests.planner.forecast.samples import random_columns
 
-#: statsmodels warns where its own search has not converged; its error is then not the least one.
+#: statsmodels warns if its own search has not converged; its error is then not the minimum.
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore::{ConvergenceWarning.__module__}.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning:statsmodels.*"),

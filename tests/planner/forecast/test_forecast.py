@@ -1,4 +1,6 @@
-"""Forecasts of statistics: exact where they can be, bounded, and honest about the trend."""
+"""Tests of forecasts of statistics: exact for exact trends, bounded, and no trend
+without evidence.
+"""
 
 from __future__ import annotations
 

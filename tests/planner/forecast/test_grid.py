@@ -1,4 +1,4 @@
-"""One value per period: gaps, fading, several series at once."""
+"""Tests of the grid with one value per period: gaps, fading weights, several series at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def built(measurements: list[tuple[float, float, float]], length: int = 20) -> S
 
 
 def slowly(series: Series) -> tuple[list[float], list[float]]:
-    """Values and weights period by period, as the module's docstring says it."""
+    """Return values and weights period by period, by the definition in the module's docstring."""
     newest = series.times[-1]
     periods: dict[int, list[tuple[float, float]]] = {}
     heaviest = 0.0

@@ -1,4 +1,4 @@
-"""Smoothing with given parameters: against statsmodels, and against the equations."""
+"""Compare Holt smoothing with given parameters with statsmodels, and with the equations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cleaning of outliers: changed and unchanged values."""
+"""Tests of cleaning outliers from series: changed and unchanged values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_an_outlier_ends_within_the_clip_of_its_neighbours(place: int) -> None:
     clean = np.random.default_rng(4).normal(100, 2, (60, 5))
     dirty = clean.copy()
     dirty[place] *= 100
-    # Differences have a standard deviation of 2 * sqrt(2); the centre, too, is off by some.
+    # Differences have a standard deviation of 2 * sqrt(2); the centre also deviates.
     moved = np.abs(cleaned(dirty, lengths_of(dirty))[place] - 100).max()
     assert moved < (CLIP + 4) * 2 * np.sqrt(2)
 

@@ -1,4 +1,4 @@
-"""Rates per batch: intermittent relations, the floor, and restarted series."""
+"""Tests of forecast rates per batch: intermittent relations, the minimum, and restarted series."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from anabranch_planner.forecast.rates import EVIDENCE, FLOOR, PERIODS, rates, re
 
 
 def series(*counts: int | None, batches: int = 4, begin: int = 0) -> list[Arrivals]:
-    """Periods of one relation R; None: it was not counted."""
+    """Return periods of one relation R with these counts; None: it was not counted."""
     return [
         Arrivals(begin + batches * (n + 1), batches, {} if c is None else {"R": c})
         for n, c in enumerate(counts)
@@ -89,12 +89,12 @@ def test_arrivals_are_read_of_the_document_of_an_interim() -> None:
 
 
 def test_a_rate_that_has_drifted_begins_anew() -> None:
-    """By one short period; the other relation goes on."""
+    """It restarts with one short period; the other relation's series continues."""
     old = [Arrivals(n, 10, {"R": 1000, "S": 500}) for n in range(10, 60, 10)]
     new = Arrivals(52, 2, {"R": 2000, "S": 100}, DriftedRates((DriftedRate("R", 10.0),)))
 
     assert rates([*old, new], 2.0) == pytest.approx({"R": 1000.0, "S": 50.0})
-    # Without its having been said, the grid takes both for one period.
+    # If the drift is not reported, the grid takes both rates for one period.
     assert rates([*old, replace(new, drifted=DriftedRates())], 2.0)["R"] < 500
 
     later = Arrivals(62, 10, {"R": 10_000, "S": 500})

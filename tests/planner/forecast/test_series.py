@@ -1,4 +1,4 @@
-"""Series: bounded, in order, and what they refuse."""
+"""Tests of time series: bounded, in order, and refused input."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_whatever_is_measured_the_series_is_valid_and_each_measurement_counts_as
     before = Series(length=length)
     for count, (time, value, weight) in enumerate(measured, 1):
         series = Series.of(measured[:count], length)
-        # A series that is built from its own fields is checked again.
+        # A series that is built from its own fields passes the checks again.
         assert Series(length, 60.0, series.times, series.values, series.weights) == series
         finite = all(abs(one) <= LARGEST for one in (time, value, weight))
         if not finite or weight < LIGHTEST or before.times[-1:] == (time,):

@@ -1,4 +1,6 @@
-"""The text of an expression is read back as the same expression, with no needless parentheses."""
+"""Tests that an expression's text is parsed to the same expression, and has no needless
+parentheses.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ TIMESTAMP = parse_type("timestamp")
 
 
 def read(text: str) -> Expr:
-    """The expression over ``R``."""
+    """Parse an expression over ``R``."""
     (output,) = parse_sql("q", f"SELECT {text} AS o FROM R", STREAMS).projection
     return substitute(output.expr, lambda c: Column("R", c.name, c.type))
 
 
 def flat(expr: Expr) -> object:
-    """``expr`` with chains of AND and OR, which are associative, as one operation each."""
+    """Return ``expr`` with chains of AND and OR, which are associative, as one operation each."""
     if not isinstance(expr, Call):
         return expr
     args = list(expr.args)

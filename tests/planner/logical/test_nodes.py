@@ -1,4 +1,4 @@
-"""Plans in every form, and the order of nodes that have several readers."""
+"""Tests of logical plan nodes: every form, and the order of nodes that have several readers."""
 
 from __future__ import annotations
 

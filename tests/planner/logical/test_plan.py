@@ -1,4 +1,6 @@
-"""Logical plans of bound queries, before and after TSC, have DuckDB's results of the statement."""
+"""Compare logical plans of bound queries, before and after TSC, with DuckDB's results of the
+statement.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ NEAR = "b.ts BETWEEN a.ts - INTERVAL '2' HOUR AND a.ts + INTERVAL '3' HOUR"
 
 
 def comparable(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row in which sums of floats in another order are equal."""
+    """Return a row with floats rounded, since sums in another order differ."""
     return tuple(str(round(float(v), 4)) if isinstance(v, float | Decimal) else str(v) for v in row)
 
 
@@ -61,7 +63,9 @@ def compared(
     window: int | None = None,
     wanted: str | None = None,
 ) -> Conversion:
-    """Both plans of ``sql``, executed and compared with ``wanted`` (default: ``sql`` itself)."""
+    """Execute both plans of ``sql`` and compare them with ``wanted`` (default: ``sql`` itself);
+    return them.
+    """
     found = convert_query(parse_sql("q", sql, streams, window), streams)
     rows = results(db, wanted or sql)
     for plan in found:
@@ -72,7 +76,9 @@ def compared(
 
 @pytest.fixture(scope="module")
 def small() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Small tables with many equal values and NULLs, and event times within ten hours."""
+    """A DuckDB database of small tables with many equal values and NULLs, and event times within
+    ten hours.
+    """
     rng = np.random.default_rng(4)
     with duckdb.connect() as db:
         db.execute("SET TimeZone = 'UTC'")
@@ -227,7 +233,7 @@ def test_random_rankings(
     small: duckdb.DuckDBPyConnection,
 ) -> None:
     keys = [f"{key}{direction}" for key, direction in order]
-    # With all columns in the order, rows of one place are equal.
+    # Ordered by all columns, rows at the same place are equal.
     keys += ["a.k", "a.x", "a.s", "a.ts", "b.k", "b.y", "b.s", "b.ts"]
     over = f"{function}() OVER ({partition}ORDER BY {', '.join(keys)})"
     if spelled:
@@ -306,7 +312,7 @@ def plans(sql: str) -> Conversion:
 
 
 def below(node: Node, kind: type[Node]) -> Node:
-    """The first node of a kind."""
+    """Return the first node of a kind below ``node``."""
     while not isinstance(node, kind):
         node = node.inputs[0]
     return node

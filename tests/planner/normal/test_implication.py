@@ -1,4 +1,6 @@
-"""Filters that imply others, and queries that leave a part of their filters for after the join."""
+"""Tests of filters that imply others, and of the parts of filters that are checked after
+the join.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ def test_what_is_said_to_be_implied_is(strong: list[Expr], weak: list[Expr]) -> 
 
 @given(simple, simple)
 def test_between_single_comparisons_nothing_is_missed(strong: Expr, weak: Expr) -> None:
-    # Between the integers, too, for there it would hold for reasons of the type.
+    # Also values between integers, since an implication may hold for integers only.
     values: list[Any] = [None, *(x / 2 for x in range(-2, 14))]
     holds = all(true_of(weak, v) for v in values if true_of(strong, v))
     satisfiable = any(true_of(strong, v) for v in values)

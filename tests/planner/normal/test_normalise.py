@@ -1,4 +1,6 @@
-"""Normal form of SQL: relations, labels, key classes, bounds, residuals, projection."""
+"""Tests of the normal form of SQL: relations, labels, key classes, bounds,
+residuals, projection.
+"""
 
 from __future__ import annotations
 

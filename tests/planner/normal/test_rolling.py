@@ -1,4 +1,4 @@
-"""Conditions on ``now()`` as limits of rows, and refusals of others."""
+"""Tests of conditions on ``now()`` as limits of rows' age, and of refused ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Difference matrices, compared with enumeration of event times."""
+"""Compare matrices of time differences with enumerated event times."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def satisfies(times: tuple[int, ...], bounds: Bounds) -> bool:
 
 
 def solutions(bounds: Bounds, reach: int = 6) -> set[tuple[int, ...]]:
-    """All small integer solutions with the first time at 0."""
+    """Return all small integer solutions with the first time at 0."""
     rest = itertools.product(range(-reach, reach + 1), repeat=len(bounds) - 1)
     return {(0, *times) for times in rest if satisfies((0, *times), bounds)}
 
 
 def shortest(bounds: Bounds, i: int, j: int) -> int | None:
-    """The least sum over all simple paths from i to j."""
+    """Return the minimum sum over all simple paths from i to j."""
     inner = [k for k in range(len(bounds)) if k not in (i, j)]
     best: int | None = None
     for count in range(len(inner) + 1):
@@ -53,7 +53,7 @@ def shortest(bounds: Bounds, i: int, j: int) -> int | None:
 @given(matrix())
 def test_closing_is_all_shortest_paths_or_an_error(bounds: Bounds) -> None:
     size = len(bounds)
-    # A cycle through i and j is a path there and a path back.
+    # A cycle through i and j consists of a path from i to j and one back.
     negative = any(
         (there := shortest(bounds, i, j)) is not None
         and (back := shortest(bounds, j, i)) is not None

@@ -1,4 +1,4 @@
-"""Set operations: DuckDB's rows, normal forms, and refusals with place and remedy."""
+"""Tests of set operations: DuckDB's rows, normal forms, and refusals with place and remedy."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_union_all_is_one_join_per_operand() -> None:
     sql = "SELECT k, s FROM R UNION ALL SELECT S.l, T.s FROM S JOIN T ON T.k = S.k"
     query = parsed(sql)
     assert [join.id for join in query.planned] == ["q", "q+union2"]
-    # Nothing can be taken back, so results are rows, not changes of a table.
+    # No result can be deleted, so results are rows, not changes of a table.
     assert query.view is None
     assert [(o.name, str(o.expr.type)) for o in query.shown] == [("k", "bigint"), ("s", "string")]
     assert [[str(o.expr) for o in join.projection] for join in query.planned] == [
@@ -196,7 +196,7 @@ def test_too_many_combinations_are_refused() -> None:
         ("bigquery", "SELECT k FROM R UNION DISTINCT SELECT k FROM S", "R UNION SELECT"),
         ("postgres", "SELECT k FROM R UNION SELECT k FROM S INTERSECT SELECT k FROM T",
          "UNION (SELECT k FROM S INTERSECT"),
-        # Oracle reads all from left to right.
+        # Oracle evaluates all set operations from left to right.
         ("oracle", "SELECT k FROM R UNION SELECT k FROM S INTERSECT SELECT k FROM T",
          "(SELECT k FROM R UNION SELECT k FROM S) INTERSECT"),
         ("mysql", "(SELECT k FROM R) UNION ALL (SELECT k FROM S) ORDER BY k LIMIT 3", "LIMIT 3"),
@@ -211,7 +211,7 @@ def test_dialects(dialect: str, sql: str, spark: str) -> None:
 @pytest.mark.parametrize(
     ("dialect", "sql", "words"),
     [
-        # The type of the column is DOUBLE, and Postgres rounds doubles to integers.
+        # The column is DOUBLE, and Postgres rounds doubles when casting to integers.
         ("postgres", "SELECT CAST(u.k AS INT) AS i FROM (SELECT k FROM R UNION ALL SELECT g FROM S)"
          " u", "may have a fraction"),
         ("postgres", "SELECT CAST(u.k AS INT) AS i FROM (SELECT * FROM R UNION SELECT * FROM S) u",

@@ -1,4 +1,6 @@
-"""Queries over streams of changes: the kind of change of a result, and refusals."""
+"""Tests of queries over streams with inserts and deletes: a result's kind of change,
+and refusals.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backfill decisions: costs against counted tuples, when they turn, what becomes of them."""
+"""Tests of backfill decisions: costs compared with counted tuples, thresholds, and later plans."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ Floats = NDArray[np.float64]
 
 
 seeds = st.integers(0, 2**32 - 1)
-#: Microseconds of a unit of time.
+#: Microseconds per unit of time.
 UNIT = 1_000_000
 RST = chain("R.a=S.a", "S.b=T.b")
 
 
 def windowed(windows: tuple[float | None, ...]) -> JoinQuery:
-    """R-S-T with a window per alias, in units of time."""
+    """Return the query R-S-T with a window per alias, in units of time."""
     micros = [None if w is None else int(w * UNIT) for w in windows]
     bounds = tuple(tuple(0 if i == j else micros[i] for j in range(3)) for i in range(3))
     return replace(RST, bounds=bounds)
 
 
 def plan_with(query: JoinQuery, start: str, target: tuple[str, ...]) -> Plan:
-    """A plan in which ``target`` is kept and, of all MIRs, only probed from ``start``."""
+    """Return a plan in which ``target`` is kept, and is probed only from ``start``."""
     for seed in range(1000):
         plan = random_plan([query], Random(seed), mirs=0.4)
         steps = [(o.start, s.members) for o in plan.orders for s in o.steps if len(s.members) > 1]
@@ -55,7 +55,7 @@ def plan_with(query: JoinQuery, start: str, target: tuple[str, ...]) -> Plan:
 def model_of(
     query: JoinQuery, sizes: dict[str, int], objective: Objective = Objective.TUPLES
 ) -> CostModel:
-    """Every pair of tuples joins; a unit has ``sizes`` tuples."""
+    """A cost model in which every pair of tuples joins; a unit of time has ``sizes`` tuples."""
     known = given_statistics(
         cardinalities=dict(sizes), selectivity_default=1.0, history=float(UNIT)
     )
@@ -68,7 +68,7 @@ def only(found: tuple[BackfillDecision, ...]) -> BackfillDecision:
 
 
 def arrivals(size: int, units: float) -> Floats:
-    """Evenly spread arrivals."""
+    """Return evenly distributed arrival times."""
     return (np.arange(round(size * units)) + 0.5) / size
 
 
@@ -89,7 +89,7 @@ def test_coverage_costs_what_is_sent(windows: tuple[float | None, ...], horizon:
     gap = arrivals(sizes["S"], 1)
     window = np.inf if windows[1] is None else windows[1]
     met = (probing[:, None] - gap[None, :]) <= window
-    # R's tuples are sent to S, those with a partner on to T.
+    # R's tuples probe S, those with a partner also T.
     assert found.coverage == pytest.approx(len(probing) + met.sum(), rel=0.02)
 
 
@@ -137,7 +137,7 @@ def test_the_decision_turns_with_horizon_and_rates() -> None:
         sizes = {"R": probing, "S": 50, "T": 40}
         return only(decide(plan, [RST], model_of(RST, sizes), horizon=horizon)).chosen
 
-    # 40 + 50 * 40 tuples against 51 per tuple of R.
+    # Cost: 40 + 50 * 40 tuples, saving 51 per tuple of R.
     assert [chosen(1.0, r) for r in (39, 40, 41)] == [False, False, True]
     assert [chosen(h, 20) for h in (0.0, 1.0, 2.0, 2.1)] == [False, False, False, True]
 
@@ -169,7 +169,7 @@ def test_what_has_been_decided_stands() -> None:
     first = only(decide(plan, [RST], model_of(RST, {"R": 100, "S": 50, "T": 40})))
     other = replace(first, order=first.order[::-1])
     assert first.chosen
-    # Not worth it any more, but it has begun; and it goes on from where it began.
+    # The backfill no longer pays, but it has begun, and continues where it was.
     assert at(1, other) == replace(
         other,
         coverage=51.0,

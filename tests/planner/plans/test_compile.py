@@ -1,4 +1,6 @@
-"""A ruleset's results equal the join's, for any plan and any change between epochs."""
+"""Tests that a compiled ruleset has the join's results, for any plan and any change
+between epochs.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def run(world: World, plans: Sequence[Plan], *, expire: bool = False) -> Outcome:
-    """Interpret one plan per epoch and compare every query with the nested loop."""
+    """Interpret one plan per epoch and compare every query with a nested-loop join."""
     history = record(list(world.streams.values()), world.batches)
     rulesets = []
     for epoch, plan in enumerate(plans):
@@ -144,7 +146,7 @@ def _rst() -> tuple[dict[str, Stream], JoinQuery]:
 
 
 def _plan(query: JoinQuery, *, st: bool) -> Plan:
-    """Probe orders of ``r JOIN s JOIN t``; with ``st``, r probes a materialised S⋈T."""
+    """Return a plan of ``r JOIN s JOIN t``; with ``st``, r probes a materialised S⋈T."""
     r, s, t = (Label(x) for x in "rst")
     mir = sub_join(query, frozenset({s, t}))
 
@@ -177,7 +179,9 @@ def _plan(query: JoinQuery, *, st: bool) -> Plan:
 
 @pytest.mark.parametrize("materialised", range(32))
 def test_partners_of_different_epochs_meet_once(materialised: int) -> None:
-    """s in epoch 1, t in epoch 2, r in epochs 3 and 4, ST there in any subset of the epochs."""
+    """s arrives in epoch 1, t in epoch 2, r in epochs 3 and 4; ST is kept in any subset of the
+    epochs.
+    """
     streams, query = _rst()
     world = World(
         streams,
@@ -193,7 +197,8 @@ def test_partners_of_different_epochs_meet_once(materialised: int) -> None:
         (1, 1, 1, 1, 1),
     )
     outcome = run(world, [_plan(query, st=bool(materialised >> e & 1)) for e in range(5)])
-    # r of epoch 3 meets (s, t); epoch 4 has 2 r, 2 s, 2 t in all, which is 8 results in the end.
+    # r of epoch 3 joins (s, t); epoch 4 has 2 r, 2 s, 2 t in total, so there are 8 results at the
+    # end.
     assert len(outcome.results[query.id]) == 8
     assert outcome.activations[query.id].visible_from["r"] == Visibility(0, None)
 

@@ -1,4 +1,4 @@
-"""Streams that keep the latest per key, in rulesets."""
+"""Tests of compiled rulesets with streams that keep the latest row per key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEEPING = replace(S, latest=("a",))
 
 
 def planned(sql: str, *latest: str, parallelism: int = 1) -> Ruleset:
-    """The ruleset of a query where S keeps the latest of a key."""
+    """Return the ruleset of a query where S keeps the latest row of a key."""
     streams = (R, replace(S, latest=latest), T)
     return rules(0, {"q": sql}, streams=streams, parallelism=parallelism)
 

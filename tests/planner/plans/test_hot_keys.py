@@ -1,4 +1,6 @@
-"""Choice of hot values, with loads computed by hand, and values that are never hot."""
+"""Tests of the choice of hot key values, with loads computed by hand, and of values that are never
+hot.
+"""
 
 from __future__ import annotations
 
@@ -36,18 +38,20 @@ STREAMS = [
     Stream(StreamName(name), (("a", parse_type("bigint")), ("b", parse_type("bigint"))))
     for name in "RST"
 ]
-#: Matches are all that there is to pay for.
+#: Cost constants by which only matches cost anything.
 MATCHES = CostConstants(call=0.0, probe=0.0, look=0.0, match=1.0, row=0.0, byte=0.0)
 
 
 def values(*shares: float) -> FrequentValues:
-    """Values with hashes 1, 2, ... and these shares."""
+    """Return values with hashes 1, 2, ... and these shares."""
     hashes = tuple(range(1, len(shares) + 1))
     return FrequentValues(hashes, tuple(f"v{h}" for h in hashes), shares, shares, 0.0)
 
 
 def skewed(*shares: float, hosts: int = 3, distinct: float = 1000.0) -> Statistics:
-    """1000 tuples per stream and unit of time; ``shares`` are the shares of frequent values."""
+    """Return statistics with 1000 tuples per stream and unit of time; ``shares`` are those of
+    frequent values.
+    """
     rows = {RelationId(name): 1000.0 for name in "RST"}
     return Statistics(
         rows,
@@ -74,7 +78,7 @@ def chosen(
 
 
 def test_one_value_keeps_one_host_busy() -> None:
-    """Half of the matches are of one value, all others are even: its host has 1/2 + 1/6 of all."""
+    """Half of the matches have one value, all others are even: its host has 1/2 + 1/6 of all."""
     rest = 0.1**2 / (1 - 0.1) ** 2 * 1000
     statistics = skewed(0.1, distinct=1 + 1 / rest * 1000)
     found = chosen(statistics, MATCHES)
@@ -92,7 +96,7 @@ def test_even_values_are_left_at_home() -> None:
 
 
 def test_nothing_is_dealt_where_probes_cost_more() -> None:
-    """Each value has few matches for each of its probes, which would go everywhere."""
+    """Each value has few matches per probe, and a hot value's probes would be sent to all hosts."""
     dear = CostConstants(call=0.0, probe=1.0, look=0.0, match=1e-6, row=1e-6, byte=0.0)
     assert chosen(skewed(0.3, 0.1), dear).values == ()
     heavy = CostConstants(call=0.0, probe=1e-6, look=0.0, match=1e-6, row=1e-6, byte=1.0)
@@ -109,7 +113,7 @@ def test_what_is_hot_stays_until_it_spares_much_less() -> None:
     assert not kept[-1]
     assert new == sorted(new, reverse=True)
     assert kept == sorted(kept, reverse=True)
-    # Its share has to fall by a quarter before it cools.
+    # A value stays hot until its share falls by a quarter.
     assert sum(kept) >= sum(new) + 3
 
 
@@ -167,7 +171,7 @@ def test_what_hot_values_send_is_predicted() -> None:
     (first,) = (r for r in rules.probe_rules if r.edge == "in:R")
     (second,) = (r for r in rules.probe_rules if r.edge == first.out)
     for some, copies in (
-        # From anywhere to one of three hosts or, of a hot value, to all of them.
+        # From any host to one of three or, for a hot value, to all of them.
         ({first.store}, 2 / 3 + 0.3 * 4 / 3),
         ({second.store}, 2 / 3),
         ({first.store, second.store}, 2 / 3 + 0.3 * 4 / 3),
@@ -176,7 +180,8 @@ def test_what_hot_values_send_is_predicted() -> None:
         found = traffic(replace(rules, stores=stores), [star], model, exchange)
         one = found[first.out]
         assert one.tuples / one.probes == pytest.approx(copies)
-        # Pairs of the first probe are at their home partition, or on the hosts of its hot rows.
+        # Results of the first probe are at their home partition, or on the hosts of the hot value's
+        # rows.
         share = 0.3 * 0.3 / (0.3 * 0.3 + 0.7 * 0.7 / 999)
         away = {False: 0.0, True: 2 / 3}[first.store in some]
         more = 2.0 if second.store in some else away
@@ -204,12 +209,12 @@ def test_rules_deal_where_it_is_wanted(wanted: bool) -> None:
 
 @pytest.mark.parametrize("seed", [*range(30), 159, 720])
 def test_any_rules_have_hot_values_that_make_sense(seed: int) -> None:
-    """Each gain that is said is one, and no partition without a frequent value has one."""
+    """Each reported gain is positive, and no partition without a frequent value has one."""
     rng = Random(seed)
     queries = random_queries(seed, count=4, size=4, relations=6)
     relations = sorted({r.id for q in queries for r in q.relations})
     members = [m for q in queries for c in q.classes for m in c.members]
-    # Sorted: the order of a set of texts differs from process to process.
+    # Sorted, since the order of a set of texts varies between processes.
     columns = sorted({(str(m.label), m.attribute) for m in members})
     statistics = Statistics(
         {r: rng.uniform(10, 10_000) for r in relations},

@@ -1,4 +1,4 @@
-"""Questions that pay, with prices worked out by hand."""
+"""Tests of which look-ahead filters pay, with costs computed by hand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PRICES = CostConstants(call=0.0, probe=8.0, look=1.0, match=5.0)
 
 
 def star(rows: float, values: float) -> Statistics:
-    """A tuple of S finds 20 of A; B has so many rows, of as many values as there are among 1000."""
+    """A model: a tuple of S finds 20 of A; B has ``rows`` rows with ``values`` of 1000 values."""
     s, a, b = map(RelationId, "SAB")
     return Statistics(
         {s: 1000.0, a: 1000.0, b: rows},
@@ -39,7 +39,7 @@ def test_a_question_is_worth_what_is_spared_in_front_of_the_later_probe() -> Non
     (found,) = questions(RULES, [STAR], CostModel(star(100, 100)), PRICES)
     assert (found.edge, found.asked.mir) == ("S>A", "B")
     assert found.share == pytest.approx(0.1)
-    # 1000 look-ups; of 100 tuples that are left a row each.
+    # 1000 look-ups; one row for each of the 100 tuples that pass.
     assert found.price == pytest.approx(1000 * 9 + 100 * 5)
     # 1000 tuples probe A. S arrives last in half of the 20,000 pairs, and 10,000 probe B.
     assert found.saved == pytest.approx(0.9 * (1000 * 9 + 10_000 * 5 + 10_000 * 9))
@@ -48,7 +48,7 @@ def test_a_question_is_worth_what_is_spared_in_front_of_the_later_probe() -> Non
 
 
 def test_frequent_values_do_not_look_like_many_values() -> None:
-    """1000 rows of 100 values: as many matches as tuples, and one tuple in ten has some."""
+    """1000 rows of 100 values: as many matches as tuples, but only one tuple in ten has any."""
     (found,) = questions(RULES, [STAR], CostModel(star(1000, 100)), PRICES)
     assert found.share == pytest.approx(0.1)
 

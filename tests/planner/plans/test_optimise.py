@@ -1,4 +1,4 @@
-"""The optimiser against brute force, its promises about every plan, and its determinism."""
+"""Tests of the optimiser against brute force, of promises about every plan, and of determinism."""
 
 from __future__ import annotations
 
@@ -190,7 +190,8 @@ def test_self_join_probes_the_base_store_of_the_relation() -> None:
         ("S", "S", ("S#1",)),
         ("S#1", "S", ("S",)),
     ]
-    # Each direction knows one attribute: a second copy (1000) beats a broadcast (3 * 1000).
+    # Each direction knows one attribute: a second copy (cost 1000) is cheaper than broadcasts (3 *
+    # 1000).
     assert [str(c.partition) for c in plan.copies] == ["S.a", "S.b"]
     assert plan.cost == pytest.approx(4000)
 

@@ -1,4 +1,6 @@
-"""Statistics that make no sense, absurd sizes, broken solvers: an honest plan or a refusal."""
+"""Tests of the optimiser with impossible statistics, extreme sizes, broken solvers: a valid plan or
+a refusal.
+"""
 
 from __future__ import annotations
 
@@ -157,7 +159,7 @@ def test_the_command_gives_that_plan_too(how: str, tmp_path: Path) -> None:
 
 
 def broken(folder: Path, how: str) -> str:
-    """A search path on which the package of CP-SAT is broken; solvers run in child processes."""
+    """A Python path on which the package of CP-SAT is broken; solvers run in child processes."""
     (folder / "ortools").mkdir()
     (folder / "ortools" / "__init__.py").write_text(BROKEN[how][0] + "\n")
     return str(folder)
@@ -192,7 +194,9 @@ def test_text_with_many_spaces_is_read_in_one_go(name: str, text: str, fits: boo
     "part", ["a", "a-", "a.b+", "redis:", "//", "://", "a://:", "//a:", "x@", "pwd=", 'pwd="']
 )
 def test_masking_takes_as_long_as_the_text_is(mask: Callable[[str], str], part: str) -> None:
-    """Masking took minutes while every letter restarted the search for an address's beginning."""
+    """Masking once took minutes, since each letter restarted the search for an
+    address's beginning.
+    """
     began = time.process_time()
     mask(part * 100_000)
     assert time.process_time() - began < 2

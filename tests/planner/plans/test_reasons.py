@@ -1,4 +1,4 @@
-"""Why plans share and keep: each saving is the difference of two plans that can be checked."""
+"""Tests of a plan's reasons for sharing and keeping: each saving is the difference of two plans."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_the_reasons_for_one_intermediate_result() -> None:
     assert (kept.label, kept.users) == ("S⋈T", ("q1", "q2"))
     assert kept.saved == pytest.approx(kept.detours - kept.upkeep)
     assert kept.saved > 0
-    # Its inserts: one tuple per copy; its maintenance runs for the queries' own orders anyway.
+    # Its inserts cost one tuple per copy; the queries' own orders make its rows anyway.
     copies = [c for c in plan.copies if c.mir == kept.mir]
     assert kept.upkeep >= sum(c.insert_cost for c in copies) > 0
     steps = {r.label for r in found.shared if r.kind == "step"}

@@ -1,4 +1,6 @@
-"""Cost shares against their definitions: brute force over coalitions and permutations."""
+"""Compare queries' cost shares with their definitions, by brute force over coalitions and
+permutations.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ STATISTICS = given_statistics(default=100.0, selectivities={"S.b=T.b": 0.0001})
 def standalone(
     queries: Sequence[JoinQuery], statistics: Statistics, **options: Any
 ) -> dict[QueryId, float]:
-    """The cost of each query's own optimum."""
+    """Return the cost of each query's own optimum."""
     plan = optimise(queries, statistics, Options(optimizer=Optimizer.INDIVIDUAL, **options))
     return costs_by_owner(plan, queries)
 
@@ -59,7 +61,7 @@ def standalone(
 def needs(
     plan: Plan, query: JoinQuery, queries: Sequence[JoinQuery]
 ) -> tuple[dict[Prefix, float], set[Copy]]:
-    """Steps and copies of ``plan`` that ``query`` needs, collected order by order."""
+    """Return the steps and copies of ``plan`` that ``query`` needs, collected order by order."""
     pending = [o for o in plan.orders if not o.maintains and o.goal == query.id]
     owner = pending[0].owner
     seen = set(pending)
@@ -86,7 +88,7 @@ def needs(
 
 
 class Coalitions:
-    """c(S) by its definition."""
+    """Costs c(S) of coalitions of queries, by definition."""
 
     def __init__(self, plan: Plan, queries: Sequence[JoinQuery]) -> None:
         self.needs = {q.id: needs(plan, q, queries) for q in queries}
@@ -178,7 +180,7 @@ def test_nobody_pays_more_than_the_sum_of_what_each_pays_alone(
     found = shares(plan, queries, alone)
     assert [s.query for s in found] == sorted(q.id for q in queries)
     for share in found:
-        # A part of a joint plan is one way of answering the query alone.
+        # A part of a joint plan could answer the query alone.
         assert share.part >= (share.standalone or 0.0) * (1 - 1e-9)
         assert (share.proportional or 0.0) <= (share.standalone or 0.0) * (1 + 1e-9)
     assert sum(s.proportional or 0.0 for s in found) == pytest.approx(plan.cost)
@@ -193,8 +195,8 @@ def test_nobody_pays_more_than_the_sum_of_what_each_pays_alone(
 
 
 def test_the_worked_example() -> None:
-    # Optimised alone 475 each; jointly 800 with <S,T,R> and <T,S,U>: S-T and T-S run once (100
-    # each), everything else belongs to one query: (950 - 150)... so 400 each.
+    # Alone each costs 475; jointly 800 with <S,T,R> and <T,S,U>: S-T and T-S are shared (100 each),
+    # the rest belongs to one query: 400 each.
     sizes = given_statistics(
         default=100.0, selectivities={"S.b=T.b": 0.015}, selectivity_default=0.01
     )

@@ -1,4 +1,4 @@
-"""Prices of maintained tables: sharing, shares, and their dependence on statistics."""
+"""Tests of the prices of maintained tables: sharing, shares, and their dependence on statistics."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ _JOIN = "FROM orders o JOIN customers c ON o.customer = c.id"
 
 
 def grouped(select: str, keys: str = "c.nation", more: str = "") -> str:
-    """A statement over the join, grouped by ``keys``."""
+    """Return a statement over the join, grouped by ``keys``."""
     return f"SELECT {keys}, {select} {_JOIN} GROUP BY {keys} {more}"
 
 
 def parsed(statements: Mapping[str, str]) -> list[JoinQuery]:
-    """All planned joins of the statements."""
+    """Return all planned joins of the statements."""
     return [q for name, sql in statements.items() for q in parse_sql(name, sql, STREAMS).planned]
 
 
@@ -64,7 +64,7 @@ def priced(
     apart: Mapping[str, Hashable] | None = None,
     begun: Mapping[str, Hashable] | None = None,
 ) -> PricedTables:
-    """PricedTables of statements, by name or called q0, q1, …"""
+    """Return the PricedTables of statements, by name or called q0, q1, …"""
     if not isinstance(statements, Mapping):
         statements = {f"q{n}": sql for n, sql in enumerate(statements)}
     queries = parsed(statements)
@@ -73,7 +73,7 @@ def priced(
 
 
 def only(*statements: str, statistics: Statistics = STATISTICS) -> PricedTable:
-    """The only table of the statements."""
+    """Return the only maintained table of the statements."""
     (found,) = priced(statements, statistics).tables
     return found
 
@@ -136,7 +136,7 @@ def test_sums_of_all_beginnings_share_a_table() -> None:
         "another epoch",
     }
     (table,) = priced({"a": sums, "b": sums}, begun=begun).tables
-    # Their rows over groups differ.
+    # Their rows per group differ.
     assert table.upkeep.seconds > only(sums, sums).upkeep.seconds
 
 

@@ -1,4 +1,4 @@
-"""Predicted traffic between hosts, compared with tuples routed by the rules."""
+"""Compare predicted traffic between hosts with tuples routed by the rules."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.cases.queries import given_statistics
 from tests.support.cases.small_problems import any_query
 from tests.support.cases.states import stream
 
-#: Rows of a relation, and values of an attribute: a row finds about one partner.
+#: Number of rows of a relation, and of values of an attribute: a row has about one partner.
 ROWS = VALUES = 240
 HOSTS, PARTITIONS = 3, 12
 NAMES, ATTRIBUTES = "RSTUV", "abc"
@@ -66,7 +66,7 @@ def test_tuples_cross_hosts_as_often_as_predicted(seed: int) -> None:
 
 
 def drawn(rng: Random, name: str, size: int) -> JoinQuery:
-    """A query that compares no two attributes of one label: that would be a filter of its rows."""
+    """A random query that does not compare two attributes of one label, which would be a filter."""
     while True:
         query = any_query(rng, name, size)
         if all(len({m.label for m in c.members}) == len(c.members) for c in query.classes):
@@ -94,7 +94,7 @@ def test_tuples_take_the_columns_that_somebody_reads_later() -> None:
         for edge, one in traffic(ruleset, [query], model, exchange).items()
         if edge.startswith("R>")
     }
-    # R's key to the first; what S adds to the second; R.x and the arrival to both.
+    # R's key is sent to the first host; what S adds to the second; R.x and the arrival to both.
     assert found == {"R>S": ARRIVAL + 100.0 + 8.0, "R>S>T": ARRIVAL + 100.0 + 4.0}
 
 
@@ -138,7 +138,7 @@ def ruleset_of(plan: Plan, queries: Sequence[JoinQuery], parallelism: int = PART
 
 
 class Simulation:
-    """Random rows, each stored on the host of its partition; all of them have been stored before.
+    """Simulation of random rows, each stored on the host of its partition before the first probe.
 
     Equal values are in one partition, whatever the store.
     """
@@ -157,7 +157,7 @@ class Simulation:
         self.stored = {spec.id: self.content(spec) for spec in ruleset.stores}
 
     def run(self) -> tuple[Counter[str], Counter[str]]:
-        """Edge -> tuples that probed, and that were sent to another host."""
+        """Return edge -> number of tuples that probed, and that were sent to another host."""
         probed, sent = Counter[str](), Counter[str]()
         made: dict[Edge, list[tuple[Rows, int]]] = {}
         for rule in self.ruleset.paths:

@@ -1,4 +1,6 @@
-"""The plan that runs, for the queries that remain: valid, with the orders that they had."""
+"""Tests of reducing the running plan to the remaining queries: valid, with unchanged
+probe orders.
+"""
 
 from __future__ import annotations
 

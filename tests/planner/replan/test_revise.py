@@ -1,4 +1,4 @@
-"""Revisions of running rulesets: they use existing stores only, and their plan is no worse."""
+"""Tests of revisions of running rulesets: they use existing stores only, and cost no more."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def compiled(plan: Plan, queries: Sequence[JoinQuery], parallelism: int = 1) -> 
 
 
 def drawn_statistics(queries: Sequence[JoinQuery], rng: Random) -> Statistics:
-    """Rates and distinct counts over three orders of magnitude."""
+    """Return random rates and distinct counts over three orders of magnitude."""
     relations = sorted({r.id for q in queries for r in q.relations})
     sizes = {r: 10 ** rng.uniform(0, 3) for r in relations}
     return Statistics(
@@ -49,7 +49,7 @@ def drawn_statistics(queries: Sequence[JoinQuery], rng: Random) -> Statistics:
 
 
 def steps_of(plan: Plan) -> dict[object, object]:
-    """Goal and start -> its steps, without costs."""
+    """Return goal and start -> its steps, without costs."""
     return {
         (o.owner, o.goal, o.start): [
             (s.target, s.members, s.partition, s.broadcast) for s in o.steps
@@ -151,7 +151,7 @@ def test_random_revisions_stay_within_the_stores(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_without_intermediate_results_it_is_the_best_plan(seed: int) -> None:
-    """Over base stores alone a revision costs as much as a full new plan."""
+    """Over base stores only, a revision costs as much as a full new plan."""
     rng = Random(seed)
     queries = random_world(rng, epochs=1).queries
     options = Options(mir=False)
@@ -170,7 +170,7 @@ def test_without_intermediate_results_it_is_the_best_plan(seed: int) -> None:
 
 
 def chain(**rates: float) -> Statistics:
-    """R, S and T with their rates; ten distinct values of everything."""
+    """Statistics of R, S and T with these rates and ten distinct values of each attribute."""
     return Statistics(
         cardinalities={r: float(n) for r, n in rates.items()},  # type: ignore[misc]
         every_distinct=dict.fromkeys(rates, 10.0),  # type: ignore[arg-type]
@@ -229,7 +229,7 @@ def test_nothing_is_opened() -> None:
 
 
 def test_a_key_without_an_index_is_named_and_charged() -> None:
-    # S is probed from T first; from R on, S would be probed by another key.
+    # S is probed from T first; from R, S would be probed by another key.
     queries = queries_of("SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b AND R.c = T.c")
     before, now = chain(R=100, S=100, T=3), chain(R=100, S=3, T=100)
     found = revised(queries, before, now)
@@ -259,7 +259,7 @@ def test_equal_statistics_change_nothing() -> None:
 
 
 def test_a_query_whose_columns_are_not_kept_does_not_probe_the_store() -> None:
-    """The store was made for one query; the other reads a column more."""
+    """The store was made for one query; the other reads an additional column."""
     first, other = queries_of(
         THREE, "SELECT R.a, S.d FROM R JOIN S ON R.a = S.a JOIN U ON S.b = U.b"
     )

@@ -1,4 +1,4 @@
-"""Revisions against every plan over the stores that are there, upkeep included."""
+"""Compare revisions with every plan over the existing stores, including stores' maintenance."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.planner.replan.test_revise import drawn_statistics
 from tests.support.cases.small_problems import any_query
 from tests.support.scenarios.seeds import mostly_slow
 
-#: (name, query, start, the intermediate result that it keeps up)
+#: (name, query, start, the intermediate result that it maintains)
 Goal = tuple[str, "JoinQuery", "Label", "Mir | None"]
 
 
 def plans(running: Ruleset, queries: Sequence[JoinQuery], objective: Objective) -> Iterator[Plan]:
-    """Every combination of orders over the stores of ``running``."""
+    """Yield every combination of probe orders over the stores of ``running``."""
     before = plan_of(running, queries, objective=objective)
     there, mirs = StoresThere(running), {m.id: m for m in before.mirs}
 
@@ -88,7 +88,7 @@ def plans(running: Ruleset, queries: Sequence[JoinQuery], objective: Objective) 
 
 
 def problem(seed: int) -> tuple[list[JoinQuery], Ruleset, Statistics, Objective, int]:
-    """A running ruleset, and statistics under which another plan may be better."""
+    """Return a running ruleset, and statistics under which another plan may be better."""
     rng = Random(seed)
     sizes = rng.choice([(2, 3), (3,), (3, 3), (4,)])
     queries = [any_query(rng, f"q{i}", size) for i, size in enumerate(sizes)]
@@ -108,7 +108,7 @@ def revised(running: RunningPlan, statistics: Statistics, switching: float = 0.1
     )
 
 
-#: Limit of enumerated plans: four fully joined relations have tens of thousands.
+#: Maximum number of enumerated plans: four fully joined relations have tens of thousands.
 MOST = 4000
 
 
@@ -139,7 +139,7 @@ def test_no_plan_over_the_stores_that_are_there_is_cheaper(twenty: int) -> None:
 
 
 def test_upkeep_is_re_ordered_and_pays_for_its_steps() -> None:
-    """Some of these revisions change an order that keeps an intermediate result up."""
+    """Some of these revisions change an order that maintains an intermediate result."""
     changed = 0
     for seed in range(100):
         queries, rules, statistics, objective, _ = problem(seed)

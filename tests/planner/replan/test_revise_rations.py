@@ -1,4 +1,6 @@
-"""Revisions under rations: exact prices, against every plan over the stores that are there."""
+"""Tests of revisions under rations: exact prices, compared with every plan over the existing
+stores.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from tests.planner.replan.test_revise_optimum import MOST, plans, problem
 from tests.support.cases.drawn_worlds import random_world
 from tests.support.cases.random_plans import random_plan
 
-#: Rations that a query's goals may have.
+#: Possible rations of a query's goals.
 SHARES = (0.0, 0.05, 0.3, 1.0)
 
 
@@ -48,7 +50,8 @@ def test_a_plans_price_is_its_forests_and_what_upkeep_takes(seed: int) -> None:
     used = forest.used([rations[g.query, Label(g.start)] for g in forest.goals])
     price = priced(plan, found, model, rations)
     assert price == pytest.approx(whole + sum(copies.values()) + used)
-    # Goals without a ration take all tuples; without rations the price is exactly the plain one.
+    # Goals without a ration probe with all tuples; without rations the price is exactly the plain
+    # one.
     assert priced(plan, found, model, {("no", Label("one")): 0.5}) == priced(plan, found, model)
 
 
@@ -67,8 +70,8 @@ def test_what_pays_for_all_tuples_is_closed_for_the_few_that_are_kept() -> None:
 
     assert found is not None
     assert list(found.closed) == kept
-    # R and S probe each other for all 600 tuples, and 9,000 pairs are kept; a tenth of each half of
-    # the pairs probes T, and of T's tuples R*S. Without, all steps take a tenth.
+    # R and S probe each other for all 600 tuples, and 9,000 pairs are stored; a tenth of each half
+    # of the pairs probes T, and of T's tuples R*S. Without the store, all steps take a tenth.
     bases = 3600
     assert found.running_cost == pytest.approx(bases + 600 + 9000 + 0.1 * (9000 + 3000))
     assert found.plan.cost < found.running_cost
@@ -82,7 +85,9 @@ def test_what_pays_for_all_tuples_is_closed_for_the_few_that_are_kept() -> None:
 
 @pytest.mark.parametrize("first", [0, pytest.param(10, marks=pytest.mark.slow)])
 def test_revisions_are_the_best_of_all_plans_over_the_stores(first: int) -> None:
-    """Their prices are exact, and the search's, which are not, lead to the best plan."""
+    """The returned prices are exact; the search's approximate ones lead to the best plan
+    nevertheless.
+    """
     behind, compared = [], 0
     for seed in range(first, first + 10):
         rng = Random(1000 + seed)
@@ -122,5 +127,5 @@ def test_revisions_are_the_best_of_all_plans_over_the_stores(first: int) -> None
         behind.append(cost / best - 1 if best else 0.0)
         compared += 1
     assert compared >= 3
-    # Random problems of this size have never been missed by more than rounding.
+    # For random problems of this size, the difference was never more than rounding.
     assert max(behind) <= 1e-6

@@ -1,4 +1,4 @@
-"""Revisions of any ruleset: which of the stores that are there an order may probe."""
+"""Tests of revisions of any ruleset: which of the existing stores a probe order may use."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def revised(
 
 
 def paths(rules: Ruleset) -> Iterator[tuple[str, StoreId | None, list[ProbeRule]]]:
-    """Per end of an order: the query (or ""), the store that is kept up (or None), its probes."""
+    """For each end of an order: the query (or ""), the maintained store (or None), its probes."""
     probes = {p.out: p for p in rules.probe_rules}
 
     def path(edge: Edge) -> list[ProbeRule]:
@@ -70,7 +70,9 @@ def paths(rules: Ruleset) -> Iterator[tuple[str, StoreId | None, list[ProbeRule]
 
 
 def assert_stores_suffice(rules: Ruleset, queries: Sequence[JoinQuery]) -> None:
-    """Assert that probed stores of MIRs have the columns and the time bounds of their readers."""
+    """Assert that probed stores of intermediate results have the columns and time bounds of their
+    readers.
+    """
     stores = {s.id: s for s in rules.stores}
     by_id: dict[str, JoinQuery] = {q.id: q for q in queries}
     for query, kept_up, probes in paths(rules):
@@ -111,7 +113,7 @@ def test_any_ruleset_is_revised_within_its_stores(seed: int) -> None:
         back = plan_of(found.ruleset, queries)
         cost = cost_of(back, queries, statistics, parallelism=parallelism)
         assert found.plan.cost == pytest.approx(cost)
-        # Without a deadline the search ends with a proof: the program models broadcasts.
+        # Without a deadline the search ends with a proof, since the program models broadcasts.
         assert "out of time" not in found.plan.method
         assert cost < found.running_cost
         running = found.ruleset
@@ -119,8 +121,8 @@ def test_any_ruleset_is_revised_within_its_stores(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_earlier_orders_are_restored_where_their_stores_are_there(seed: int) -> None:
-    """After a random revision, and into the next epoch's ruleset, with orders and substreams of its
-    own.
+    """After a random revision, and into the next epoch's ruleset, with its own orders and
+    substreams.
     """
     rng = Random(seed)
     queries = random_world(rng, epochs=1).queries
@@ -176,13 +178,13 @@ def test_what_it_was_planned_for_gives_nothing_dearer(seed: int) -> None:
 
     found = revised(running, queries, statistics, options)
 
-    # A revision may beat a heuristic's plan, never an optimal one.
+    # A revision may be cheaper than a heuristic's plan, never than an optimal one.
     assert found is None or found.plan.cost < plan.cost
     assert found is None or plan.gap > 0
 
 
 def beside(first: Plan, second: Plan, queries: Sequence[JoinQuery]) -> Plan:
-    """The plan that runs both; they have no goal in common."""
+    """Return the plan that executes both, which have no common goal."""
     copies = {replace(c, insert_cost=0.0): c for c in (*second.copies, *first.copies)}
     mirs = {m.id: m for m in (*first.mirs, *second.mirs)}
     return replace(
@@ -199,18 +201,18 @@ FOUR = f"{THREE} JOIN U ON T.c = U.c"
 
 
 def drawn_rates(rng: Random) -> dict[str, float]:
-    """Over four orders of magnitude; T brings most, so R*S often pays."""
+    """Return random rates over four orders of magnitude; T has the highest, so R*S often pays."""
     rates = {name: 10 ** rng.uniform(0, 3) for name in "RSU"}
     return {**rates, "T": 10 ** rng.uniform(2, 4)}
 
 
 def by_columns() -> list[JoinQuery]:
-    """The second query reads S.d, which a store that was made for the first does not keep."""
+    """Two queries; the second reads S.d, which a store made for the first does not have."""
     return queries_of(f"SELECT R.a {THREE}", f"SELECT R.a, S.d {FOUR}")
 
 
 def by_bounds() -> list[JoinQuery]:
-    """The second query's members may be further apart in time."""
+    """Two queries; the second one's tuples may be further apart in time."""
     timed = {
         name: replace(s, columns=(*s.columns, ("at", parse_type("timestamp"))), event_time="at")
         for name, s in STREAMS.items()
@@ -225,7 +227,7 @@ def by_bounds() -> list[JoinQuery]:
 def test_queries_that_meet_in_a_state_need_not_use_the_same_store(
     queries: list[JoinQuery],
 ) -> None:
-    """Both join R, S and T on their way, and only the first may probe R*S for that.
+    """Both queries join R, S and T in their orders, and only the first may probe R*S for it.
 
     In a plan without given stores the two would share whatever enters that state.
     """

@@ -1,4 +1,4 @@
-"""Plans that follow changes of their queries, compared with full plans."""
+"""Compare incremental plans for changed queries (``Session``) with full plans."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SLACK = 1 + 1e-9
 
 
 def drifted(statistics: Statistics, rng: Random) -> Statistics:
-    """One or two relations bring more or less, some of them hardly."""
+    """Return statistics in which one or two relations have other rates, some only slightly."""
     names = sorted(statistics.cardinalities)
     moved = {name: rng.choice((0.3, 0.95, 1.04, 1.5, 4.0)) for name in rng.sample(names, 2)}
     return replace(
@@ -57,7 +57,7 @@ def follow(
     """
     methods: Counter[str] = Counter()
     rng = Random(seed)
-    # Twins share all of their steps, which the others must go on paying for.
+    # Twins share all of their steps, which the remaining query must continue to pay for.
     pool: Sequence[JoinQuery]
     pool, statistics = natural(seed, relations=8, count=10, size=rng.choice((3, 4)))
     twins = [replace(query, id=QueryId(f"{query.id}-twin")) for query in rng.sample(list(pool), 3)]
@@ -109,7 +109,9 @@ def check_rules(
     options: Options,
     before: tuple[PlanPart, ...],
 ) -> tuple[PlanPart, ...]:
-    """Assert that rules, checks and explanations of reused parts equal new ones; return parts."""
+    """Assert that reused parts have the same rules, checks and explanations as new ones; return
+    parts.
+    """
     request = EpochRequest(
         queries=queries,
         streams=[],
@@ -131,7 +133,7 @@ def check_rules(
 
 
 def numbered(document: Any) -> Any:
-    """The document of a plan with its steps' numbers in order of appearance."""
+    """Return a plan's document with its steps numbered by appearance."""
     document, numbers = deepcopy(document), dict[int, int]()
 
     def number(given: int) -> int:
@@ -149,7 +151,9 @@ def numbered(document: Any) -> Any:
 
 @pytest.fixture(autouse=True, scope="module")
 def bold() -> Iterator[None]:
-    """Raise the limits of incremental planning: each change is a large part of so few queries."""
+    """Raise the limits of incremental planning, since each change is a large part of so few
+    queries.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "PART", 0.7)
         patch.setattr(session, "LOOSER", 0.5)
@@ -169,9 +173,9 @@ def test_every_plan_is_within_its_gap_of_one_made_anew(
     follow(seed, parallelism=parallelism, objective=objective, weight=weight)
 
 
-#: Seed 44: a copy was not charged, as no step changed for it. 40: a store was partitioned by an
-#: attribute that only a departed query joined by. 529: the session restarts after the first plan.
-#: 264: an intermediate result was listed before a smaller one.
+#: Regressions. Seed 44: a copy was not charged, as no step changed for it. 40: a store was
+#: partitioned by an attribute that only a deleted query joined by. 529: the session restarts after
+#: the first plan. 264: an intermediate result was listed before a smaller one.
 @pytest.mark.parametrize("seeds", [(40, 44, 264, 529)], ids=str)
 def test_sequences_that_failed(seeds: tuple[int, ...]) -> None:
     for seed in seeds:
@@ -259,7 +263,7 @@ def test_a_plan_made_in_a_hurry_is_made_again_until_that_brings_nothing() -> Non
     assert second.gap <= 1e-9
     assert planner.stays(queries)
     assert planner.plan(queries, Settled(statistics), Options(), 0.1).method == "as before"
-    # Where time is always too short, the second attempt is the last.
+    # If the time is always too short, the second attempt is the last.
     planner = Session()
     for _ in range(2):
         assert planner.plan(queries, Settled(statistics), hurried, 0.1).method != "as before"

@@ -1,4 +1,6 @@
-"""Queries are taken out of the last plan without a search, and its bound stays proven and close."""
+"""Tests of removing queries from the last plan without a search, with a cost bound that stays
+proven and close.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from tests.support.scenarios.seeds import mostly_slow
 
 
 def mixed(seed: int, sizes: tuple[int, ...]) -> tuple[list[JoinQuery], Statistics]:
-    """Queries of several sizes over the same relations; some have a twin."""
+    """Return queries of several sizes over the same relations; some have a twin."""
     every = list[JoinQuery]()
     for size in sizes:
         some, statistics = natural(seed, relations=6, count=4, size=size)
@@ -46,7 +48,7 @@ def test_bounds_hold_while_one_query_after_the_other_goes(
     weight = rng.choice((0.0, 0.1))
     planner, searched, charged = Session(), 0, options
     last = planner.plan(there, Settled(statistics), options, weight)
-    # With more dropped queries than left ones, the graph would be built again.
+    # With more deleted queries than remaining ones, the graph would be rebuilt.
     for _ in range(len(there) // 2):
         if weight:
             # As in the service, a full replanning is charged for its changes.
@@ -55,13 +57,13 @@ def test_bounds_hold_while_one_query_after_the_other_goes(
         last = planner.plan(there, Settled(statistics), charged, weight)
         check(last, there, statistics, charged)
         searched += not last.method.startswith("without 1 queries")
-    # Only a partitioned store may be left with an attribute that no query joins by.
+    # Only a partitioned store may keep an attribute that no remaining query joins by.
     assert not searched or options.parallelism > 1
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_bound_of_queries_with_one_order_stays_the_optimum(seed: int) -> None:
-    """Each plan has their stores and steps, so that nothing of the bound is lost."""
+    """Every plan has the queries' stores and steps, so the bound stays exact."""
     there, statistics = mixed(seed, (2,))
     planner, options = Session(), Options(mir=False, parallelism=1)
     planner.plan(there, Settled(statistics), options)
@@ -92,12 +94,12 @@ def test_a_plan_loosened_by_deletions_is_searched_when_nothing_else_changes(
     while planner.stays(there):
         there = there[1:]
         found = planner.plan(there, Settled(statistics), options)
-    # Still valid, its gap stated, and good for a while.
+    # The plan is still valid, with a stated gap, and needs no search yet.
     check(found, list(there), statistics, options)
     assert session.LOOSER < found.gap <= session.LOOSEST
     assert planner.may_rest(there)
     assert not planner.may_rest(there[1:])
-    # Further queries leave without a search.
+    # Further queries are removed without a search.
     for _ in range(3):
         there = there[1:]
         assert planner.plan(there, Settled(statistics), options).gap <= session.LOOSEST
@@ -106,7 +108,7 @@ def test_a_plan_loosened_by_deletions_is_searched_when_nothing_else_changes(
     assert len(searches) == 2
     assert again.gap <= session.LOOSER
     assert planner.stays(there)
-    # Beyond the greatest gap, the search is made at once.
+    # Beyond the maximum gap, the search is made at once.
     monkeypatch.setattr(session, "LOOSEST", 0.0)
     while len(searches) == 2:
         there = there[1:]

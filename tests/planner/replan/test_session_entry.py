@@ -1,4 +1,4 @@
-"""Queries that join like others are entered into the last plan without a search."""
+"""Tests of adding queries that join like existing ones to the last plan without a search."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def member(query: JoinQuery, number: int, longest: int) -> JoinQuery:
 
 @pytest.mark.parametrize("seed", mostly_slow(range(6), 2))
 def test_families_whose_queries_come_and_go(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every plan is valid, within its gap of the optimum, has the rules that a full compilation
-    makes, and is made equally a second time.
+    """Every plan is valid, within its gap of the optimum, has the rules of a full compilation, and
+    is the same when made again.
     """
     monkeypatch.setattr(session, "PART", 0.7)
     rng, entered = Random(seed), 0
@@ -77,7 +77,7 @@ def test_families_whose_queries_come_and_go(seed: int, monkeypatch: pytest.Monke
 
 
 def steps(plan: Plan) -> set[object]:
-    """Steps of a plan from each start, without their order."""
+    """Return the steps of a plan from each start, without their order."""
     return {(order.start, order.steps) for order in plan.orders}
 
 
@@ -93,15 +93,15 @@ def test_only_queries_without_longer_bounds_are_entered() -> None:
         cost = optimise(there, statistics, Options(mir=False)).cost
         assert plan.cost == pytest.approx(cost)
     entered = [method.endswith("entered beside like ones") for method in methods]
-    # Once there is a query without bounds, any bounds are no longer than its.
+    # When one query has no time bounds, no other query's bounds are longer.
     assert entered == [True, True, False, True]
     assert methods[0].startswith("1 of 101 queries")
 
 
 @pytest.mark.parametrize("seed", mostly_slow(range(4)))
 def test_a_query_leaves_as_it_came(seed: int) -> None:
-    """Without queries that were entered, the plan is the one before; any others are searched for.
-    Every plan costs as much as the plan before any came.
+    """Without the added queries, the plan is the previous one; other changes need a search. Every
+    plan costs as much as the plan before the additions.
     """
     rng = Random(seed)
     (head, *others), statistics = natural(seed, relations=60, count=100, size=3)
@@ -160,7 +160,7 @@ def test_queries_that_probe_intermediate_results_are_planned() -> None:
 
 
 def test_rules_are_compiled_anew_where_an_edge_checks_too_much() -> None:
-    """All queries of an edge have its residuals; a new one that lacks them changes the edge."""
+    """All queries of an edge have its residuals; a new query without them changes the edge."""
     from tests.runtime.tags.test_program import JOIN, STREAMS
 
     def parsed(name: str, condition: str) -> JoinQuery:
@@ -182,7 +182,7 @@ def test_rules_are_compiled_anew_where_an_edge_checks_too_much() -> None:
 def rules(
     plan: Plan, queries: list[JoinQuery], steady: Settled, before: tuple[PlanPart, ...]
 ) -> tuple[PlanPart, ...]:
-    """Assert that rules of grown parts equal new ones; return the parts."""
+    """Assert that rules of extended parts equal newly compiled ones; return the parts."""
     from tests.runtime.tags.test_program import STREAMS
 
     streams = list(STREAMS.values())

@@ -1,4 +1,4 @@
-"""Under new statistics, the graph of the last plan is priced again instead of built again."""
+"""Tests that the last plan's graph is priced again for new statistics, instead of rebuilt."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_graph_priced_again_gives_the_plan_of_a_new_one(
             assert found.method.startswith("branch")
             assert times == 0
         if turn == 2:
-            # With another set of queries, the graph is another one.
+            # Another set of queries has another graph.
             there = there[3:]
         sizes = {
             name: size * rng.choice((0.1, 4, 9)) for name, size in statistics.cardinalities.items()

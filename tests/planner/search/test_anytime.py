@@ -1,4 +1,6 @@
-"""The anytime contract: whatever the deadline a valid plan, a true bound, and how it was found."""
+"""Tests of the anytime contract: with any deadline a valid plan, a true bound, and how it was
+found.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from tests.support.cases.queries import given_statistics, join_query
 
 @dataclass
 class Ticking:
-    """A clock on which a second passes whenever somebody looks."""
+    """A clock that advances by a second whenever it is read."""
 
     now: float = 0.0
 
@@ -48,7 +50,7 @@ def plan_within(seed: int, deadline: float | None, optimizer: Optimizer, **more:
     return plan
 
 
-#: In looks at the clock: none at all, in the middle of each pass, and enough for everything.
+#: Numbers of clock reads: none, in the middle of each pass, and enough for everything.
 DEADLINES = (0.0, 1.0, 4.0, 8.0, 12.0, 15.0, 20.0, 35.0, 60.0, 120.0, 400.0, 1e6)
 
 
@@ -61,7 +63,7 @@ def test_every_deadline_gives_a_plan_with_a_true_bound(seed: int) -> None:
         plan = plan_within(seed, deadline, Optimizer.CLASH)
         assert plan.bound <= best.cost * (1 + 1e-6), deadline
         assert best.cost <= plan.cost * (1 + 1e-6), deadline
-        # Either it is proven, or the method says why it is not.
+        # Either the plan is proven optimal, or the method says why not.
         if plan.gap == 0.0:
             assert plan.cost == pytest.approx(best.cost)
         else:

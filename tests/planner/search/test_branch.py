@@ -1,4 +1,6 @@
-"""Our branch and bound proves what a general solver proves, on problems too large to try out."""
+"""Compare our branch and bound with a general solver's proven optima, on problems too large for
+brute force.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from tests.support.cases.small_problems import any_query
 
 
 def natural_joins(seed: int) -> tuple[tuple[JoinQuery, ...], Statistics]:
-    """Six to twelve natural joins over few relations, so that much is shared."""
+    """Return six to twelve natural joins over few relations, so that much is shared."""
     rng = Random(seed)
     size = rng.choice([3, 3, 4])
     return natural(
@@ -38,7 +40,7 @@ def natural_joins(seed: int) -> tuple[tuple[JoinQuery, ...], Statistics]:
 
 
 def self_joins(seed: int, count: int = 5) -> tuple[tuple[JoinQuery, ...], Statistics]:
-    """Queries of three to four labels; a relation may occur twice in a query."""
+    """Return queries of three to four labels; a relation may occur twice in a query."""
     rng = Random(f"self joins {seed}")
     queries = tuple(any_query(rng, f"q{i}", rng.choice([3, 3, 4])) for i in range(count))
     sizes = {name: rng.choice([10.0, 60.0, 100.0, 300.0]) for name in "RSTUV"}
@@ -74,7 +76,9 @@ def test_branching_and_a_general_solver_agree(
 
 
 def test_some_of_these_need_branching() -> None:
-    """Otherwise the test above would test the root relaxation only."""
+    """Check that some problems branch; otherwise the test above would test the root relaxation
+    only.
+    """
     nodes = []
     for seed in range(12):
         queries, statistics = self_joins(seed, count=7)

@@ -1,4 +1,4 @@
-"""Reductions, components and the program itself keep the optimum: both sides are solved."""
+"""Tests that reductions, components and the program keep the optimum: both sides are solved."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TENS = range(6)
 
 
 def small(key: str) -> PlanProblem:
-    """The graph of a small problem, with what it demands."""
+    """Return the graph of a small problem, with its demands."""
     demands = demanded(key)
     found = demands.problem
     problem = build_problem(found.queries, found.model, mir=found.mir)
@@ -37,7 +37,7 @@ def small(key: str) -> PlanProblem:
 
 
 def optimum(problem: PlanProblem) -> float:
-    """Optimum of the undivided program of ``problem``, proven by HiGHS."""
+    """Return the optimum of the undivided program of ``problem``, proven by HiGHS."""
     made = formulate(problem)
     solution = solve(Solver.HIGHS, Request(made.program))
     assert solution.status is SolveStatus.OPTIMAL, solution.message
@@ -100,7 +100,7 @@ def test_the_optimum_is_the_sum_of_the_components_optima(seed: int) -> None:
     if problem.charged:
         contested = {s for s in stores if len(problem.partitions[s]) > 1}
         assert all(stores.count(s) == 1 for s in contested)
-    # A store with one possible copy is charged to every component that probes it.
+    # A store with one possible copy is charged to each component that probes it.
     twice = sum((stores.count(s) - 1) * problem.inserts[s] for s in dict.fromkeys(stores))
     total = sum(optimum(part.problem) for part in parts) - twice
     assert total == close(optimum(problem))
@@ -114,7 +114,7 @@ def test_there_are_problems_of_one_and_of_several_components() -> None:
 
 
 def scattered(seed: int) -> PlanProblem:
-    """A problem that may fall into parts."""
+    """Return a problem that may divide into independent parts."""
     rng = Random(seed)
     queries, statistics = natural(
         seed, relations=rng.choice([8, 20, 30]), count=rng.choice([4, 8]), size=rng.choice([2, 3])
@@ -151,6 +151,6 @@ def test_a_restriction_to_an_optimum_has_that_optimum(tens: int) -> None:
         assert part is not None, number
         assert part.problem.mirs.keys() >= best.kept(problem), number
         assert optimum(part.problem) == close(best.cost), number
-        # Nothing is left for a query without its edges.
+        # A query without its edges has no solution.
         if problem.goals[0].edges:
             assert restrict(problem, lambda g, _: g != 0, problem.mirs) is None

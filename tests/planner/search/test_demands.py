@@ -1,4 +1,4 @@
-"""Limits and switching charges: the optimum under them, against brute force; refusals."""
+"""Tests of optima under limits and switching charges, against brute force; refusals."""
 
 from __future__ import annotations
 
@@ -97,14 +97,14 @@ def test_one_copy_of_a_store_where_two_would_be_cheaper() -> None:
 
 @given(keys, st.integers(0, 4))
 def test_the_optimum_under_a_cap_is_what_brute_force_finds(key: str, most: int) -> None:
-    """Proven, within the cap, and as cheap as the best of all plans within it."""
+    """The plan is proven, within the cap, and as cheap as the best of all plans within it."""
     problem = small_problem(key)
     demands = Demanded(problem, Limits(mirs=most), None)
     assert wrong(demands, plan_of(demands)) == ""
 
 
 def test_caps_are_reached_one_by_one() -> None:
-    """As cheap as the cap lets it be: with every further intermediate result cheaper."""
+    """The cost decreases with every further intermediate result that the cap allows."""
     problem = SmallProblem(APART, SELECTIVE, Objective.TUPLES, 1, mir=True)
     plans = [plan_of(Demanded(problem, Limits(mirs=most), None)) for most in (0, 1, 2)]
     free = plan_of(Demanded(problem, Limits(), None))
@@ -126,7 +126,7 @@ def test_optimisers_of_single_queries_keep_nothing_under_a_cap(optimizer: Optimi
 
 
 def test_a_cap_holds_without_time_and_by_neighbourhoods() -> None:
-    """One query after the other: what others keep counts, once."""
+    """Planning one query after the other: what others keep counts once."""
     joins = [f"{a}.k{at}={b}.k{at}" for at, (a, b) in enumerate(pairwise("ABCDEFGHI"))]
     queries = [chain(*joins[n : n + 3], id=f"q{n}") for n in range(5)]
     statistics = given_statistics(default=100.0, selectivity_default=0.005)
@@ -238,7 +238,7 @@ def test_from_nothing_everything_is_charged() -> None:
     charged = optimise(
         QUERIES, STATISTICS, Options(parallelism=4, switching=Switching(NOTHING, 0.5))
     )
-    # Probes and inserts alike cost half again; a broadcast is charged as one step.
+    # Probes and inserts cost half as much again; a broadcast is charged as one step.
     assert charged.cost >= first.cost
     assert 0 < charged.switching <= 0.5 * charged.cost
 

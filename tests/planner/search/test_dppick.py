@@ -1,4 +1,6 @@
-"""dpPick's orders cost the least of all permutations by Eq. 8, at epochs and at revisions."""
+"""Tests that dpPick's probe orders are the cheapest of all permutations by Eq. 8, at epochs and at
+revisions.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,14 @@ from tests.support.cases.small_problems import small_problem
 
 
 class Eq8:
-    """Eq. 8 by recursion over the labels of one query, without a graph."""
+    """Cost by Eq. 8, by recursion over the labels of one query, without a graph."""
 
     def __init__(self, query: JoinQuery, model: CostModel, constants: CostConstants) -> None:
         self.query, self.model, self.constants = query, model, constants
         self.relation = {member.label: member.relation for member in query.members}
 
     def cost(self, start: Label, order: Sequence[Label]) -> float:
-        """Seconds per tuple of ``start``; infinite where a probe has no key."""
+        """Return the seconds per tuple of ``start``; infinite if a probe has no key."""
         return self._cost(start, frozenset({start}), order)
 
     def _cost(self, start: Label, joined: frozenset[Label], order: Sequence[Label]) -> float:
@@ -68,7 +70,7 @@ class Eq8:
         return query + gamma * (match * mu + self._cost(start, joined | {target}, rest))
 
     def least(self, start: Label) -> float:
-        """The cost of the best permutation."""
+        """Return the cost of the best permutation."""
         others = [label for label in self.query.labels if label != start]
         return min(self.cost(start, order) for order in permutations(others))
 
@@ -76,8 +78,8 @@ class Eq8:
 def assert_least(
     plan: Plan, queries: Sequence[JoinQuery], statistics: Statistics, model: CostModel
 ) -> int:
-    """Each order of ``plan`` costs as little as the best permutation; returns how many had a
-    dearer rival.
+    """Assert that each order of ``plan`` is as cheap as the best permutation; return how many had a
+    more expensive rival.
     """
     constants, chosen = statistics.constants or CostConstants(), 0
     by_id = {str(query.id): query for query in queries}
@@ -122,7 +124,9 @@ def test_windows_filters_and_self_joins_against_all_permutations(seed: int) -> N
 
 
 def star() -> tuple[JoinQuery, Statistics]:
-    """R with S and T. Of R's tuples one in ten finds 40 rows of S, and each finds one of T."""
+    """Return statistics of R with S and T. One in ten of R's tuples finds 40 rows of S, and each
+    finds one of T.
+    """
     statistics = given_statistics(
         cardinalities={"R": 1000.0, "S": 4000.0, "T": 1000.0},
         selectivities={"R.a=S.a": 1e-3, "R.b=T.b": 1e-3},
@@ -132,8 +136,8 @@ def star() -> tuple[JoinQuery, Statistics]:
 
 
 def test_a_query_that_rarely_finds_much_goes_first_as_printed() -> None:
-    """Eq. 8 charges what follows once per query that finds something; this runtime pays it for
-    every match, so ``individual`` begins with the store in which there is less.
+    """Eq. 8 charges later probes once per tuple that finds anything; this runtime pays them for
+    every match, so ``individual`` begins with the store that has fewer rows.
     """
     query, statistics = star()
     orders = {}
@@ -153,7 +157,7 @@ def test_constants_of_the_running_pipeline_price_queries_and_matches(match: floa
         [query], replace(statistics, constants=constants), Options(optimizer=Optimizer.DPPICK)
     )
     (order,) = (order for order in plan.orders if order.start == "R")
-    # Where matches are dear, the 2 of S are worth a query of T before it.
+    # If matches are expensive, the 2 of S make a probe of T before it worthwhile.
     assert [step.target for step in order.steps] == (["S", "T"] if match < 1e-7 else ["T", "S"])
 
 
@@ -192,7 +196,7 @@ def test_relations_that_bring_nothing_have_an_order() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_revisions_are_dppick_s_orders_for_the_statistics_of_now(seed: int) -> None:
-    """Over the stores that there are, for any change of the statistics."""
+    """Over the existing stores, for any change of the statistics."""
     rng = Random(seed)
     queries = random_world(rng, epochs=1).queries
     options = Options(optimizer=Optimizer.DPPICK, parallelism=2)

@@ -1,4 +1,6 @@
-"""Beyond the cap: neighbourhoods and the bound by shares, against the optimum."""
+"""Tests beyond the size limit: neighbourhood search and the bound by shares, against
+the optimum.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs of states with substreams, solved and compared with sums over all orders."""
+"""Tests of planning problems with substreams, solved and compared with sums over all orders."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_plans_by_substream(seed: int) -> None:
     assert divided.cost == pytest.approx(cost_of(divided, queries, statistics))
     assert divided.cost == pytest.approx(other.cost)
     assert divided.gap < 1e-6
-    # One order for all of a start's tuples is an order for each of its substreams.
+    # One order for all of a start's tuples is also an order for each of its substreams.
     assert divided.cost <= whole.cost * (1 + 1e-9)
     rules = compile_ruleset(divided, queries, (), epoch=0, parallelism=2, sinks={})
     rules.validate()
@@ -88,7 +88,7 @@ def test_plans_by_substream(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_each_substream_has_its_cheapest_order(seed: int) -> None:
-    """Without intermediate results a single query's orders do not depend on each other."""
+    """Without intermediate results, a single query's orders do not depend on each other."""
     queries, statistics, functions = drawn(Random(seed))
     query = queries[-1]
     plan = planned([query], statistics, functions, mir=False)
@@ -117,7 +117,7 @@ def _joins(query: JoinQuery, order: tuple[Label, ...]) -> bool:
 
 
 def test_other_orders_for_other_values() -> None:
-    """Value 1 is frequent in S and rare in T, value 2 the other way round."""
+    """Value 1 is frequent in S and rare in T, value 2 the reverse."""
     query = chain("R.a=S.a", "S.a=T.a")
     one = FrequentValues((1, 2), ("", ""), (0.8, 0.0001), (0.8, 0.0001), 0.0001)
     two = FrequentValues((2, 1), ("", ""), (0.8, 0.0001), (0.8, 0.0001), 0.0001)

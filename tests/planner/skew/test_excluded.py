@@ -1,4 +1,4 @@
-"""Excluded values, compared with all sets of values and with plans that keep all or nothing."""
+"""Compare excluded values with all sets of values, and with plans that keep all or nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def model_of(statistics: Statistics, *queries: object) -> CostModel:
 
 
 def full_inside(rare: float = 0.0, *, calls: float = 0.0, size: float = 1e4) -> Statistics:
-    """Value 1 is frequent in S and T and (nearly) missing in R, which has 50 times the rows."""
+    """Return statistics: value 1 is frequent in S and T and (nearly) missing in R, which has 50
+    times the rows.
+    """
 
     def known(share: float) -> FrequentValues:
         return FrequentValues((1,), ("one",), (share,), (share,), 0.0)
@@ -76,7 +78,7 @@ def test_the_least_cost_of_each_value_is_that_of_some_order(seed: int) -> None:
 def orders(
     left: frozenset[Label], inside: frozenset[Label] | None
 ) -> list[tuple[frozenset[Label], ...]]:
-    """All probe orders of ``left``; the labels of ``inside`` may be probed as one store."""
+    """Return all probe orders of ``left``; the labels of ``inside`` may be probed as one store."""
     if not left:
         return [()]
     targets = [frozenset({label}) for label in left]
@@ -87,7 +89,7 @@ def orders(
 def order_cost(
     model: CostModel, start: str, order: tuple[frozenset[Label], ...], hashes: Hashes
 ) -> list[float]:
-    """Value by value, by a model in which each has a substream."""
+    """Return an order's cost value by value, by a model in which each value has a substream."""
     alone = Substreams(Label(start), "a", "bigint", tuple((h,) for h in hashes.tolist()))
     divided = model.divided((alone,))
     heads = [frozenset({Label(start)}).union(*order[:at]) for at in range(len(order) + 1)]
@@ -143,8 +145,8 @@ def gain(model: CostModel, mir: Mir, start: Label, hashes: Hashes) -> Costs:
 
 
 def upkeep(model: CostModel, mir: Mir, member: Label, start: Label, hashes: Hashes) -> Costs:
-    """Cost per value of a member's probe of the other, for the store alone or on its way to a
-    result, whichever adds less.
+    """Return the cost per value of a member's probe of the other, for the store alone or on the way
+    to a result, whichever adds less.
     """
     goal = StartOrders(LINE, AttrRef(member, "a"), hashes, model)
     alone = Substreams(member, "a", "bigint", tuple((h,) for h in hashes.tolist()))
@@ -211,7 +213,7 @@ def test_what_is_told_apart_already_is_told_apart_further() -> None:
     assert found.groups == ((1,), (2,), (5,))
     assert found.aside == (1,)
     assert [(one.groups, one.aside) for one in others] == [(((1,),), (1,))] * 2
-    # Existing substreams have a use of their own and are not given up for excluded values.
+    # Existing substreams have another use and are not given up for excluded values.
     assert set_aside(Starts([LINE], model), (there,), 3) == (there,)
     elsewhere = Substreams(R, "b", "bigint", ((1, 2), (5,)))
     assert set_aside(Starts([LINE], model), (elsewhere,), 4) == (elsewhere,)

@@ -1,4 +1,4 @@
-"""Choice of substreams, compared with all orders and all selections of them."""
+"""Compare the choice of substreams with all orders and all selections of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STAR = chain("R.a=S.a", "S.a=T.a", "T.a=U.a")
 
 
 def skewed(rng: Random, values: int = 6, costs: CostConstants | None = None) -> Statistics:
-    """A star over one key whose relations have frequent values of their own."""
+    """Return a star over one key whose relations have different frequent values."""
     known = {}
     for name in "RSTU":
         weights = np.array([rng.random() ** 6 for _ in range(values)])
@@ -78,7 +78,7 @@ def test_with_room_every_value_has_its_cheapest_order(seed: int) -> None:
         start = choice.function.start
         others = [label for label in "RSTU" if label != start]
         hashes = range(1, 7)
-        # One substream per value: what each order costs of it.
+        # One substream per value: the cost of each order for it.
         alone = Substreams(start, "a", "bigint", tuple((h,) for h in hashes))
         divided = CostModel(skewed(Random(seed)), substreams=(alone,))
         costs = np.array(
@@ -116,7 +116,7 @@ def test_nulls_change_no_kinds(seed: int, relations: str) -> None:
     assert [c.function.groups for c in found] == [c.function.groups for c in plain]
     for one, other in zip(found, plain, strict=True):
         assert (one.before, one.after) == pytest.approx((other.before, other.after))
-        # Nulls count among the unlisted values; a listed value's share is of all arrivals.
+        # NULLs count among the unlisted values; a listed value's share is of all arrivals.
         part = 0.5 if one.function.start in relations else 1.0
         shares = [part * share for share in other.function.shares[1:]]
         assert one.function.shares[1:] == pytest.approx(shares, abs=1e-6)
@@ -146,7 +146,7 @@ def test_without_frequent_values_nothing_is_told_apart() -> None:
 
 
 def moved(statistics: Statistics, rng: Random, by: float) -> Statistics:
-    """The same with shares that are off by up to the part ``by``."""
+    """Return the statistics with shares that are wrong by up to ``by`` (relative)."""
     values = {}
     for column, known in statistics.values.items():
         shares = [s * (1 + by * rng.uniform(-1, 1)) for s in known.arriving]
@@ -176,7 +176,7 @@ def test_values_stay_until_much_is_saved(seed: int) -> None:
                 assert best is None or choice.after <= best.after + WORTH * choice.before + 1e-9
             else:
                 assert choice == best
-    # A function with more substreams than are allowed now does not stay.
+    # A function with more substreams than now allowed is not kept.
     fewer = choose(starts(statistics), 2, earlier)
     assert all(c.function.count <= 2 for c in fewer)
 
@@ -204,7 +204,7 @@ def test_many_queries_are_not_told_apart_without_bounds() -> None:
 
 
 def test_a_new_plan_keeps_kinds_until_much_is_saved() -> None:
-    """Whether a session has made the plan before, or another service has."""
+    """Whether this session has made the last plan, or another service."""
     stayed = 0
     for seed in range(12):
         rng = Random(seed)

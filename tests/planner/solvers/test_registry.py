@@ -1,4 +1,6 @@
-"""Every back end gives the same answers, keeps its limits, and breaks without breaking others."""
+"""Tests that all solvers give the same answers, keep their limits, and fail without affecting
+others.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def asks() -> Iterator[Asks]:
 
 
 def cover(seed: int, variables: int = 40, rows: int = 60) -> Program:
-    """A random set cover: each row wants two of four variables."""
+    """Return a random set cover: each row needs two of four variables."""
     rng = Random(seed)
     program = Program(offset=7.5)
     for _ in range(variables):
@@ -56,7 +58,7 @@ def cover(seed: int, variables: int = 40, rows: int = 60) -> Program:
 
 
 def random_program(seed: int) -> tuple[Program, float | None]:
-    """A small program of 0/1 variables, and its optimum by trying all; None if infeasible."""
+    """Return a small 0/1 program, and its optimum by trying all; None if infeasible."""
     rng = Random(seed)
     program = Program(offset=rng.choice([0.0, 12.25]))
     count = rng.randint(1, 6)
@@ -118,7 +120,8 @@ def test_all_solvers_agree_on_larger_programs(asks: Asks, seed: int) -> None:
 
 @solvers
 def test_continuous_variables_with_an_integral_optimum(asks: Asks, solver: Solver) -> None:
-    # A unit of flow by the dear way (2) or by the cheap one (1), which has to be opened (0.5).
+    # A unit of flow on the expensive edge (2) or on the cheap one (1), which has to be opened
+    # (0.5).
     program = Program()
     dear, cheap = (program.variable(c, integer=False) for c in (2.0, 1.0))
     opens = program.variable(0.5, integer=True)
@@ -192,7 +195,7 @@ def test_no_time_gives_no_proof_and_a_valid_bound(asks: Asks, solver: Solver) ->
     assert found.seconds < 5.0
     everything = value(program, tuple(program.tops))
     assert program.offset <= found.bound <= everything
-    # No limit outlasts the call.
+    # No limit applies beyond its call.
     assert asks[solver](Request(cover(1))).status is SolveStatus.OPTIMAL
 
 
@@ -227,7 +230,7 @@ def test_a_start_that_is_not_feasible_does_no_harm(asks: Asks, solver: Solver) -
 @pytest.mark.parametrize("threads", [1, 2])
 @solvers
 def test_equal_requests_give_equal_solutions(asks: Asks, solver: Solver, threads: int) -> None:
-    # Every variable costs the same, so there are many optima to choose from.
+    # All variables cost the same, so there are many optima.
     program = cover(7, 30, 40)
     program.costs = [1.0] * program.variables
     request = Request(program, seed=3, threads=threads)
@@ -349,7 +352,7 @@ def test_a_broken_request_fails_alone(solver: Solver, asks: Asks) -> None:
 def test_nothing_is_left_behind(
     solver: Solver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Other tests, in other processes, solve at the same time.
+    # Other tests in other processes use solvers at the same time.
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     before = leftovers()
@@ -408,17 +411,17 @@ def test_messages_are_framed() -> None:
 
 
 def shim(folder: Path, monkeypatch: pytest.MonkeyPatch, package: str, code: str) -> None:
-    """Put a ``package`` that runs ``code`` before the real one, for child processes."""
+    """Put a ``package`` that runs ``code`` before the real one on the path of child processes."""
     (folder / package).mkdir()
     (folder / package / "__init__.py").write_text(code + "\n")
     monkeypatch.setenv("PYTHONPATH", str(folder))
 
 
 def kin(solver: Solver) -> set[int]:
-    """The processes in which ``solver`` runs for this one."""
+    """Return the processes in which ``solver`` runs for this one."""
     found = set()
     for process in psutil.Process().children():
-        # A child that ends meanwhile is not one in which a solver runs.
+        # A child that ends meanwhile runs no solver.
         with suppress(psutil.NoSuchProcess):
             if process.cmdline()[-1:] == [solver.value]:
                 found.add(process.pid)
@@ -426,7 +429,9 @@ def kin(solver: Solver) -> set[int]:
 
 
 def gone(pid: int) -> None:
-    """Wait until a killed process that is not our child has ended: the kernel takes its time."""
+    """Wait until a killed process that is not our child has ended, which takes the kernel some
+    time.
+    """
     deadline = time.monotonic() + 60
     while running(pid):
         assert time.monotonic() < deadline, f"{pid} is still running"
@@ -441,7 +446,7 @@ def running(pid: int) -> bool:
 
 
 def leftovers() -> tuple[set[int], set[str]]:
-    """Child processes, and files that a solver may have made."""
+    """Return child processes, and files that a solver may have made."""
     processes = {p.pid for p in psutil.Process().children(recursive=True)}
     names = {p.name for p in Path(gettempdir()).iterdir() if "solver" in p.name or "pulp" in p.name}
     return processes, names | {p.name for p in Path.cwd().glob("*pulp*")}

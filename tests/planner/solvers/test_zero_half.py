@@ -1,4 +1,4 @@
-"""Zero-half cuts: what they find, and that every integral point holds them."""
+"""Tests of zero-half cuts: which are found, and that every integral point satisfies them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anabranch_planner.solvers.zero_half import BROKEN, zero_half
 
 
 def cover(sets: list[tuple[int, ...]], costs: list[float]) -> Program:
-    """The program of hitting every one of ``sets``."""
+    """Return the program of hitting every one of ``sets``."""
     program = Program()
     for cost in costs:
         program.variable(cost, integer=True)
@@ -45,7 +45,7 @@ def test_integral_points_and_fractional_coefficients_give_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_cuts_exclude_the_point_and_no_integral_one(seed: int) -> None:
-    """Random programs with rows of either kind; cuts of cuts included."""
+    """Random programs with rows of either kind, including cuts of cuts."""
     rng = Random(seed)
     count = rng.randint(5, 9)
     program = cover(
@@ -80,13 +80,13 @@ def test_cuts_exclude_the_point_and_no_integral_one(seed: int) -> None:
 
 
 def excess(row: Row, point: Sequence[float]) -> float:
-    """By how much ``point`` breaks ``row``."""
+    """Return by how much ``point`` violates ``row``."""
     upper, indices, coefficients = row
     return sum(c * point[i] for i, c in zip(indices, coefficients, strict=True)) - upper
 
 
 def holds(program: Program, row: int, point: tuple[int, ...]) -> bool:
-    """Whether ``point`` holds ``row``."""
+    """Whether ``point`` satisfies ``row``."""
     entries = range(program.starts[row], program.starts[row + 1])
     activity = sum(program.values[k] * point[program.indices[k]] for k in entries)
     return program.lowers[row] <= activity <= program.uppers[row]

@@ -1,4 +1,6 @@
-"""No argument of a parsed statement is passed over: each is consumed, or refused by name."""
+"""Tests that no argument of a parsed SQL statement is ignored: each is consumed, or refused by
+name.
+"""
 
 from __future__ import annotations
 
@@ -66,8 +68,8 @@ CORPUS = [
     f"SELECT coalesce(R.x, 1) AS c, substring(S.s, 2, 3) AS s, DATE '2020-01-01' AS d FROM {J}",
     f"SELECT R.k FROM {J} WHERE R.ts BETWEEN S.ts - INTERVAL '1:30' HOUR TO MINUTE AND S.ts",
 ]  # fmt: skip
-#: Arguments that say nothing more than others do: the text is the same without them, or they are
-#: the spelling of a name.
+#: Arguments without influence: the text is the same without them, or they are the spelling of a
+#: name.
 NEUTRAL = {
     (exp.Identifier, "quoted"),
     (exp.DataType, "nested"),
@@ -85,7 +87,7 @@ def parsed(sql: str) -> exp.Expr:
 
 
 def meaning(tree: exp.Expr) -> JoinQuery | str:
-    """The normal form of a tree, or the code of its refusal."""
+    """Return the normal form of a syntax tree, or the code of its refusal."""
     try:
         made = tree.copy()
         layer_windows(made)
@@ -134,7 +136,7 @@ def test_the_corpus_runs(sql: str) -> None:
 
 
 def test_every_consumed_argument_changes_what_is_meant() -> None:
-    """Without it the statement means something else, is refused, or can't be read."""
+    """Without the argument the statement has another meaning, is refused, or can't be parsed."""
     seen, changing = set(), set()
     for sql in CORPUS:
         before = meaning(parsed(sql))
@@ -155,7 +157,7 @@ def test_every_consumed_argument_changes_what_is_meant() -> None:
 
 
 def test_nodes_of_unknown_types_are_refused_wherever_they_stand() -> None:
-    """The reader does not look through them."""
+    """The reader does not look inside them."""
     unknown = {exp.Collate: {"expression": exp.Var(this="x")}, exp.Parameter: {}, exp.Prior: {}}
     for sql in CORPUS:
         before = meaning(parsed(sql))
@@ -165,13 +167,13 @@ def test_nodes_of_unknown_types_are_refused_wherever_they_stand() -> None:
                 tree = parsed(sql)
                 node = list(tree.walk())[number]
                 if isinstance(node, (exp.Identifier, exp.Var, exp.DataType, exp.Distinct)):
-                    # No expressions: nothing that an expression could be in place of.
+                    # These arguments are no expressions, so no expression can replace them.
                     continue
                 node.replace(kind(this=node.copy(), **arguments))
                 try:
                     after: object = meaning(tree)
                 except (AttributeError, AssertionError, KeyError, TypeError):
-                    # No text has such a tree: a clause is of another type.
+                    # No text has such a tree: a clause has another type.
                     continue
                 assert after != before, (sql, node, kind)
 

@@ -1,4 +1,6 @@
-"""Statements that begin with no query: what they are called, and what to do instead."""
+"""Tests of statements that are no queries (INSERT, CREATE, …): what they are called, and what to do
+instead.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flink's windows are Spark's: the same view, whatever the spelling."""
+"""Tests that Flink's windows give the same view as Spark's, in any spelling."""
 
 from __future__ import annotations
 

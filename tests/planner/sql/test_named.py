@@ -1,4 +1,6 @@
-"""Names in FROM, queries in their place, and subqueries that are queries of their own."""
+"""Tests of names in FROM, queries that replace them, and subqueries that become
+separate queries.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Misspelt words of SQL: which was meant."""
+"""Tests of misspelt SQL keywords: which word was meant, and its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names in double quotes are read where only a name can stand; elsewhere they are texts."""
+"""Tests of names in double quotes: names where only a name may occur, otherwise string literals."""
 
 from __future__ import annotations
 

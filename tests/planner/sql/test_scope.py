@@ -1,4 +1,4 @@
-"""Unknown names: suggestions of near names, and of the streams that have them."""
+"""Tests of unknown names: suggested similar names, and streams that have them."""
 
 from __future__ import annotations
 

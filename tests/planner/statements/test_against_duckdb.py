@@ -1,4 +1,4 @@
-"""Statements over constant dates, rows and disjunctions: the rows that DuckDB gives, exactly."""
+"""Compare statements with constant dates, rows and disjunctions with DuckDB's rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.worlds.batch import batch_rows, streams_of
 
 DAYS = [date(1993, 11, 30), date(1994, 1, 1), date(1994, 2, 27), date(1994, 2, 28), None,
         date(1994, 12, 31), date(1995, 1, 1), date(1996, 2, 29), date(1998, 9, 2)]  # fmt: skip
-#: Two tables with NULLs, rows that are equal, and texts and numbers to compare.
+#: Two tables with NULLs, duplicate rows, and comparable texts and numbers.
 LEFT = pa.table({
     "id": pa.array(range(9), pa.int32()),
     "x": pa.array([1, 1, 2, 2, None, 3, None, 1, 2], pa.int32()),
@@ -51,7 +51,7 @@ def duckdb_rows(sql: str) -> list[tuple[Any, ...]]:
 
 
 def agree(sql: str) -> list[tuple[Any, ...]]:
-    """The rows here, which are DuckDB's."""
+    """Return the rows here, after checking that they are DuckDB's."""
     found, wanted = batch_rows(sql, TABLES), duckdb_rows(sql)
     assert Counter(found) == Counter(wanted), sql
     return found
@@ -89,7 +89,7 @@ def moved_constants(draw: st.DrawFn) -> str:
 @given(moment=moved_constants(), op=st.sampled_from(["<", "<=", "=", ">", ">=", "<>"]))
 def test_constant_dates_are_moved_as_in_duckdb(moment: str, op: str) -> None:
     agree(f"SELECT o.id AS a {JOIN} WHERE o.d {op} {moment}")
-    # DuckDB makes a timestamp of it, Spark and this a date.
+    # DuckDB makes this a timestamp, Spark and this planner a date.
     sql = f"SELECT o.id AS a, {moment} AS m {JOIN}"
     assert batch_rows(sql, TABLES) == batch_rows(
         f"SELECT o.id AS a, DATE '{duckdb_rows(sql)[0][1].date()}' AS m {JOIN}", TABLES
@@ -119,7 +119,7 @@ def test_days_keep_a_date_and_hours_make_a_timestamp() -> None:
         f"TIMESTAMP '2020-01-31 10:00:00' - INTERVAL '1' MONTH AS h {JOIN}",
         streams_of(TABLES),
     )
-    # As Spark 4 answers.
+    # Types in Spark 4.
     kinds = ["date", "date", "date", "timestamp", "timestamp", "date", "date", "timestamp"]
     assert [str(o.expr.type) for o in query.projection] == kinds
     rows = batch_rows(

@@ -1,4 +1,4 @@
-"""Names and types of output columns, compared with what Spark itself answers."""
+"""Compare names and types of output columns with Spark's own."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ QUERIES = (
     "SELECT regr_r2(key, b), regr_sxx(d, key), regr_sxy(key, b), regr_syy(d, p) FROM t",
 )
 
-#: Spark converts these silently; here they need a cast (or a name), and are refused.
+#: Spark casts these implicitly; here they need a cast (or a name), and are refused.
 REFUSED = (
     "name = key",
     "dt = ts",

@@ -1,4 +1,4 @@
-"""Refusals name what the author wrote, at its place, and remedies run."""
+"""Tests that refusals use the author's own words, at their place, and that remedies run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STREAMS = {
 
 
 def refusal(sql: str, dialect: str = "spark") -> QueryError:
-    """The error for a statement."""
+    """Return the error for a statement."""
     with pytest.raises(QueryError) as caught:
         parse_sql("q", to_spark(sql, dialect, STREAMS), STREAMS)
     return caught.value

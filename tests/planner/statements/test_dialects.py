@@ -1,4 +1,5 @@
-"""Statements of other dialects mean in Spark's words what they mean there, or are refused.
+"""Tests that statements of other SQL dialects are translated to Spark with the same meaning, or
+refused.
 
 DuckDB and SQLite answer themselves; of the others there are fixed vectors.
 """
@@ -80,14 +81,14 @@ def lite() -> sqlite3.Connection:
 
 
 def engine_rows(dialect: str, sql: str) -> list[tuple[Any, ...]]:
-    """Raises the engine's error where it refuses the statement, or fails."""
+    """Return the engine's rows for a statement; raise its error if it refuses the statement."""
     if dialect == "duckdb":
         return duck().execute(sql).fetchall()
     return lite().execute(sql).fetchall()
 
 
 def plain(value: Any) -> Any:
-    """A value in one spelling: numbers by value, truth values as SQLite has them."""
+    """Return a value in uniform notation: numbers by value, booleans as in SQLite."""
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, float | Decimal) and math.isfinite(value):
@@ -100,7 +101,7 @@ def bag(rows: list[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
 
 
 def translated(sql: str, dialect: str) -> str | None:
-    """The statement in Spark's words; None: it is refused, with a remedy."""
+    """Return the statement in Spark's SQL; None: it is refused, with a remedy."""
     try:
         spark = to_spark(sql, dialect, STREAMS)
         parse_sql("q", spark, STREAMS)
@@ -112,14 +113,14 @@ def translated(sql: str, dialect: str) -> str | None:
 
 
 def compare(sql: str, dialect: str) -> bool:
-    """Whether a statement runs; then its rows are the engine's."""
+    """Whether a statement runs; if so, compare its rows with the engine's."""
     spark = translated(sql, dialect)
     if spark is None:
         return False
     try:
         found = batch_rows(spark, TABLES)
     except ExpressionError:
-        # Loud: the query fails and says on which row.
+        # Not silent: the query fails and names the row.
         return False
     wanted = engine_rows(dialect, sql)
     assert bag(found) == bag(wanted), f"{sql}\n{spark}"
@@ -214,7 +215,7 @@ def test_expressions_give_what_the_engine_gives_or_are_refused(
         try:
             engine_rows(dialect, sql)
         except (duckdb.Error, sqlite3.Error):
-            # Not a statement of the engine.
+            # The engine refuses this statement.
             continue
         compare(sql, dialect)
 
@@ -246,14 +247,14 @@ def test_everyday_expressions_run(dialect: str, expressions: list[str]) -> None:
 
 #: Dialect, expression over o and p -> its translation; None: refused.
 VECTORS: list[tuple[str, str, str | None]] = [
-    # CAST rounds, here it cuts off.
+    # CAST rounds there; here it truncates.
     *[(d, "CAST(o.x AS INT)", None) for d in ("postgres", "mysql", "oracle", "snowflake",
                                                "bigquery", "trino", "redshift", "duckdb")],
     *[(d, "CAST(o.x AS INT)", "CAST(o.x AS INT)") for d in ("tsql", "clickhouse", "sqlite")],
     ("postgres", "o.v::bigint", "CAST(o.v AS BIGINT)"),
     ("postgres", "o.n::int", "CAST(o.n AS INT)"),
     ("mysql", "CAST(o.n AS SIGNED)", None),
-    # Bare decimals have as many digits as the dialect says.
+    # Decimals without precision have as many digits as the dialect says.
     ("duckdb", "CAST(o.v AS NUMERIC)", "CAST(o.v AS DECIMAL(18, 3))"),
     ("snowflake", "CAST(o.v AS NUMBER)", "CAST(o.v AS DECIMAL(38, 0))"),
     ("tsql", "CAST(o.v AS DECIMAL)", "CAST(o.v AS DECIMAL(18, 0))"),
@@ -264,7 +265,7 @@ VECTORS: list[tuple[str, str, str | None]] = [
     ("postgres", "CAST(o.v AS NUMERIC(10, 2))", "CAST(o.v AS DECIMAL(10, 2))"),
     ("clickhouse", "CAST(o.m AS DECIMAL(10, 1))", None),
     ("postgres", "CAST(o.x AS NUMERIC(10, 2))", None),
-    # Types that mean others than their names.
+    # Types with another meaning than in Spark.
     ("postgres", "o.t::time", None),
     ("duckdb", "o.t::time", None),
     ("tsql", "CAST(o.v AS FLOAT)", "CAST(o.v AS DOUBLE)"),
@@ -394,7 +395,7 @@ def test_expressions_of_other_dialects(dialect: str, expression: str, wanted: st
     assert translated(sql, dialect) == spark
 
 
-#: Dialect, statement, part of the message that refuses it.
+#: Dialect, statement, part of the refusal's message.
 REFUSED = [
     ("oracle", "SELECT o.id AS a, p.w AS b FROM o, p WHERE o.id = p.id (+)", "(+)"),
     ("clickhouse", f"SELECT o.id AS a {JOIN} PREWHERE o.v > 1", "PREWHERE"),
@@ -472,7 +473,7 @@ def test_clauses_that_spark_does_not_have_are_refused_by_name(
     assert refused.value.remedy
 
 
-#: Dialect, item of SELECT, the same in Spark's dialect.
+#: Dialect, item of SELECT, the same in Spark's SQL.
 AGGREGATES = [
     ("duckdb", "max_by(v, w)", "max_by(v, CASE WHEN NOT v IS NULL THEN w END)"),
     ("duckdb", "arg_min(s, w) FILTER (WHERE v > 1)",
@@ -704,7 +705,7 @@ def test_types_come_from_streams_and_are_unknown_without_them() -> None:
     assert "CAST(o.v AS BIGINT)" in to_spark(sql, "postgres", STREAMS)
     with pytest.raises(QueryError, match="may have a fraction"):
         to_spark(sql, "postgres")
-    # Another column of the name, or an alias, makes it unknown.
+    # Another column of that name, or an alias, makes its type unknown.
     shadowed = f"SELECT q.v::int AS b FROM (SELECT o.x AS v, o.id {JOIN}) AS q JOIN p USING (id)"
     with pytest.raises(QueryError, match="may have a fraction"):
         to_spark(shadowed, "postgres", STREAMS)
@@ -722,7 +723,9 @@ def test_types_come_from_streams_and_are_unknown_without_them() -> None:
 def test_every_dialect_is_translated_or_refused(
     dialect: str, number: str, text: str, condition: str
 ) -> None:
-    """No crash, no refusal without a remedy; of an unknown dialect nothing that varies."""
+    """No crash, no refusal without a remedy; if the dialect is unknown, nothing that differs
+    between dialects.
+    """
     for sql in (
         f"SELECT o.id AS a, {number} AS b {JOIN}",
         f"SELECT o.id AS a, {text} AS b {JOIN} WHERE {condition}",

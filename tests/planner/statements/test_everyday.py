@@ -1,4 +1,4 @@
-"""Everyday spellings of SELECT lists, names and conditions."""
+"""Tests of common spellings of SELECT lists, names and conditions."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_wrong_names_are_refused(sql: str, code: str, message: str) -> None:
     [
         ("SELECT k * 2 AS a, a + 1 AS b FROM orders",
          "SELECT k * 2 AS a, k * 2 + 1 AS b FROM orders"),
-        # A column goes before an alias.
+        # A column has precedence over an alias.
         ("SELECT k * 2 AS id, id + 1 AS b FROM orders",
          "SELECT k * 2 AS id, orders.id + 1 AS b FROM orders"),
         ("SELECT k AS a, count(*) AS n, n * 2 AS m FROM orders GROUP BY k",

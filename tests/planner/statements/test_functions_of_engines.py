@@ -1,5 +1,6 @@
-"""Functions of other dialects have over random rows the values of their engines: of a PostgreSQL
-server, and of DuckDB."""
+"""Compare translated functions of other dialects over random rows with their engines: a PostgreSQL
+server, and DuckDB.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ SCHEMA = pa.schema([
 _COLUMNS = (
     "id int, a timestamptz, b timestamptz, d date, e date, m numeric(12,3), k int, s text, ok bool"
 )
-#: Expressions that are translated.
+#: Translated expressions of PostgreSQL.
 EXPRESSIONS = [
     *(f"date_trunc('{unit}', {x})" for unit in ("year", "quarter", "month", "week", "day", "hour",
                                                 "minute", "second") for x in "ab"),
@@ -52,7 +53,7 @@ EXPRESSIONS = [
     )),
     "k IS NOT NULL", "(s IS NOT NULL) = ok", "ok IS NOT TRUE", "ok IS NOT FALSE", "m IS NOT NULL",
 ]  # fmt: skip
-#: The same in DuckDB.
+#: Translated expressions of DuckDB.
 OF_DUCKDB = [
     *(f"date_trunc('{unit}', {x})" for unit in ("year", "quarter", "month", "week", "day", "hour",
                                                 "minute", "second") for x in "ab"),
@@ -64,7 +65,7 @@ OF_DUCKDB = [
     "floor(m)", "split_part(s, '-', 1)", "split_part(s, '-', 3)", "strpos(s, 'ab')",
     "position('b' in s)", "replace(s, 'a', '')", "contains(s, 'a-b')", "k IS NOT NULL",
 ]  # fmt: skip
-#: Expressions that are refused: their values have no equivalent, or differ.
+#: Refused expressions: their values have no equivalent, or differ.
 REFUSED = [
     "age(a, b)", "age(a)", "extract(day FROM age(a, b))", r"s ~ '\w'", "s ~ 'a(?=b)'",
     "s ~ s", "s ~ '[[:alpha:]]'", "initcap(s)", "round(CAST(m AS DOUBLE PRECISION))",
@@ -82,7 +83,7 @@ def postgres() -> Iterator[Server]:
 
 
 def rows(rng: Random, count: int) -> list[tuple[Any, ...]]:
-    """Random rows, with ends of months, NULLs and halves."""
+    """Return random rows, with ends of months, NULLs and halves."""
 
     def day() -> dt.date:
         far = dt.date(1960, 1, 1) + dt.timedelta(days=rng.randrange(40000))
@@ -106,7 +107,7 @@ def rows(rng: Random, count: int) -> list[tuple[Any, ...]]:
 
 
 def plain(value: Any) -> Any:
-    """A value in one spelling: numbers by value, moments in UTC."""
+    """Return a value in uniform notation: numbers by value, times in UTC."""
     if isinstance(value, bool):
         return value
     if isinstance(value, int | Decimal):

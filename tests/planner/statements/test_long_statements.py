@@ -1,4 +1,4 @@
-"""Statements of the greatest length that REST takes: answered soon, by a readable message."""
+"""Tests of statements of the maximum length in REST: answered quickly, with a readable message."""
 
 from __future__ import annotations
 

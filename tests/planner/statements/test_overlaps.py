@@ -1,4 +1,4 @@
-"""``OVERLAPS`` against the standard's rules for limits in any order and NULL, case by case."""
+"""Compare ``OVERLAPS`` with the SQL standard's rules for limits in any order and NULL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIMITS = (None, *(datetime(2024, 1, 1, hour, tzinfo=UTC) for hour in range(4)))
 
 
 def _span(one: datetime | None, other: datetime | None) -> tuple[datetime | None, datetime | None]:
-    """The known limit, or the earlier one, and the later limit; None: it is not known."""
+    """Return the known limit, or the earlier one, and the later limit; None: unknown."""
     if one is None or other is None:
         return one or other, None
     return min(one, other), max(one, other)
@@ -33,7 +33,7 @@ def _overlap(spans: tuple[datetime | None, ...]) -> bool | None:
     if begin == start:
         return None if end is None or stop is None else True
     if end is not None:
-        # The later span begins in the earlier one.
+        # The later span begins within the earlier one.
         return True if start < end else None if stop is None else False
     return None
 

@@ -1,4 +1,4 @@
-"""Refusals of statements: code, message, field and remedy."""
+"""Tests of refused statements: code, message, field and remedy."""
 
 from __future__ import annotations
 

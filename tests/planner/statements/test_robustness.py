@@ -1,4 +1,4 @@
-"""Any text gives either a query or a refusal with a remedy, and soon."""
+"""Tests that any text quickly gives either a query or a refusal with a remedy."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ WORDS = [
 
 
 def outcome(read: Callable[[], Found]) -> tuple[Found | None, QueryError | None]:
-    """Result of ``read``, or its refusal."""
+    """Return the result of ``read``, or its refusal."""
     try:
         return read(), None
     except QueryError as error:
@@ -52,7 +52,7 @@ def outcome(read: Callable[[], Found]) -> tuple[Found | None, QueryError | None]
 
 
 def attempt(sql: str) -> None:
-    """A statement is refused with a remedy, or has logical plans in every form."""
+    """Check that a statement is refused with a remedy, or has logical plans in every form."""
     query, refused = outcome(lambda: parse_sql("q", sql, STREAMS))
     if refused is not None:
         assert refused.remedy, refused
@@ -66,7 +66,7 @@ def attempt(sql: str) -> None:
 
 
 def damaged(sql: str, seed: int) -> str:
-    """``sql`` with words taken out, doubled, exchanged or put in."""
+    """Return ``sql`` with words removed, duplicated, exchanged or inserted."""
     rng = Random(seed)
     words = sql.replace("(", " ( ").replace(")", " ) ").replace(",", " , ").split()
     for _ in range(rng.randint(1, 4)):
@@ -151,7 +151,7 @@ HUGE: dict[str, Callable[[int], str]] = {
 
 
 def calls(sql: str) -> int:
-    """How many functions are called to read ``sql``: its cost, the same on every machine."""
+    """Return the number of function calls for parsing ``sql``: its cost, equal on all machines."""
     profile = cProfile.Profile()
     profile.runcall(attempt, sql)
     return sum(entry.callcount for entry in profile.getstats())
@@ -159,7 +159,7 @@ def calls(sql: str) -> int:
 
 @pytest.mark.parametrize("kind", HUGE)
 def test_effort_grows_with_the_text(kind: str) -> None:
-    """Five times as much costs five times as much, or little more; not 25 times."""
+    """A statement five times as long costs about five times as much, not 25 times."""
     calls(HUGE[kind](10))
     assert calls(HUGE[kind](1000)) < 12 * calls(HUGE[kind](200))
 

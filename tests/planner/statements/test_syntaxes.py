@@ -1,4 +1,6 @@
-"""One query in many words is one query: subqueries, WITH, parentheses, NATURAL, column lists."""
+"""Tests that different spellings of a query are the same query: subqueries, WITH, parentheses,
+NATURAL, column lists.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def query(sql: str, window: int | Mapping[str, int] | None = None) -> JoinQuery:
 
 
 def meaning(q: JoinQuery) -> JoinQuery:
-    """``q`` without what only people see: its aliases, their order, equalities as written."""
+    """``q`` without what only people see: its aliases, their order, the original equalities."""
     order = sorted(range(len(q.members)), key=lambda i: q.members[i].label)
     return replace(
         q,
@@ -73,7 +75,7 @@ def test_a_query_in_from_leaves_no_trace(sql: str) -> None:
 
 
 def pairs(seed: int, count: int) -> Iterator[tuple[JoinQuery, JoinQuery, Respelled]]:
-    """Random queries, each in plain words and in others."""
+    """Return random queries, each in plain and in other SQL."""
     rng = np.random.default_rng(seed)
     tables = make_tables(rng, 8, RECORDED)
     columns = {t.name: [str(c) for c in t.data.column_names] for t in tables}
@@ -108,7 +110,7 @@ def test_random_queries_in_other_words_are_the_same(seed: int) -> None:
 
 
 def routes(plan: Plan, query: JoinQuery) -> set[tuple[object, ...]]:
-    """Where the tuples of ``query`` are sent."""
+    """Return the steps to which the tuples of ``query`` are sent."""
     return {(o.start, o.steps) for o in plan.orders if o.goal == query.id}
 
 
@@ -118,7 +120,7 @@ def test_two_queries_that_say_the_same_are_one_plan(seed: int) -> None:
         alone = optimise([plain], Statistics(), Options(parallelism=2))
         both = optimise([plain, again], Statistics(), Options(parallelism=2))
         assert routes(both, plain) == routes(both, again)
-        # Which of several plans that cost the same is another matter.
+        # Which of several plans with equal cost is chosen may differ.
         assert both.cost == pytest.approx(alone.cost)
 
 

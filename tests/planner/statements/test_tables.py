@@ -1,4 +1,4 @@
-"""Statements that read tables: time bounds and refusals."""
+"""Tests of statements that read tables: time bounds and refusals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_ttl_stands_beside_a_table() -> None:
 
 
 def parts(sql: str) -> dict[str, list[str]]:
-    """The members of the joins of a query."""
+    """Return the members of the joins of a query."""
     return {q.id: [m.alias for m in q.members] for q in parse_sql("q", sql, STREAMS).planned}
 
 

@@ -1,4 +1,4 @@
-"""A stream's ttl is a window on every alias over it."""
+"""Tests that a stream's ttl is a window for every alias of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MINUTE = 60_000_000
 
 
 def living(**ttls: int) -> dict[str, Stream]:
-    """The sample streams, some with a ttl."""
+    """Return the sample streams, some with a ttl."""
     return {name: replace(s, ttl=ttls.get(name)) for name, s in STREAMS.items()}
 
 

@@ -1,4 +1,4 @@
-"""UNNEST of other dialects in Spark's words."""
+"""Tests of other dialects' UNNEST, translated to Spark."""
 
 from __future__ import annotations
 

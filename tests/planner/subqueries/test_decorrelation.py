@@ -1,4 +1,4 @@
-"""Random statements with subqueries equal their rewritings in DuckDB."""
+"""Compare random statements with subqueries with their rewritings in DuckDB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EXISTS and IN as joins and values: NULLs as SQL has them."""
+"""Tests of EXISTS and IN rewritten as joins and values, with NULLs as in SQL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.support.worlds.rewritten import compare
 
 STATEMENTS = (
-    # NOT IN: no row once the subquery has a NULL; all rows over no row.
+    # NOT IN has no rows if the subquery has a NULL, and all rows if it is empty.
     "SELECT a.v FROM a WHERE a.k NOT IN (SELECT b.k FROM b)",
     "SELECT a.v FROM a WHERE a.k NOT IN (SELECT b.k FROM b WHERE b.w > 99)",
     "SELECT a.v FROM a WHERE a.k NOT IN (SELECT b.k FROM b WHERE b.k IS NOT NULL)",

@@ -1,4 +1,6 @@
-"""Statements with expanded rows: expansions after joins, parts where elements are compared."""
+"""Tests of statements with EXPLODE etc.: expansions after joins, separate parts if elements are
+compared.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ STREAMS = {
 
 
 def pieces(sql: str) -> list[JoinQuery]:
-    """The normal forms of the parts of a statement, the statement itself last."""
+    """Return the normal forms of the parts of a statement, the statement itself last."""
     known, found = dict(STREAMS), list[JoinQuery]()
     for number, part in enumerate(
         in_parts(decorrelated(read_sql(sql), STREAMS), "part{}".format), 1

@@ -1,4 +1,6 @@
-"""Chains of outer joins equal their rewritings in DuckDB, and have as few parts as they need."""
+"""Compare chains of outer joins with their rewritings in DuckDB; they have as few parts as
+possible.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tests.support.worlds.rewritten import compare, rewritten
 
 
 def parts(sql: str) -> int:
-    """The number of parts of a statement."""
+    """Return the number of parts of a statement."""
     return len(in_parts(rewritten(sql), "p{}".format)) - 1
 
 

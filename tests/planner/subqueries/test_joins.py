@@ -1,4 +1,4 @@
-"""Joins with subqueries of expressions, and refusals that name place and remedy."""
+"""Tests of joins with subqueries in expressions, and of refusals that name place and remedy."""
 
 from __future__ import annotations
 

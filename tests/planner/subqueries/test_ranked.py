@@ -1,4 +1,6 @@
-"""Subqueries with rankings become queries of their own where they can't be a clause."""
+"""Tests of subqueries with rankings, which become separate queries (parts) if they can't be a
+clause.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +17,24 @@ PLACES = "SELECT k, v, rank() OVER (PARTITION BY k ORDER BY v) AS n FROM a"
     ("sql", "parts"),
     [
         (PLACES, 0),
-        # One statement with a ranking.
+        # One statement with a ranking: no parts.
         (f"SELECT k, v FROM ({PLACES}) x WHERE n <= 3", 0),
         (f"SELECT k, v FROM ({PLACES}) x WHERE n <= 3 AND k > 1", 0),
         (f"WITH r(p, q, m) AS ({PLACES}) SELECT p FROM r WHERE m <= 3", 0),
-        # No limit, a condition that follows the ranking, or other clauses.
+        # No limit, a condition besides the ranking, or other clauses: a part.
         (f"SELECT k, n FROM ({PLACES}) x", 1),
         (f"SELECT k, n FROM ({PLACES}) x WHERE n > 2", 1),
         (f"SELECT k, n FROM ({PLACES}) x WHERE n <= 2 AND v > 1", 1),
         (f"SELECT n, count(*) AS c FROM ({PLACES}) x GROUP BY n", 1),
         (f"SELECT * FROM ({PLACES}) x WHERE n <= 2 ORDER BY k, v LIMIT 2", 1),
         (f"WITH r(p, q, m) AS ({PLACES}) SELECT p, count(*) AS c FROM r GROUP BY p", 1),
-        # Joined: a part, however often it is read.
+        # Joined: one part, however often it is read.
         (f"SELECT x.k, b.w FROM ({PLACES}) x JOIN b ON b.k = x.n", 1),
         (f"WITH r AS ({PLACES}) SELECT x.k FROM r x JOIN r y ON y.n = x.n + 1", 1),
         (f"SELECT b.w FROM b JOIN (SELECT k, v FROM ({PLACES}) x WHERE n <= 1) y ON y.k = b.k", 1),
         (f"SELECT b.w FROM b WHERE b.k IN (SELECT k FROM ({PLACES}) x WHERE n <= 1)", 1),
         (f"SELECT k FROM ({PLACES}) x UNION ALL SELECT k FROM b", 1),
-        # Each partition and order is a query, and what stands above them.
+        # One part per partition and order.
         ("SELECT k, rank() OVER (ORDER BY v) AS n, rank() OVER (ORDER BY k) AS m FROM a", 1),
         ("SELECT k, rank() OVER (ORDER BY v) AS n, rank() OVER (ORDER BY k) AS m FROM a LIMIT 2",
          2),

@@ -1,4 +1,6 @@
-"""Scalar subqueries: NULL and 0 without rows, other conditions than equalities, one row by keys."""
+"""Tests of scalar subqueries: NULL and 0 without rows, conditions other than equalities, one row by
+keys.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ STATEMENTS = (
     "SELECT a.v, (SELECT coalesce(sum(b.w), -1) FROM b WHERE b.k = a.k) AS s FROM a",
     "SELECT a.v, (SELECT max(b.w) FROM b HAVING count(*) > 99) AS s FROM a",
     "SELECT a.v FROM a WHERE (SELECT max(b.w) FROM b WHERE b.k = a.k) IS NULL",
-    # Correlated by other conditions than equalities.
+    # Correlated by conditions other than equalities.
     "SELECT a.v, (SELECT count(*) FROM b WHERE b.k = a.k AND b.w < a.v) AS n FROM a",
     "SELECT a.v FROM a WHERE 1 < "
     "(SELECT max(b.w) FROM b WHERE b.k = a.k AND b.w BETWEEN a.k AND a.v)",
@@ -32,14 +34,14 @@ STATEMENTS = (
     "SELECT a.v FROM a JOIN b ON b.k = a.k AND b.w > (SELECT avg(c.v) FROM c)",
     "SELECT a.v FROM a JOIN b ON b.k = a.k AND a.v NOT IN (SELECT c.v FROM c WHERE c.t = a.g) "
     "JOIN c ON c.v = b.w",
-    # One row by keys.
+    # Only one row, because of keys.
     "SELECT a.v, (SELECT d.e FROM d WHERE d.k = a.v) AS e FROM a",
     "SELECT a.v FROM a WHERE (SELECT d.e FROM d WHERE d.k = a.v) > 1",
     "SELECT a.v, (SELECT d.e FROM d WHERE d.k = 2) AS e FROM a",
     "SELECT a.v, (SELECT e.e FROM d JOIN d e ON e.k = d.e WHERE d.k = a.v) AS e FROM a",
     "WITH m AS (SELECT b.k, max(b.w) AS w FROM b GROUP BY b.k) "
     "SELECT a.v, (SELECT m.w FROM m WHERE m.k = a.k) AS w FROM a",
-    # Beside a union.
+    # In a statement with a union.
     "SELECT u.x FROM (SELECT a.v AS x FROM a UNION ALL SELECT b.w FROM b) u "
     "WHERE u.x >= (SELECT avg(c.v) FROM c)",
     "SELECT x, (SELECT max(c.v) FROM c WHERE c.v < x AND c.v = x - 1) AS m "

@@ -1,4 +1,4 @@
-"""Aggregates of whole joins in one FROM have the same row as one subquery."""
+"""Tests that several aggregates of whole joins in one FROM are combined to one part."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ STATEMENTS = (
      "AS s, (SELECT min(c.v) FROM c JOIN b ON b.w = c.v) AS t FROM a WHERE a.v > 1", 1),
     ("SELECT a.k FROM a WHERE a.v > (SELECT avg(w) FROM b) AND a.v < (SELECT max(w) FROM b) + 3 "
      "AND a.k >= (SELECT count(*) FROM c WHERE v > 7) ORDER BY k LIMIT 3", 1),
-    # Two have few combinations.
+    # Two subqueries have few combinations.
     ("SELECT * FROM (SELECT count(*) AS n FROM a) x, (SELECT sum(w) AS s FROM b) y", 2),
-    # Groups, conditions of groups, FILTER, and aggregates that see NULL or an order are no such
-    # rows.
+    # Not combined: groups, conditions of groups, FILTER, and aggregates that see NULL or an order.
     ("SELECT x.n, y.m, z.s, u.l FROM (SELECT count(*) AS n FROM a HAVING count(*) > 0) x, "
      "(SELECT count(*) FILTER (WHERE w > 1) AS m FROM b) y, "
      "(SELECT k, sum(v) AS s FROM a GROUP BY k) z, (SELECT max(v) AS l FROM c) u", 4),

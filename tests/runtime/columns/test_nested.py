@@ -1,4 +1,4 @@
-"""Nested values: exact texts make the values again, JSON has them as arrays and objects."""
+"""Tests of nested values: exact texts restore the values, JSON has arrays and objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts at a batch: a failure is tried again, but not one that has waited for long."""
+"""Tests of attempts at a batch: a failed one is repeated, but not one that has waited for long."""
 
 from __future__ import annotations
 

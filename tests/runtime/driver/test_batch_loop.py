@@ -1,4 +1,6 @@
-"""The loop of batches: it runs while input waits, rests while none does, and ends by an error."""
+"""Tests of the loop of batches: it runs while input waits, pauses while none does, and ends by an
+error.
+"""
 
 from __future__ import annotations
 
@@ -144,14 +146,16 @@ def test_pauses_end_where_fixed_costs_do_not_dominate() -> None:
     assert pace.pause(10, 0.05) == 0
     assert pace.pause(10, 3.0) == 0
     assert BatchPace().pause(0, 1.0) == LONGEST
-    # A machine that has become slower is noticed within some hundred batches.
+    # The loop notices within some hundred batches that the machine has become slower.
     for _ in range(300):
         pace.pause(10, 0.2)
     assert pace.pause(10, 0.2) == LONGEST
 
 
 def test_no_pause_delays_a_snapshot(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its batches of few rows measure the others: pauses would make them one in three seconds."""
+    """The small batches of a snapshot measure the next ones: with pauses there would be one in
+    three seconds.
+    """
     monkeypatch.setattr(BatchPace, "pause", lambda *_: 3600.0)
     monkeypatch.setattr(InputControl, "reads_snapshot", True)
     committed: list[int] = []
@@ -167,5 +171,5 @@ def test_no_pause_delays_a_snapshot(fed: Fed, monkeypatch: pytest.MonkeyPatch) -
 def test_large_batches_of_equal_length_have_no_pauses() -> None:
     pace = BatchPace()
     assert [pace.pause(FEW + 1, 0.1) for _ in range(3)] == [0.0] * 3
-    # They say nothing about an empty one.
+    # Batches with rows say nothing about the time of an empty one.
     assert pace.pause(10, 0.02) == pytest.approx(0.06)

@@ -1,4 +1,6 @@
-"""The process for deliveries starts with the first one, and its loss is an error."""
+"""Tests of the process for deliveries beside the driver: it starts with the first one, and its loss
+is an error.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staged files of a cluster's tasks reach the driver's staging folder."""
+"""Tests that staged files of a cluster's tasks reach the driver's staging folder."""
 
 from __future__ import annotations
 

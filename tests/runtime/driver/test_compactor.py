@@ -1,4 +1,6 @@
-"""Compaction beside the stream: what replaces what, and when it does not."""
+"""Tests of compaction (merges of segments) beside the batches: what replaces what, and when it does
+not.
+"""
 
 from __future__ import annotations
 
@@ -27,25 +29,25 @@ PATIENCE = 120
 
 
 def stored(numbers: Iterable[int], store: str = "R/1") -> State:
-    """A state whose ``store`` has a segment of each of these batches."""
+    """Return a state whose ``store`` has a segment for each of these batches."""
     state = replace(enter_epoch(State(), RULES, 0), next_batch=100)
     return holding(state, *(segment(store, (n, n)) for n in numbers), store=store)
 
 
 def holding(state: State, *segments: Segment, store: str = "R/1") -> State:
-    """``state`` with these segments in ``store``."""
+    """Return ``state`` with these segments in ``store``."""
     found = replace(state.stores[store], segments=segments)
     return replace(state, stores={**state.stores, store: found})
 
 
 def spans(state: State, store: str = "R/1") -> list[tuple[int, int]]:
-    """The batches of each segment."""
+    """Return the first and last batch of each segment."""
     return [(s.first_batch, s.last_batch) for s in state.stores[store].segments]
 
 
 @dataclass
 class Worker:
-    """Merges by writing an empty file; stands still while it is not ``free``."""
+    """Merges by writing an empty file; blocks while it is not ``free``."""
 
     root: Path
     free: threading.Event = field(default_factory=threading.Event)
@@ -77,7 +79,7 @@ def packs(root: Path) -> int:
 
 
 def ended() -> None:
-    """Wait until no compaction is under way."""
+    """Wait until no compaction is running."""
     for thread in threading.enumerate():
         if thread.name == "compaction":
             thread.join(PATIENCE)
@@ -90,7 +92,7 @@ def begin(compactor: Compactor, state: State, most: int | None = None) -> None:
 def begin_waits(
     compactor: Compactor, worker: Worker, state: State, most: int | None = None
 ) -> None:
-    """Check that :func:`begin` waits for ``worker``, and let it go on."""
+    """Check that :func:`begin` waits for ``worker``, and release it."""
     waiting = threading.Thread(target=begin, args=(compactor, state, most))
     waiting.start()
     waiting.join(0.2)
@@ -101,7 +103,7 @@ def begin_waits(
 
 
 def commit(compactor: Compactor, state: State) -> State:
-    """The state that a batch without new segments commits."""
+    """Return the state after a committed batch without new segments."""
     found = compactor.settle(state)
     compactor.settled(found)
     return found
@@ -120,7 +122,7 @@ def test_batches_go_on_while_segments_are_merged(worker: Worker, tmp_path: Path)
     worker.free.set()
     compactor.close()
     state = commit(compactor, state)
-    # Only one merge was under way, of the oldest; its place is where its parts were.
+    # Only one merge was running, of the oldest segments; the result has their place.
     assert spans(state) == [(0, 2), (3, 3), (4, 4), (5, 5), (6, 6)]
     assert [s.level for s in state.stores["R/1"].segments] == [1, 0, 0, 0, 0]
     assert packs(tmp_path) == 1
@@ -240,7 +242,7 @@ def test_a_batch_waits_for_compaction_that_is_far_behind(worker: Worker, tmp_pat
 
 
 def upper(first: int, count: int) -> list[Segment]:
-    """``count`` merged segments, of three batches each, from the batch ``first``."""
+    """Return ``count`` merged segments, of three batches each, from the batch ``first``."""
     starts = range(first, first + 3 * count, 3)
     return [segment("R/1", (n, n + 2), level=1, name="m") for n in starts]
 
@@ -263,7 +265,7 @@ def test_segments_of_batches_are_merged_beside_a_large_merge(
         state = commit(compactor, holding(state, *state.stores["R/1"].segments, newer))
         begin(compactor, state)
         for thread in threading.enumerate():
-            # The other one stands still: no batch of this loop may wait for it.
+            # The other thread is blocked: no batch of this loop may wait for it.
             if thread.name == "compaction" and thread is not compactor._threads[False][0]:
                 thread.join(PATIENCE)
     state = commit(compactor, state)
@@ -373,7 +375,9 @@ def test_merges_of_several_hosts_go_on_side_by_side(worker: Worker, tmp_path: Pa
 
 
 def merging(url: str, folder: Path, damage: bool) -> Driver:
-    """A driver after the first batch that merges, with a damaged pack of R's segments if wanted."""
+    """Return a driver after the first batch that merges; ``damage``: with a damaged pack of R's
+    segments.
+    """
     publish(url, 0)
     one = driver(url, folder, every=1000, fanout=3)
     for number in range(2):

@@ -1,4 +1,5 @@
-"""The batch protocol, step by step: what a driver does again, skips, refuses and cleans up.
+"""Tests of the driver's batch protocol, step by step: what it repeats, skips, refuses and cleans
+up.
 
 Batches run in this process (one task); only Spark is left out, and the planner's service is the
 test itself.
@@ -291,7 +292,7 @@ def test_live_and_idle_a_registered_query_becomes_active(url: str, tmp_path: Pat
 def test_live_and_busy_a_change_ends_two_epochs_early(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches follow each other, so there is no tick between them."""
+    """Batches follow each other without pause, so there is no tick between them."""
     monkeypatch.setattr(drivers, "LOOK", 0.0)
     publish(url, 0)
     one = driver(url, tmp_path, Mode.LIVE, every=100, seconds=60.0)
@@ -329,7 +330,7 @@ def test_a_ruleset_that_comes_after_its_epochs_first_batch_has_the_next(
     publish(url, late, {"q": RS, "p": RS})
     pass_by(61.0)
 
-    # Long before an epoch in which nothing changes would end.
+    # Long before the end of an epoch without changes.
     one.tick()
     one.tick()
 
@@ -371,7 +372,7 @@ def test_changes_that_are_part_of_a_plan_require_no_other(url: str) -> None:
     before = control.registry_digest()
     server.xadd(KEYS.changes, {"queries": json.dumps(["q"]), "planned": "1"})
     assert control.registry_digest() == before
-    # One that a user makes meanwhile does, wherever it stands.
+    # A change that a user makes meanwhile does end the epoch, wherever it is listed.
     put(server, KEYS, "queries", "r", "{}")
     server.xadd(KEYS.changes, {"queries": json.dumps(["q"]), "planned": "1"})
     after = control.registry_digest()

@@ -1,4 +1,4 @@
-"""When epochs begin and end: one step of the cycle per event."""
+"""Tests of the cycle of epochs, when they begin and end: one step per event."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from anabranch_runtime.state.manifest import State
 LIVE = DriverSettings(Path("state"), Path("results"), epoch_batches=4, epoch_seconds=5.0)
 REPLAY = DriverSettings(Path("state"), Path("results"), epoch_batches=4, mode=Mode.STEP)
 EMPTY = State()
-#: Two batches into epoch 1, by ruleset 1.
+#: State two batches into epoch 1, by ruleset 1.
 WITHIN = State(next_batch=6, epoch=1, ruleset=RulesetId(1), epoch_starts=((0, 0), (1, 4)))
 
 
@@ -127,7 +127,7 @@ def test_the_last_batch_of_an_epoch_ends_it() -> None:
     for settings in (LIVE, REPLAY):
         after, todo = step(Cycle(1, 0), full, Committed(failed=False), settings, now=1.0)
         assert (after, todo) == (Cycle(2, 1.0, reported=1), [ReportEnd(1)])
-        # Killed before the report: the start makes up for it.
+        # Killed before the report: the start reports the boundary.
         again, todo = step(Cycle(1, 0), full, Started(Boundary(0, 4)), settings, now=1.0)
         assert (again, todo) == (after, [ReportEnd(1)])
 
@@ -143,7 +143,9 @@ def test_a_failed_query_ends_two_epochs_early() -> None:
 
 
 def test_changes_that_follow_each_other_end_epochs_at_intervals() -> None:
-    """An epoch ends at once, the next one after twice the seconds of planning, at most 5."""
+    """The first change ends the epoch at once, further ones after twice the seconds of planning, at
+    most 5 s.
+    """
     often = _ends_at(changes=0.5, planning=0.1, seconds=20.0)
     assert often[0] == pytest.approx(0.05)
     assert all(0.4 <= later - one <= 0.6 for one, later in pairwise(often))
@@ -155,7 +157,7 @@ def test_changes_that_follow_each_other_end_epochs_at_intervals() -> None:
 
 
 def _ends_at(changes: float, planning: float, seconds: float) -> list[float]:
-    """Times at which an epoch ends because of a change, with a look every 0.05 s.
+    """Return the times at which an epoch ends because of a change, checked every 0.05 s.
 
     Args:
         changes: seconds between two changes. ``planning``: seconds that a plan takes.

@@ -1,4 +1,6 @@
-"""Revisions as a driver meets them: taken between batches, passed over, refused, waited for."""
+"""Tests of revisions of rulesets in the driver: adopted between batches, skipped, refused, waited
+for.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def revise(
     digest: str | None = None,
     document: Ruleset | None = None,
 ) -> None:
-    """Publish a revision of the rules of ``driven.publish``, as the service does."""
+    """Publish a revision of the ruleset of ``driven.publish``, as the service does."""
     made = document or replace(rules(name.epoch, {"q": RS}), revision=name.revision)
     text = rulesets.dumps(made)
     connection = redis_client.Redis.from_url(url)
@@ -106,13 +108,13 @@ def test_it_is_kept_beside_the_state_when_redis_loses_it(url: str, tmp_path: Pat
     assert rulesets.loads(connection.get(KEYS.ruleset(RulesetId(0, 1))) or b"") == rulesets.loads(
         document or b""
     )
-    # Only epochs' own rulesets are published for epochs.
+    # Only epochs' own rulesets are listed as published.
     assert connection.zrange(KEYS.published, 0, -1) == [b"0"]
     assert results(tmp_path) == expected(3)
 
 
 def test_one_that_was_never_taken_is_no_reason_to_refuse_a_start(url: str, tmp_path: Path) -> None:
-    """A driver has kept it and died before any batch was begun by it."""
+    """A driver has saved it and ended before any batch was begun by it."""
     publish(url, 0)
     one = driver(url, tmp_path, Mode.LIVE, every=10)
     one.run(job(0))
@@ -195,7 +197,9 @@ def test_an_epoch_begins_with_the_revision_of_its_ruleset(url: str, tmp_path: Pa
 def test_an_epoch_that_was_begun_by_a_revision_goes_on_by_it_after_a_kill(
     url: str, tmp_path: Path, *, after: bool
 ) -> None:
-    """Killed in its first batch, or between that and the next; Redis has lost the answer since."""
+    """Killed in the epoch's first batch, or between it and the next; Redis has lost the answer
+    since.
+    """
     for epoch in range(2):
         publish(url, epoch)
     one = driver(url, tmp_path, Mode.LIVE, every=2)
@@ -333,7 +337,7 @@ def test_statistics_of_an_epoch_have_the_samples_of_all_its_rulesets(
 
     assert wanted is not None
     assert found is not None
-    # The first batch has nothing to look at, so its probes are not sample by themselves.
+    # The first batch finds nothing, so its probes alone are no sample.
     counted = [
         [(s["pairs"], s["hits"]) for s in codec.loads(text, dict[str, Any])["steps"]]
         for text in (found, wanted)

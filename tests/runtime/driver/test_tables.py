@@ -1,4 +1,6 @@
-"""The process of maintained tables follows the state, also after restarts, and needs sinks."""
+"""Tests of the process of maintained tables: it follows the state, also after restarts, and needs
+sinks.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ SQL = "SELECT k, count(*) AS c FROM t GROUP BY k"
 
 @pytest.fixture
 def start(redis: str, tmp_path: Path) -> Iterator[Callable[..., ViewRun]]:
-    """Begins a view whose table is in a process of its own."""
+    """Return a driver of a view whose table is maintained by a separate process."""
     made: list[MaintainedTables] = []
 
     def begin(sink: SinkSpec | None = None, **writers: Callable[[Delivery], None]) -> ViewRun:
@@ -53,7 +55,7 @@ def start(redis: str, tmp_path: Path) -> Iterator[Callable[..., ViewRun]]:
 
 
 def processes() -> list[psutil.Process]:
-    """The running processes of tables; other tests may leave ended ones."""
+    """Return the running processes of maintained tables; other tests may leave ended ones."""
     found = []
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.ZombieProcess):

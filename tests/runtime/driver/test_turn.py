@@ -1,4 +1,6 @@
-"""The wait of a standby: for the directory's lock, for a lease, or for a stop request."""
+"""Tests of a standby driver's wait: for the directory's lock, for a lease, or for a
+stop request.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def control(monkeypatch: pytest.MonkeyPatch) -> Iterator[Control]:
 
 
 class Waiting:
-    """A standby in a thread."""
+    """A waiting standby in a thread."""
 
     def __init__(self, root: Path, storage: Durable, control: Control) -> None:
         self.warmed, self.mine, self.at = 0, None, 0.0
@@ -48,7 +50,7 @@ class Waiting:
             self.mine, self.at = mine, time.monotonic()
 
     def ended(self) -> bool | None:
-        """Wait for the end; return whether it was its turn."""
+        """Wait for the thread's end; return whether it may run."""
         self._thread.join(120)
         return self.mine
 
@@ -105,7 +107,8 @@ def test_without_a_standby_a_second_process_is_refused(tmp_path: Path) -> None:
 def test_a_standby_takes_a_lease_with_missed_renewals(
     tmp_path: Path, control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A standby takes it after three missed renewals: seconds, as an owner on a busy machine pauses.
+    # A standby takes the lease after three missed renewals: seconds, since an owner on a busy
+    # machine pauses.
     monkeypatch.setattr(leases, "OFTEN", 0.5)
     monkeypatch.setattr(turns, "LOOK_AT_STORE", 0.02)
     monkeypatch.setitem(turns._HELD, "store-in-use", 0.02)

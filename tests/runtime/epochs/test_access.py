@@ -1,4 +1,6 @@
-"""How probes are answered: the new layout and the old, weaker filters, gaps of MIRs."""
+"""Tests of how probes access stores: the new layout and the old, weaker filters, gaps of
+intermediate results.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,7 @@ def test_the_first_batch_of_a_relation_is_that_of_any_store_that_serves_it() -> 
             for number in range(3)
             for stream in "RST"
         }
-        # A generation of an intermediate result has the rows of no relation alone.
+        # A store of an intermediate result has the rows of no single relation.
         stores["ST/1"] = mir_store("ST", ("S", "T"), ((0, 4),))
         state = State(next_batch=9, stores=stores)
         generations = Generations(state)
@@ -134,9 +136,9 @@ def test_batches_without_a_container_are_gaps_that_the_parts_fill() -> None:
     access = accesses(state, replace(rules_, probe_rules=(mir_rule(),)))["R>ST"]
 
     assert set(access.tiles) == {Tile("ST/1", (4, 6)), Tile("ST/1", (9, OPEN))}
-    # T is stored from batch 2 on: a combination can't be older than its youngest part's store.
+    # T is stored from batch 2 on: a combination can't be older than the store of its latest part.
     assert access.gaps == ((2, 3), (7, 8))
-    # A combination whose last member came in batch 8 or earlier has no younger part.
+    # A combination whose last member arrived in batch 8 or earlier has no later part.
     assert access.fill == ((Tile("S/1", (0, 8)),), (Tile("T/1", (2, 8)),))
 
 
@@ -227,7 +229,7 @@ def test_answers_are_those_found_anew_however_the_state_goes_on() -> None:
 
 
 def _drawn_stores(drawn: Random, rules_: Ruleset) -> dict[str, StoreState]:
-    """Generations of the stores of ``rules_`` and of ST, with gaps or without."""
+    """Return random generations of the stores of ``rules_`` and of ST, with or without gaps."""
     found = {}
     for name, store in enter_epoch(State(), rules_, 0).stores.items():
         closed = () if drawn.random() < 0.5 else ((0, drawn.randrange(3)),)

@@ -1,4 +1,4 @@
-"""Backfills as the state has them: begun, cut into slices, ended, dropped; how fast they go."""
+"""Tests of backfills in the state: begun, divided into slices, ended, dropped; and their speed."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from tests.support.cases.states import MINUTE, R, S, T, base_store, mir_store, s
 from tests.support.oracles.invariants import check_state
 
 RST = "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"
-#: Segments of ``states.segment`` have ten rows.
+#: Segments of ``states.segment`` have ten rows, so slices are small.
 SLOW = Throttle(first=15, least=15, most=15)
 
 
 @cache
 def plan(mir: bool, window: int | None, copies: int = 1) -> Plan:
-    """R, S, T one by one, or R by way of an S-T in so many copies."""
+    """Return a plan: R, S, T one by one, or R by way of an S-T in so many copies."""
     query = parse_sql("q", RST, {s.name: s for s in (R, S, T)}, window)
     for seed in range(3000):
         found = random_plan([query], Random(seed), mirs=0.5 if mir else 0.0)
@@ -82,7 +82,7 @@ def stores_of(ruleset: Ruleset, relation: str) -> list[str]:
 
 
 def stored(state: State, ruleset: Ruleset, batches: int) -> State:
-    """``state`` after ``batches`` batches, each with ten rows for every base store."""
+    """Return ``state`` after ``batches`` batches, each with ten rows for every base store."""
     first = state.next_batch
     stores = {
         name: replace(
@@ -103,7 +103,7 @@ def stored(state: State, ruleset: Ruleset, batches: int) -> State:
 
 
 def introduced(**how: object) -> tuple[State, Ruleset]:
-    """Three batches without an MIR, then the moment at which S-T is introduced."""
+    """The state after three batches without an intermediate result, when S-T is introduced."""
     plain = rules(0, mir=False, window=how.get("window"))  # type: ignore[arg-type]
     state = stored(enter_epoch(State(), plain, 0), plain, 3)
     ruleset = rules(1, **how)  # type: ignore[arg-type]
@@ -117,7 +117,7 @@ def pending(state: State, ruleset: Ruleset) -> Backfill:
 
 
 def one_batch(state: State, ruleset: Ruleset, rows: int = 1) -> tuple[State, Slice]:
-    """A batch that finds ``rows`` combinations in its slice."""
+    """Return the state after a batch that finds ``rows`` combinations in its slice."""
     state = begin(state, ruleset, SLOW)
     work = next_slice(state, ruleset)
     assert work is not None
@@ -147,7 +147,7 @@ def test_the_gap_is_filled_slice_by_slice_and_then_all_at_once(tmp_path: Path) -
     assert tiles == (Tile(tiles[0].store, (0, 2)),)
     assert pending(state, ruleset).done == 0.5
     assert progress(state) == {mir: 0.5}
-    # No probe reads the slice yet, and a restart goes on from here.
+    # No probe reads the slice yet, and a restart continues here.
     assert state.stores[mir].segments == ()
     assert state.stores[mir].covers(state.next_batch) == ((3, 4),)
     assert accesses(state, ruleset)[edge].gaps == ((0, 2),)
@@ -226,7 +226,7 @@ def test_one_copy_is_filled_and_serves_the_others() -> None:
     relations = {r.id: r for r in ruleset.relations}
     kept = {n: {tuple(c) for c in state.stores[n].spec.columns} for n in names}
     (other,) = names - {first.store}
-    # Unless it lacks a column that the other copy keeps.
+    # Unless the copy lacks a column that the other copy keeps.
     assert bool(gaps(state, other, relations)) == (not kept[other] <= kept[first.store])
 
 
@@ -281,7 +281,8 @@ def test_expiry_reaches_what_has_been_computed_and_later_queries_know() -> None:
     assert pending(state, ruleset).segments == ()
     assert state.stores[mir].expired_below == (1, 1)
 
-    # A query that may look further back: the MIR's past is computed again from what there is.
+    # A query with a longer window: the intermediate result's past is computed again from the stored
+    # rows.
     query = parse_sql("p", RST, {s.name: s for s in (R, S, T)}, 50 * MINUTE)
     wider = replace(
         ruleset,

@@ -1,4 +1,4 @@
-"""Expressions that can't be evaluated: who fails, when, and that all others stay exact."""
+"""Tests of expressions that fail: which queries fail, when, and that all others stay exact."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BATCHES, ROWS, EVERY = 9, 14, 3
 
 AB = "SELECT a.id, b.id AS b_id FROM A a JOIN B b ON a.k = b.k"
 ABC = "SELECT a.id, b.id AS b_id, c.id AS c_id FROM A a JOIN B b ON a.k = b.k JOIN C c ON b.m = c.m"
-#: Queries that nothing can happen to. They share all they can with those below.
+#: Queries that can't fail. They share as much as possible with those below.
 SOUND = {
     "two": AB,
     "three": ABC,
@@ -50,7 +50,7 @@ BAD = {
     " JOIN C c ON CAST(a.s AS INT) = c.m",
     "lone_bad": "SELECT a.id, 7 % a.v AS rest FROM A a",
 }
-#: Query -> what must be true of an arriving tuple of A, or of a result, for it to fail.
+#: Query -> condition on an arriving tuple of A, or on a result, under which the query fails.
 ARRIVING = {"filter": "v = 0", "filter3": "v = 0", "lone_bad": "v = 0",
             "key": "TRY_CAST(s AS INT) IS NULL", "key3": "TRY_CAST(s AS INT) IS NULL"}  # fmt: skip
 JOINED = {"projection": "a.v = 0", "residual2": "a.v = b.w"}
@@ -58,13 +58,13 @@ JOINED = {"projection": "a.v = 0", "residual2": "a.v = b.w"}
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A scenario on disk whose tuples turn bad after some batches."""
+    """A scenario on disk whose tuples cause failures after some batches."""
 
     path: Path
     sql: Mapping[str, str]
 
     def oracle_query(self, name: str, oracle: Oracle) -> OracleQuery:
-        """The query, which fails nowhere: DuckDB has NULL for what can't be computed."""
+        """Return the query, which never fails in DuckDB: failing values are NULL there."""
         return from_spark(self.sql[name], oracle.columns())
 
 
@@ -114,7 +114,7 @@ def make_world(folder: Path, seed: int, queries: Mapping[str, str]) -> World:
 
 
 def first_bad(oracle: Oracle, world: World, name: str, activation: Activation) -> int | None:
-    """The batch in which ``name`` must fail, or None; for failures that no plan can change."""
+    """The batch in which ``name`` must fail, or None; for failures that do not depend on plans."""
     begin = activation.activated_batch
     if name in ARRIVING and begin == 0:
         found = oracle.one(f"SELECT min(__batch) FROM A WHERE {ARRIVING[name]}")
@@ -193,7 +193,7 @@ def test_a_failure_is_told_before_the_epochs_end_and_outlives_restarts(
     assert failure is not None
     assert (failure.code, failure.batch) == ("divide-by-zero", 0)
 
-    # The next rulesets still have it: one published before, one carried over.
+    # The next rulesets still have the query: one published before, one carried over.
     publish(redis, 1, queries)
     publish(redis, 2, queries)
     again = driver(redis, tmp_path, every=1)
@@ -226,7 +226,7 @@ def test_functions_of_users_that_fail_or_hang(
     one = driver(redis, tmp_path, every=100)
     for batch in range(3):
         one.run(job(batch))
-    # Tasks whose processes are gone.
+    # Tasks whose processes have ended.
     end_all()
     one = driver(redis, tmp_path, every=100)
     one.run(job(3))

@@ -1,4 +1,6 @@
-"""A state forgets ended queries and old counts as epochs begin, and nothing still needed."""
+"""Tests that the state forgets ended queries and old counts when epochs begin, and nothing still
+needed.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def test_counts_of_relations_that_nothing_is_about_go() -> None:
     values = {name: {"a": KeyValues(3)} for name in known}
     state = measuring(state, arrivals=known, sketches=sketches, values=values)
     found = forget(state, rules(1, {})).measured
-    # Their stores are still there.
+    # Their stores still exist.
     assert found.arrivals == dict.fromkeys(relations, 3)
     assert set(found.sketches) == {*relations, "store:R/1"}
     assert set(found.values) == relations
@@ -86,7 +88,7 @@ def test_what_later_queries_see_is_the_same(seed: int) -> None:
         for name, stream in kept.streams.items():
             stores = [store for store in kept.stores.values() if store.streams == (name,)]
             firsts = {first for s in stores for first, _ in s.covers(kept.next_batch)} - {0}
-            # One of each store that was there as the epoch began.
+            # One entry of each store that existed when the epoch began.
             assert len(stream.history) <= sum(
                 len(s.covers(entered.next_batch)) for s in entered.stores.values()
             )
@@ -97,7 +99,7 @@ def test_what_later_queries_see_is_the_same(seed: int) -> None:
 
 
 def _going_on(state: State, seed: int) -> State:
-    """``state`` some batches later; stores that are closed are sometimes dropped, or expire."""
+    """Return ``state`` some batches later; closed stores are sometimes dropped, or expire."""
     chance = random.Random(seed)
     batches = chance.randint(0, 3)
     streams = {

@@ -1,4 +1,4 @@
-"""Entering epochs: stores open, close and open again; what queries may see."""
+"""Tests of entering epochs: stores open, close and open again; which tuples queries may see."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_what_was_read_of_a_stream_stays_counted_through_epochs_that_do_not_name
     unnamed = {n: StreamState(input=9, max_tau=MINUTE, began=1) for n in "RST"}
     state = replace(State(next_batch=2, offsets=read), streams=unnamed)
     state = enter_epoch(state, rules(0, {}, streams=()), 0)
-    # Nothing reads T any more.
+    # No query reads T any more.
     assert sorted(state.streams) == ["R", "S"]
 
     state = enter_epoch(state, rules(1, {"q": RS}), 1)
@@ -207,7 +207,9 @@ def test_what_was_read_of_a_stream_stays_counted_through_epochs_that_do_not_name
 
 
 def test_rows_of_before_a_query_that_another_reads_are_counted_once() -> None:
-    """A query is read if there is a stream of its name; with its past it lacks no row."""
+    """Another query reads the query if there is a stream of its name; with its past it lacks no
+    row.
+    """
     state = replace(State(next_batch=2), streams={n: StreamState(input=9) for n in "RS"})
     for read, past in ((True, False), (True, True), (False, False)):
         first = rules(0, {"q": RS})
@@ -241,7 +243,7 @@ def test_a_stream_that_is_registered_again_before_an_epoch_names_it_is_counted_a
 
 
 def reading(loads: dict[str, Load]) -> Offsets:
-    """The end of a batch that reads feeds with these loads."""
+    """Return the end of a batch that reads feeds with these loads."""
     return Offsets(1, {"feeds": with_loads({}, loads)})
 
 
@@ -310,12 +312,12 @@ def test_streams_are_the_planners() -> None:
 
 
 def living(ttl: int | None) -> tuple[Stream, ...]:
-    """The streams, R with a ttl."""
+    """Return the streams, R with a ttl."""
     return replace(R, ttl=ttl), S, T
 
 
 def with_ttl(state: State, epoch: int, ttl: int | None, window: int | None = None) -> State:
-    """``state`` at the start of an epoch in which R has the ttl."""
+    """Return ``state`` at the start of an epoch in which R has the ttl."""
     known = rules(epoch, {"q": RS, "p": ST}, streams=living(ttl), window=window)
     return enter_epoch(state, known, epoch)
 
@@ -336,7 +338,7 @@ def test_a_changed_ttl_ends_one_activation_and_begins_the_next(tmp_path: Path) -
     assert query.complete == "from"
     assert query.earlier == (replace(counted, expired_batch=3),)
     assert query.earlier[0].visible_from["R"] == Visibility(0, None)
-    # It does not read R.
+    # The query does not read R.
     assert found.queries["p"] == state.queries["p"]
     reported = {s.store: s.ttl for s in state_report(tmp_path, found, None).stores}
     assert reported == {"R/1": (5 * MINUTE,), "S/1": (None,), "T/1": (None,)}
@@ -387,7 +389,9 @@ def test_so_many_activations_are_remembered(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_all_joins_of_an_outer_join_restart_together() -> None:
-    """The bounds of one of them change: by other activations they would see different tuples."""
+    """The time bounds of one of them change: with other activations the joins would see different
+    tuples.
+    """
 
     def of(epoch: int, changed: str | None = None) -> Ruleset:
         known = rules(epoch, {"q": RS, "q+left": RS, "q+2": RS, "p": RS})
@@ -456,7 +460,9 @@ def test_a_kept_outer_join_without_its_past_sees_nothing_from_before() -> None:
 def test_stored_versions_are_partners_of_kept_left_rows(
     latest: str, left: str, first: dict[str, int]
 ) -> None:
-    """Unless left rows consist of them alone: these would lack the left rows of before."""
+    """Unless left rows consist of such versions only: then the earlier left rows would
+    be missing.
+    """
     outer = OuterJoin(JoinKind.LEFT, (), (), "S", (), (LookUp(JoinKind.LEFT, "S", ()),), kept=True)
 
     def of(epoch: int) -> Ruleset:

@@ -1,4 +1,4 @@
-"""Which segments are merged."""
+"""Tests of the choice of segments to be merged."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_large_segments_are_left_as_they_are() -> None:
 
 
 def merged(parts: Sequence[Segment], name: str) -> Segment:
-    """The segment that a merge of ``parts`` writes."""
+    """Return the segment that a merge of ``parts`` writes."""
     times = [(p.tau_min[0], p.tau_max[0]) for p in parts]
     tau = (min(a for a, _ in times if a is not None), max(b for _, b in times if b is not None))
     first, last = parts[0].first_batch, parts[-1].last_batch
@@ -81,15 +81,15 @@ def merged(parts: Sequence[Segment], name: str) -> Segment:
 
 @dataclass
 class Life:
-    """History of a store: its segments per batch, and the rows written in all."""
+    """History of a store: its segments per batch, and the total of written rows."""
 
     stored: list[tuple[Segment, ...]]
     written: int
 
 
 def live(known: Ruleset, batches: int, delay: int = 0) -> Life:
-    """Run a batch a minute: add a segment of ten rows of the last ``delay`` minutes, expire
-    segments, and merge all that are due.
+    """Run a batch per minute: add a segment of ten rows of the last ``delay`` minutes, expire
+    segments, and do all due merges.
     """
     state, life, quiet = enter_epoch(State(), known, 0), Life([], 0), QuietStores()
     for batch in range(batches):
@@ -123,7 +123,7 @@ def test_a_store_with_a_window_keeps_little_more_than_its_window(window: int, de
     steady = life.stored[2 * window :]
     rows = [sum(s.rows for s in segments) for segments in steady]
     assert max(rows) <= 10 * (window + 2) * (1 + 1 / SPANS)
-    # Levels that are merged have fewer than FANOUT, the last one as many as the window has spans.
+    # Merged levels have fewer than FANOUT segments, the last one as many as spans in the window.
     levels = {s.level for segments in steady for s in segments}
     most = SPANS * FANOUT + (FANOUT - 1) * len(levels) + 1
     assert max(len(segments) for segments in steady) <= most
@@ -132,7 +132,7 @@ def test_a_store_with_a_window_keeps_little_more_than_its_window(window: int, de
 
 @pytest.mark.parametrize("batches", [60, 200, 1000])
 def test_plans_expect_as_many_rewrites_as_there_are(batches: int) -> None:
-    """Per row, over the second half of a store's life; merges of whole levels come in jumps."""
+    """Per row, over the second half of a store's life; merges of whole levels are sudden."""
     known = rules(0, {"q": RS})
     half, whole = (live(known, n).written / 10 for n in (batches // 2, batches))
     rows = batches - batches // 2
@@ -178,7 +178,7 @@ def test_a_store_without_new_segments_is_looked_at_once(monkeypatch: pytest.Monk
         stores = {**state.stores, "R/1": replace(state.stores["R/1"], segments=segments)}
         state = replace(state, stores=stores, next_batch=10 + batch)
         assert merges(state, known, quiet=quiet) == merges(state, known) == ()
-    # One of both searches looks in every batch, the other at first and after the change.
+    # One search looks in every batch, the other at first and after the change.
     assert looked == [FANOUT, FANOUT, *[FANOUT] * 5, *[FANOUT + 1] * 4]
 
 

@@ -1,4 +1,6 @@
-"""Users of each rule and store of a ruleset, and the ruleset without some queries."""
+"""Tests of which queries use each rule and store of a ruleset, and of the ruleset without some
+queries.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Segments and stores are dropped, and the horizons of dropped segments are remembered."""
+"""Tests that segments and stores are dropped, and that the horizons of dropped segments are
+remembered.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def at(state: State, **greatest: int) -> State:
 
 
 def with_segments(state: State, store: str, *spans: tuple[int, int]) -> State:
-    """``state`` with one segment in ``store`` per (smallest, greatest) event time."""
+    """Return ``state`` with one segment in ``store`` per (smallest, greatest) event time."""
     found = tuple(segment(store, (i, i), tau=[span]) for i, span in enumerate(spans))
     return replace(
         state, stores={**state.stores, store: replace(state.stores[store], segments=found)}
@@ -174,7 +176,7 @@ def test_a_ttl_bounds_what_no_window_does() -> None:
 
     assert [s.first_batch for s in found.stores["R/1"].segments] == [2]
     assert found.stores["R/1"].expired_below == (60 * MINUTE,)
-    # S has no ttl, so its stored rows may join for ever.
+    # S has no ttl, so its stored rows may join forever.
     assert found.stores["S/1"] == state.stores["S/1"]
 
 
@@ -237,7 +239,7 @@ def test_expiry_after_batches_equals_expiry_of_every_store() -> None:
             if draw.random() < 0.2:
                 debt = Debt((OwedBatches(2, 3, (), dict.fromkeys("RST", 0)),))
             state = replace(state, debt=debt)
-            # Another object of the same rules remembers no expiry.
+            # An equal ruleset that is another object remembers no expiry.
             whole = expire(state, replace(known))
             state = expire(state, known)
             assert state == whole
@@ -257,5 +259,5 @@ def test_a_store_without_changes_is_not_looked_at(monkeypatch: pytest.MonkeyPatc
     assert expire(state, known) is state
     assert not seen
     expire(at(state, T=MINUTE), known)
-    # Rows of S expire by the clocks of R and T, rows of R by the clock of S.
+    # Rows of S expire by the watermarks of R and T, rows of R by that of S.
     assert seen == [("S",)]

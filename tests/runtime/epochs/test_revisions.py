@@ -1,4 +1,6 @@
-"""A revision replaces a ruleset only if it uses the same stores, with the same upkeep."""
+"""Tests that a revision replaces a ruleset only if it uses the same stores, maintained in the same
+way.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ SAMPLE = JoinSample(MirId("r*s@1"), (Label("r"),), (Label("s"),), 3.0, 9.0, 2.0)
 
 
 def drawn(seed: int) -> tuple[Ruleset, Ruleset]:
-    """A ruleset of epoch 2 that keeps an intermediate result, and a revision of it."""
+    """A random ruleset of epoch 2 that keeps an intermediate result, and a revision of it."""
     rng = Random(seed)
     while True:
         queries = random_world(rng, epochs=1).queries
@@ -38,7 +40,7 @@ def drawn(seed: int) -> tuple[Ruleset, Ruleset]:
 
 
 def begun(running: Ruleset) -> State:
-    """Batch 5 begins the epoch, batch 9 is next."""
+    """Return a state whose epoch began in batch 5; batch 9 is next."""
     state = enter_epoch(State(next_batch=5), running, 2)
     edges = {"in:r>s": EdgeStatistics(probes=4)}
     return measuring(replace(state, next_batch=9), edges=edges)

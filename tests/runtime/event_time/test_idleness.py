@@ -1,4 +1,4 @@
-"""Idle streams: the clock, who is idle, and what becomes of watermarks."""
+"""Tests of idle streams: the clock, which streams are idle, and the effect on watermarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows with event times too far in the future are rejected and have no effect."""
+"""Tests that rows with event times too far in the future are rejected and have no effect."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_what_is_ahead_is_set_aside_before_anybody_sees_it() -> None:
 
 
 def test_one_row_of_the_year_9999_makes_no_later_row_late(url: str, tmp_path: Path) -> None:
-    """Without the bound its watermark would be of the year 9999."""
+    """Without the bound the watermark would be in the year 9999."""
     publish(url)
     one = driver(url, tmp_path, every=10)
     one.run(job(NOW))
@@ -133,7 +133,7 @@ def test_a_repeated_batch_is_judged_by_the_clock_of_its_planning(url: str, tmp_p
     one = driver(url, tmp_path, Mode.LIVE, every=10)
     with pytest.raises(Killed):
         one.run(die(noted), Offsets(NOW))
-    # Long after.
+    # Long after the rejected row.
     again = driver(url, tmp_path, Mode.LIVE, every=10)
     again.run(noted, Offsets(NOW + 9 * DAY))
     assert seen == [{"R": NOW + DAY}] * 2
@@ -143,7 +143,9 @@ def test_a_repeated_batch_is_judged_by_the_clock_of_its_planning(url: str, tmp_p
 
 
 def test_a_jump_is_let_through_once_the_bound_is_taken_away(url: str, tmp_path: Path) -> None:
-    """A stream that was silent for longer than its bound goes on when its operator says so."""
+    """A stream that was silent for longer than its bound continues when its operator removes the
+    bound.
+    """
     publish(url)
     one = driver(url, tmp_path, Mode.STEP, every=2)
     later = NOW + int(timedelta(days=800).total_seconds() * 1e6)
@@ -156,7 +158,7 @@ def test_a_jump_is_let_through_once_the_bound_is_taken_away(url: str, tmp_path: 
     connection.zadd(KEYS.published, {"1": 1})
     one.run(job(later))
     assert (one.state.streams["R"].ahead, one.state.streams["R"].max_tau) == (1, later)
-    # Nothing stored has gone: it is the same stream.
+    # No stored row is lost: it is the same stream.
     assert one.state.streams["R"].input == 3
 
 

@@ -1,4 +1,4 @@
-"""Errors of tasks get to the driver as errors, with their hosts in them."""
+"""Tests that errors of tasks reach the driver as errors, with their hosts' names."""
 
 from __future__ import annotations
 

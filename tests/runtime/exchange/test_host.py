@@ -1,4 +1,4 @@
-"""A cache keeps what its host needs, and lets go of the rest."""
+"""Tests that a host's cache keeps what the host needs, and drops the rest."""
 
 from __future__ import annotations
 

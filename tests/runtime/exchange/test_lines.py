@@ -1,4 +1,6 @@
-"""Lines of tasks to the driver: closed to peers without the token, at the configured address."""
+"""Tests of the connections between tasks and driver: refused without the token, at the configured
+address.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def listener() -> Iterator[TaskListener]:
 
 
 class Mark:
-    """Makes a file when it is decoded."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,14 +42,14 @@ class Mark:
 
 
 def raw(address: DriverAddress) -> Connection:
-    """A connection without a handshake."""
+    """Return a connection without a handshake."""
     client = socket.create_connection((address.host, address.port))
     client.settimeout(None)
     return Connection(client.detach())
 
 
 def read_all(line: Connection) -> None:
-    """Read until the line ends."""
+    """Read until the connection is closed."""
     while True:
         line.recv_bytes()
 
@@ -156,7 +158,7 @@ def test_tasks_call_another_name_than_the_driver_listens_on() -> None:
     call_driver(listener.address, "s", 0, ["a"])
     assert listener.take(60) is not None
     listener.close()
-    # The port is free again at once.
+    # The port is available again at once.
     TaskListener("localhost", port, "127.0.0.1").close()
 
 

@@ -1,4 +1,4 @@
-"""Letters arrive whole, once, and at the tasks that they are for."""
+"""Tests that messages between tasks arrive complete, once, and at the right task."""
 
 from __future__ import annotations
 

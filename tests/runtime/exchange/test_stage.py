@@ -1,4 +1,4 @@
-"""Orders, rounds and reports over the lines of a stage whose tasks are threads."""
+"""Tests of orders, rounds and reports over the connections of a stage whose tasks are threads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Work = Callable[[Any, TaskLine], Any]
 
 @dataclass
 class Threads:
-    """Job of a stage: a thread per task."""
+    """Job of a stage: one thread per task."""
 
     listener: TaskListener
     work: Work
@@ -77,7 +77,7 @@ def listener() -> Iterator[TaskListener]:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Little time for tasks to end."""
+    """Give tasks little time to end."""
     monkeypatch.setattr(stages, "GRACE", 1.0)
 
 
@@ -205,7 +205,7 @@ def test_a_task_lost_in_the_middle_of_a_batch_ends_the_stage(listener: TaskListe
         stage.run("b")
     began = time.monotonic()
     stage.close(cancel=True)
-    # Tasks that waited for the lost one do not wait any longer.
+    # Tasks that waited for the lost one stop waiting.
     with pytest.raises(PipelineError, match="can't reach the driver"):
         stage.job.result(timeout=60)
     assert time.monotonic() - began < 60

@@ -1,4 +1,6 @@
-"""Intervals against Spark: values, types and texts on random rows, extremes, failures."""
+"""Compare arithmetic of intervals with Spark: values, types and texts on random rows, extremes,
+failures.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +146,7 @@ def _table(rng: Random) -> pa.Table:
 
 
 def _frame(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """The rows in Spark; intervals of months, which Arrow can't carry, are made of numbers."""
+    """The rows in Spark; intervals of months, which Arrow can't transfer, are made of numbers."""
     kinds = {n: "int" if n in "yz" else str(kind) for n, kind in _TYPES.items()}
     kinds |= dict.fromkeys("hd", "interval day to second")
     schema = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
@@ -155,7 +157,7 @@ def _frame(spark: SparkSession, table: pa.Table) -> DataFrame:
 
 
 def _fetched(table: pa.Table) -> Fetch:
-    """The columns of ``table`` for expressions."""
+    """Return the columns of ``table`` for expressions."""
     return lambda column: table.column(column.name)
 
 
@@ -164,7 +166,7 @@ def _expr(text: str) -> Expr:
 
 
 def _plain(column: pa.Array, kind: DataType) -> list[Any]:
-    """Values that are compared: texts of intervals, numbers of times, texts of floats."""
+    """Return comparable values: texts of intervals, numbers of times, texts of floats."""
     if kind.kind in INTERVALS:
         column = cast(column, kind, parse_type("string"))
     if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
@@ -199,7 +201,7 @@ def test_intervals_are_those_of_spark_on_random_rows(spark: SparkSession, seed: 
 
 
 def _ends(rng: Random) -> pa.Table:
-    """Rows of extremes."""
+    """Return rows of extreme values."""
     long, short = (2**63 - 1, -(2**63)), (2**31 - 1, -(2**31))
     choices: dict[str, list[Any]] = {
         "i": [*long, long[0] - 1, 1, -1, 0, 500_000, -1_500_000],

@@ -1,4 +1,4 @@
-"""Casts of whole columns against casts of single values."""
+"""Compare casts of whole columns with casts of single values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.expressions.casts import cast
 
 DOUBLE = DataType(TypeKind.DOUBLE)
-#: Numbers near the middle between two decimals, where a double's error decides.
+#: Numbers near the middle between two decimals, where a double's rounding error decides.
 NEAR = st.builds(
     lambda n, places, ulps: (n + 0.5) / 10**places * (1 + ulps * 2.0**-52),
     st.integers(-(10**6), 10**6),
@@ -48,7 +48,7 @@ def test_doubles_become_decimals_as_their_texts_do(
 
 
 def _alone(value: float | None, target: DataType) -> Decimal | None:
-    """The decimal of one value, by way of its text."""
+    """Return the decimal of one value, cast by way of its text."""
     if value is None or value != value or abs(value) == float("inf"):
         return None
     text = pa.array([repr(value)])

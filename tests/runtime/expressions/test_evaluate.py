@@ -1,4 +1,4 @@
-"""Expressions against Spark itself, against DuckDB, and case by case."""
+"""Compare the evaluation of expressions with Spark and with DuckDB, and in single cases."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _SCOPE = Scope.of_stream(
     Stream(StreamName("r"), tuple((f.name, spark_type(f.type)) for f in _TABLE.schema)),
 )
 
-#: Evaluated by both over the whole table.
+#: Expressions that both evaluate over the whole table.
 _EXPRESSIONS = """
 i = j | i <> j | i < j | i <= b | t > j | t >= 0 | i <=> j | b <=> NULL | x <=> y
 x = y | x < y | x <= y | x > y | x >= y | x <> y | f = x | f > y | f < 2 | x = i | x IN (0.0D, 1.5D)
@@ -286,7 +286,7 @@ typeof(i) | typeof(d) | typeof(s) | typeof(NULL) | typeof(m) | typeof(n) | typeo
 typeof(h) | typeof(i + b) | typeof(f)
 """.replace("\n", " | ").split(" | ")
 _EXPRESSIONS = [text.strip() for text in _EXPRESSIONS if text.strip()]
-#: Both must fail.
+#: Expressions that must fail in both.
 _FAILING = [
     "make_timestamp(2024, j, 1, 0, 0, 0)", "make_timestamp(2024, 1, 1, t, 0, 0)",
     "make_timestamp(2024, 1, 1, 0, 0, 60.5)", "conv(repeat('9', 30), 10, 2)",
@@ -355,7 +355,7 @@ def _run(expr: Expr, table: pa.Table) -> pa.Array:
 
 
 def _values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Values that compare as they look: NaN with NaN, but 0.0 not with -0.0."""
+    """Return values whose equality is exact: NaN equals NaN, 0.0 does not equal -0.0."""
     if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
         # Python's dates end with the years 1 and 9999.
         column = column.cast(pa.int32() if pa.types.is_date(column.type) else pa.int64())
@@ -363,7 +363,7 @@ def _values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def _one_by_one(expr: Expr, table: pa.Table) -> list[Any]:
-    """Row by row: the value, None where the row fails, "refused" where no answer is given."""
+    """Return values row by row: None if the row fails, "refused" if the expression is refused."""
     found: list[Any] = []
     for row in range(table.num_rows):
         try:
@@ -374,7 +374,7 @@ def _one_by_one(expr: Expr, table: pa.Table) -> list[Any]:
 
 
 def _frame(spark: SparkSession) -> DataFrame:
-    # Without a schema a timestamp that has no zone would become one that has.
+    # Without a schema a timestamp without a zone would become one with a zone.
     schema = ", ".join(f"{f.name} {spark_type(f.type)}" for f in _TABLE.schema)
     return spark.createDataFrame(_TABLE, schema=schema)
 
@@ -417,9 +417,7 @@ _NUMERIC = st.sampled_from(["int", "bigint", "double", "decimal"])
 
 @st.composite
 def _texts(draw: st.DrawFn, kind: str, depth: int = 2) -> str:
-    """A random expression of about one type; what the planner makes of it, if it takes it at all,
-    is what matters.
-    """
+    """Draw a random expression of about one type; only those that the planner accepts matter."""
 
     def of(other: str) -> str:
         return str(draw(_texts(other, depth - 1)))
@@ -475,7 +473,7 @@ def test_whatever_is_accepted_renders_to_text_of_the_same_value(spark: SparkSess
 
 
 def _check_rendered(frame: DataFrame, exprs: list[Expr]) -> None:
-    """Compare what Spark makes of each expression's text with what the kernels make of it."""
+    """Compare Spark's value of each expression's text with that of the kernels."""
     plain = [substitute(e, lambda c: Column("", c.name, c.type)) for e in exprs]
     texts = [to_spark_text(e) for e in plain]
     answer = frame.selectExpr(*[f"{text} AS c{k}" for k, text in enumerate(texts)]).toArrow()
@@ -501,7 +499,7 @@ def test_what_fails_in_spark_fails_here(spark: SparkSession) -> None:
     assert wrong == []
 
 
-#: Numbers around the ends of what a timestamp holds, and around 1970, by unit.
+#: Numbers around the limits of timestamps, and around 1970, by unit.
 _EPOCHS = [
     sign * (limit // unit) + step
     for unit in (1, 1_000, 1_000_000)
@@ -590,7 +588,7 @@ def test_casts_are_those_of_spark(
 
 
 def _written_by_old_java(value: pa.Scalar, target: str) -> bool:
-    """Whether Java before version 19 may give ``value`` other digits than the shortest.
+    """Whether Java before version 19 may write ``value`` with other digits than the shortest.
 
     Spark goes through them for decimals as well. Only floats too great for the point to matter
     are affected among the values of these tests.

@@ -1,4 +1,6 @@
-"""Values that are made to exhaust a worker: each ends soon, in a value or a failing expression."""
+"""Tests of values made to exhaust a worker: evaluation ends soon, with a value or a failing
+expression.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,9 @@ from anabranch_planner.sql.syntax import parse_expression
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.expressions.evaluate import evaluate
 
-#: Numbers of nested brackets, of an array's elements, and CPU seconds that a batch may take.
+#: Number of nested brackets, number of an array's elements, and maximum CPU seconds of a batch.
 DEEP, MANY, SECONDS = 100_000, 1_000_000, 10.0
-#: JSON texts that are none, or nearly.
+#: Invalid or nearly valid JSON texts.
 NONE = [
     "", " ", "{", "[1,", '{"a"}', '{"a":}', '{"a":1,}', "nul", "tru", "1 2", '"', '"\\u12"', "\x00",
     '{"a":1}}', "{'a':1}", "NaN", "[1]x", '{"a":1,"a":2}', "\ufeff{}", "-", "01", "1e", ".5", None,
@@ -28,7 +30,7 @@ NONE = [
 
 
 def value(text: str, kind: str, values: list[Any]) -> pa.Array:
-    """The values of an expression over column ``x``, computed within :data:`SECONDS`."""
+    """Return the values of an expression over column ``x``, computed within :data:`SECONDS`."""
     stream = Stream(StreamName("r"), (("x", parse_type(kind)),))
     expr = typed(parse_expression(text), Scope.of_stream("r", stream))
     column = values if isinstance(values, pa.Array) else pa.array(values, pa.string())
@@ -51,7 +53,7 @@ def value(text: str, kind: str, values: list[Any]) -> pa.Array:
 )
 def test_texts_that_are_no_json_have_no_parts(text: str) -> None:
     found = value(text, "string", NONE).to_pylist()
-    # Readers of parts may read up to the part: its text is there, or nothing.
+    # Functions that read a part may stop there: they return the part's text or nothing.
     assert {str(one) for one in found} <= {"None", "1", "2"}
     assert found[: NONE.index("\x00")] == [None] * NONE.index("\x00")
 

@@ -1,4 +1,6 @@
-"""Texts whose column would be longer than Arrow's 2 GiB: in parts where rows fit, else an error."""
+"""Tests of texts whose column would exceed Arrow's 2 GiB: evaluated in parts if single rows fit,
+else an error.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def test_a_text_that_becomes_too_long_is_an_error(text: str) -> None:
 def test_other_texts_are_replaced_near_the_limit(
     text: str, answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the limit of a row's bytes, matches are counted; with less, it is an error."""
+    """With a limit of exactly the row's bytes, matches are replaced; with less, it is an error."""
     texts, table = "anabranch_runtime.expressions.functions.texts._MOST_BYTES", rows(1, 3)
     whole = evaluate(expression(text), fetched(table), 1)
     least = next(n for n in range(200) if _passes(text, table, texts, n, monkeypatch))
@@ -116,7 +118,9 @@ def test_a_residual_reads_long_texts_in_parts() -> None:
 def test_an_error_of_arrow_is_the_expressions(
     kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that it fails the queries that need it, not the pipeline; lack of memory may pass."""
+    """So the error fails the queries with the expression, not the pipeline; lack of memory may be
+    temporary.
+    """
 
     def fails(call: Call, args: list[pa.Array]) -> pa.Array:
         raise kind("no kernel")

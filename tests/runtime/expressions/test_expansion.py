@@ -1,4 +1,4 @@
-"""Expansions against loops over rows, on random arrays and maps."""
+"""Compare expansions (EXPLODE etc.) with loops over rows, on random arrays and maps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _value(rng: Random, kind: DataType) -> Any:
 
 
 def _looped(one: Expansion, row: dict[Column, Any], value: Any) -> Iterator[dict[Column, Any]]:
-    """The rows of one row, by a loop over its elements."""
+    """Return the expanded rows of one row, by a loop over its elements."""
     names = one.columns[one.position :]
     if not value and one.outer:
         yield {**row, **dict.fromkeys(one.columns)}

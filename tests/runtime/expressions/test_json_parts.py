@@ -1,4 +1,4 @@
-"""Maps in JSON lines: a differential test against Python's own reader of JSON."""
+"""Compare reading maps in JSON lines with Python's own JSON parser."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DAY = date(2026, 1, 31)
 
 
 def _pair(rng: Random, kind: DataType) -> tuple[Any, Any]:
-    """A random value: as JSON has it, and as it is read."""
+    """Return a random value: as JSON, and as it should be read."""
     if rng.random() < 0.15:
         return None, None
     name = kind.kind.value

@@ -1,4 +1,4 @@
-"""Users' functions: equal to kernels, and contained whatever they do."""
+"""Tests of user-defined functions: equal to kernels, and isolated whatever they do."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_a_function_that_hangs_is_ended(allowed: Path, attribute: str) -> None:
 
 
 def _commands(text: bytes) -> list[bytes]:
-    """Command lines of running processes with ``text``."""
+    """Return the command lines of running processes that contain ``text``."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
@@ -207,7 +207,7 @@ def _commands(text: bytes) -> list[bytes]:
 def test_modules_that_can_not_be_loaded(allowed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(one: UserFunction) -> str:
         with pytest.raises(ExpressionError) as caught:
-            # Arguments of no earlier call.
+            # Arguments that no earlier call had, since results may be cached.
             values(one, pa.array([time.monotonic()]))
         assert caught.value.code == "function-unavailable"
         return caught.value.message
@@ -220,7 +220,7 @@ def test_modules_that_can_not_be_loaded(allowed: Path, monkeypatch: pytest.Monke
     half = function(allowed, "half")
     assert values(half, pa.array([6.0])).to_pylist() == [3.0]
     (allowed / "mine.py").write_text(MODULE + "# changed\n")
-    # A process that has loaded it goes on; another one refuses the changed file.
+    # A process that has loaded the file continues; another one refuses the changed file.
     assert values(half, pa.array([8.0])).to_pylist() == [4.0]
     end_all()
     assert "has changed since the function was registered" in refused(half)
@@ -255,7 +255,7 @@ def test_it_is_called_only_on_rows_that_need_it(allowed: Path) -> None:
     guarded = Call("case", (none, one.call([X]), X), DOUBLE)
     assert evaluate(guarded, lambda _: THREE, 3).to_pylist() == [1.0, None, 3.0]
     tested = Call("gt", (one.call([X]), X), BOOLEAN)
-    # Conditions that can't fail come first.
+    # Conditions that can't fail are evaluated first.
     mask = filter_mask([tested, none], lambda _: THREE, 3)
     assert mask is not None
     assert not mask.any()

@@ -1,4 +1,4 @@
-"""Kernels that choose tuples by tags, against each choice tested alone."""
+"""Compare kernels that choose tuples by their predicate sets with each choice tested alone."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ pytestmark = pytest.mark.fast
 
 
 def _sets(rng: np.random.Generator, count: int, rows: int) -> U64:
-    """Bits of ``rows`` random sets of ``count`` predicates."""
+    """Return the bits of ``rows`` random sets of ``count`` predicates."""
     held = rng.random((rows, 64 * ((count + 63) // 64))) < rng.choice((0.001, 0.02, 0.3, 0.9))
     held[:, count:] = False
     return np.packbits(held, axis=1, bitorder="little").view(np.uint64)
 
 
 def _drawn(rng: np.random.Generator, labels: int) -> tuple[list[PredicateSets], I32, I32]:
-    """Each label's sets; predicates of choices; tuples' sets."""
+    """Return random sets of each label, predicates of choices, and set numbers of tuples."""
     counts = [int(rng.choice((1, 5, 64, 65, 200, 2500))) for _ in range(labels)]
     made = [PredicateSets() for _ in counts]
     for sets, count in zip(made, counts, strict=True):
@@ -49,7 +49,7 @@ def _drawn(rng: np.random.Generator, labels: int) -> tuple[list[PredicateSets], 
 
 
 def _expected(made: list[PredicateSets], predicates: I32, numbers: I32) -> Bools:
-    """Whether each tuple satisfies each choice: shape (choices, tuples)."""
+    """Return whether each tuple satisfies each choice: shape (choices, tuples)."""
     found = np.ones((len(predicates), numbers.shape[1]), np.bool_)
     for j, sets in enumerate(made):
         own = sets.bits(np.arange(len(sets)), 40)
@@ -62,7 +62,7 @@ def _expected(made: list[PredicateSets], predicates: I32, numbers: I32) -> Bools
 
 @pytest.mark.parametrize("seed", range(40))
 def test_choices_are_as_tested_alone(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of sets that are added after a translation, and in several pieces."""
+    """Also with sets that are added after a translation, and in several pieces."""
     monkeypatch.setattr(choices, "_PIECE", 7)
     rng = np.random.default_rng(seed)
     made, predicates, numbers = _drawn(rng, int(rng.integers(1, 4)))
@@ -88,7 +88,7 @@ def test_choices_are_as_tested_alone(seed: int, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("seed", range(20))
 def test_wanted_pairs_are_as_tested_one_by_one(seed: int) -> None:
-    """Pairs of tuples and stored rows, whose sets are in columns of two tables."""
+    """Pairs of tuples and stored rows, whose set numbers are in columns of two tables."""
     rng = np.random.default_rng(seed)
     labels = int(rng.integers(2, 4))
     made, predicates, numbers = _drawn(rng, labels)
@@ -124,7 +124,7 @@ def test_wanted_pairs_are_as_tested_one_by_one(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_matches_are_the_wanted_ones_of_all_pairs(seed: int) -> None:
-    """In several segments, under constraints; the others are counted, and marked, too."""
+    """In several segments, under constraints; unwanted matches are counted and marked, too."""
     rng = np.random.default_rng(seed)
     labels = int(rng.integers(2, 4))
     made, predicates, numbers = _drawn(rng, labels)
@@ -178,7 +178,7 @@ def test_matches_are_the_wanted_ones_of_all_pairs(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_timely_tuples_are_counted_one_by_one(seed: int) -> None:
-    """Parts with no, one and several bounds; also a part without tuples."""
+    """Parts with no, one and several time bounds; also a part without tuples."""
     rng = np.random.default_rng(seed)
     tuples, labels, parts = 30, 3, 6
     taus = rng.integers(0, 20, (labels, tuples))
@@ -200,14 +200,16 @@ def test_timely_tuples_are_counted_one_by_one(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_edges_send_the_tuples_that_satisfy_a_choice(seed: int) -> None:
-    """The sets of tuples are in columns of numbered tables; an edge without labels sends all."""
+    """The set numbers of tuples are in columns of numbered tables; an edge without labels sends all
+    tuples.
+    """
     rng = np.random.default_rng(seed)
     labels = int(rng.integers(1, 3))
     made, predicates, numbers = _drawn(rng, labels)
     views = [sets.view for sets in made]
     table = np.array([(j, j, *view.addresses) for j, view in enumerate(views)], np.int64)
     tuples = numbers.shape[1]
-    # One table per label, whose row i has the set of tuple i.
+    # One table per label, whose row i has the set number of tuple i.
     which = np.stack([np.full(tuples, j, np.int32) for j in range(labels)])
     rows = np.stack([np.arange(tuples, dtype=np.int32)] * labels)
     columns = [np.ascontiguousarray(s) for s in numbers]

@@ -1,4 +1,4 @@
-"""Filters pass every stored hash, and few others."""
+"""Tests that a segment's filters (Bloom-like) pass every stored hash, and few others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORDS = st.integers(0, 2**64 - 1)
 
 @given(st.lists(_WORDS, min_size=1, max_size=50), st.integers(0, 2**32))
 def test_what_is_there_passes(some: list[int], seed: int) -> None:
-    """Random hashes, any other 64-bit words, and duplicates all pass."""
+    """Random hashes, any 64-bit words, and duplicates all pass."""
     more = np.random.default_rng(seed).integers(0, 2**64, LEAST, np.uint64)
     hashes = np.concatenate([np.array(some, np.uint64), more, more[:3]])
     found = build_filter(hashes)

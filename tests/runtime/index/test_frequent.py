@@ -1,4 +1,4 @@
-"""Counts and bounds of frequent hashes, against plain counting."""
+"""Compare counts and bounds of frequent hashes with exact counting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gathering from many tables against Arrow's own concatenation and take."""
+"""Compare gathering rows from many tables with Arrow's own concatenation and take."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TYPES = {
     pa.decimal128(38, 2): st.integers(-(10**30), 10**30).map(lambda v: Decimal(v).scaleb(-2)),
     pa.string(): st.text(max_size=12),
     pa.binary(): st.binary(max_size=12),
-    # Without kernels of their own.
+    # Types without special kernels.
     pa.large_string(): st.text(max_size=3),
     pa.decimal256(60, 0): st.integers(-(10**50), 10**50).map(Decimal),
     pa.list_(pa.int32()): st.lists(st.integers(0, 9), max_size=3),
@@ -41,7 +41,7 @@ def test_rows_come_in_the_order_that_is_asked_for(kind: pa.DataType, data: st.Da
     values = st.lists(st.none() | _TYPES[kind], min_size=1, max_size=20)
     tables = []
     for made in data.draw(st.lists(values, min_size=1, max_size=4)):
-        # Slices: a column seldom begins where its buffers do.
+        # Slices: a column seldom begins at the start of its buffers.
         whole = pa.array(made, kind)
         tables.append(whole.slice(data.draw(st.integers(0, len(made) - 1))))
     rows = data.draw(
@@ -78,7 +78,7 @@ def test_pick_is_indexing(kind: type[Any]) -> None:
 
 
 def test_columns_beyond_two_gibibytes_overflow() -> None:
-    """Before any value is copied."""
+    """This is detected before any value is copied."""
     long = pa.array(["x" * (1 << 16)])
     tables, rows = places([place_of(long)]), np.zeros(1 << 15, np.int32)
     with pytest.raises(GatherOverflow, match="32768 rows are longer than 2 GiB"):

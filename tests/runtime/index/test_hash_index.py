@@ -1,4 +1,4 @@
-"""The hash index against a dictionary of lists, and sketches against sets."""
+"""Compare the hash index with a dictionary of lists, and sketches with sets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from anabranch_runtime.index.matching import described, in_order, match
 from tests.support.oracles.invariants import check_index
 
 _TOP = (1 << 64) - 1
-#: Hashes as they come, and ones that share buckets or low bits.
+#: Random hashes, and ones that share buckets or low bits.
 _HASHES = st.one_of(
     st.integers(0, 7),
     st.integers(_TOP - 7, _TOP),
@@ -81,7 +81,7 @@ def test_large_indexes(distinct: int) -> None:
 
 
 def test_a_heavy_key_does_not_slow_its_neighbour_down() -> None:
-    # Both in one bucket, the neighbour behind 50,000 rows: reached by a binary search.
+    # Both hashes in one bucket, the second behind 50,000 rows: reached by a binary search.
     hashes = np.array([8] * 50_000 + [9], dtype=np.uint64)
     index = build_index(KeyVector(hashes, None, exact=True))
     assert _found(index, [9, 10, 7]) == [(0, 50_000)]
@@ -112,7 +112,7 @@ def test_indexes_of_many_ranges(distinct: int) -> None:
 
 
 def test_an_index_of_millions() -> None:
-    # Large enough that memory which is freed is given back, so that using it all the same is fatal.
+    # Large enough that freed memory is returned to the system, so that using it would crash.
     index = build_index(KeyVector(_random(5_000_000, 1 << 40, 5), None, exact=True))
     check_index(index)
 

@@ -1,4 +1,4 @@
-"""Key vectors against Python's values: equal keys where the values are equal, and only there."""
+"""Tests of key vectors against Python's values: keys are equal exactly if the values are."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _BOOLEAN_COLUMNS = _sliced(st.booleans(), pa.bool_())
 
 
 def _value(scalar: pa.Scalar) -> Any:
-    """A key value as a Python value, so that Python's equality is that of keys."""
+    """Return a key value as a Python value whose equality is that of keys."""
     if not scalar.is_valid:
         return None
     if pa.types.is_timestamp(scalar.type):
@@ -226,7 +226,7 @@ def test_hashes_are_the_same_in_another_process() -> None:
 
 
 def test_hashes_are_those_of_the_files_written_so_far() -> None:
-    # Segments keep hashes: changing them needs a new format version.
+    # Segments store hashes: changing them needs a new format version.
     assert key_vector([pa.array([1])], ["bigint"]).hashes.tolist() == [_splitmix(1)]
     double = struct.unpack("<Q", struct.pack("<d", 2.5))[0]
     assert key_vector([pa.array([2.5])], ["double"]).hashes.tolist() == [_splitmix(double)]

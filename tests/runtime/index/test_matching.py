@@ -1,4 +1,4 @@
-"""Matching against many indexes under constraints, against a loop over all pairs."""
+"""Compare matching against many indexes under constraints with a loop over all pairs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_pairs_are_those_of_a_nested_loop(data: st.DataObject) -> None:
 
 
 def test_many_partners_of_few_probes() -> None:
-    """More pairs than there was room for."""
+    """More pairs than space was reserved for."""
     index = build_index(KeyVector(_hashes([3] * 5_000), None, exact=True))
     found = match(in_order(_hashes([3, 4, 3])), described([index]))
     assert len(found.positions) == 10_000
@@ -96,7 +96,7 @@ def test_an_index_without_entries_is_not_looked_into() -> None:
 @pytest.mark.parametrize("hits", [0.0, 0.01, 0.5, 0.74, 0.76, 1.0])
 @pytest.mark.parametrize("probing", [1, 127, 128, 129, 5_000])
 def test_a_filter_changes_no_match(hits: float, probing: int) -> None:
-    """Whether its filter is asked (few hits) or passed by (many)."""
+    """Whether the segment's filter is used (few hits) or skipped (many)."""
     draw = np.random.default_rng(int(1000 * hits) + probing)
     stored = draw.integers(0, 20_000, 10_000)
     present = draw.random(probing) < hits
@@ -114,7 +114,7 @@ def test_a_filter_changes_no_match(hits: float, probing: int) -> None:
         assert found.counted.tolist() == other.counted.tolist()
         screens = sum(index is filtered for index in indexes)
         held = int((~may_have(filtered.filter, probes.hashes)).sum())
-        # Of those tried first a quarter at least has to be held up.
+        # Of the probes tried first, at least a quarter must be rejected by the filter.
         tried = may_have(filtered.filter, probes.hashes[:: probing // 128 + 1])
         assert found.held == (screens * held if 4 * tried.sum() <= 3 * len(tried) else 0)
         assert other.held == 0

@@ -1,4 +1,4 @@
-"""Sets as lists and as bits, against Python's."""
+"""Compare predicate sets as lists and as bits with Python's sets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _drawn(rng: np.random.Generator, numbers: int, density: float) -> U64:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_sets_are_found_again(seed: int) -> None:
-    """Also after more numbers have come, which are in no earlier set."""
+    """Also after more predicate numbers were added, which are in no earlier set."""
     rng = np.random.default_rng(seed)
     sets, known = PredicateSets(), dict[int, frozenset[int]]()
     numbers = int(rng.choice((1, 64, 65, 3000)))
@@ -63,5 +63,5 @@ def test_sets_beyond_the_limit_have_all_numbers() -> None:
     found = sets.numbered(bits, 1000)
     assert 1000 <= sets.size < 1024
     assert np.count_nonzero(found != ALL) == len(sets) - 1 < 100
-    # Known sets stay known.
+    # Known sets keep their numbers.
     assert sets.numbered(bits, 1000).tolist() == found.tolist()

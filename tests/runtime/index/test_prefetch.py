@@ -1,4 +1,4 @@
-"""Probes prefetch the pages that they will touch where state does not fit into memory."""
+"""Tests that probes prefetch the pages that they will read if state does not fit into memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS = 200_000
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
-    """(address, bytes) of each prefetch; the kernel gets the same request."""
+    """(address, bytes) of each prefetch, which is passed on to the kernel."""
     found: list[tuple[int, int]] = []
     real = prefetch._advise
     assert real is not None

@@ -1,4 +1,6 @@
-"""Ranks follow from values alone, are spread evenly, and can be computed again from their text."""
+"""Tests that ranks (for rations) depend on values only, are uniform, and can be recomputed from the
+documentation.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ _MASK = (1 << 64) - 1
 
 
 def _mix(word: int) -> int:
-    """SplitMix64's finaliser, after its constant has been added."""
+    """Return SplitMix64's finaliser of ``word``, without its added constant."""
     word = (word + 0x9E3779B97F4A7C15) & _MASK
     word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -23,7 +25,7 @@ def _mix(word: int) -> int:
 
 
 def _rank(values: tuple[int | None, ...], batch: int | None) -> int:
-    """The rank of a tuple of integers, by the words of the module."""
+    """Return the rank of a tuple of integers, by the definition in the module's docstring."""
     found = 0 if batch is None else batch + 1
     for value in values:
         part = 0 if value is None else _mix(value & _MASK)
@@ -64,5 +66,5 @@ def test_batches_rank_anew() -> None:
     column = pa.array(np.arange(10_000))
     ranking = Ranking((("k", "bigint"),), by_batch=True)
     one, other = (ranks(ranking, lambda _: column, len(column), b) < limit(0.5) for b in (1, 2))
-    # Of those kept in one batch a half is kept in the next.
+    # Of those kept in one batch, half are kept in the next.
     assert abs((one & other).mean() - 0.25) < 0.02

@@ -1,4 +1,4 @@
-"""The kernel of rounds reads values as the key vectors of stored rows were made."""
+"""Tests that the kernel of rounds hashes values as the key vectors of stored rows do."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _INTEGERS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64, pa.da
 
 
 def hash_at(at: int, row: int, width: int, data: int) -> int:
-    """The hash of a value, by the kernel."""
+    """Return the hash of a value, by the kernel."""
     lane: Any = np.uint64(lane_of(at, row, width, data))
     return int(mixed(lane))
 
 
 def location(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The column's location, as the kernel's table has it."""
+    """Return the column's location, as in the kernel's table."""
     place = place_of(column)
     width = _INTEGERS.get(column.type, 0)
     return np.array([place.first, place.valid, place.offset, width, place.data], np.int64)
 
 
 def strings(chance: Random, count: int) -> pa.Array:
-    """Strings of up to 100 bytes, many with a common beginning; not all from row 0 of a buffer."""
+    """Strings of up to 100 bytes, many with a common prefix; not all from row 0 of a buffer."""
     texts = ["\0" * chance.randrange(3) + "ab\u00e9" * chance.randrange(34) for _ in range(count)]
     return pa.array(["before", *texts])[1:]
 

@@ -1,4 +1,4 @@
-"""Kernels compiled ahead are all that batches use."""
+"""Tests that batches use only kernels that are compiled ahead of the first batch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-#: Prints the types of kernels that a run of scenarios has added to those compiled ahead.
+#: Prints the types of kernels that a run of scenarios compiles in addition to those compiled ahead.
 _SCRIPT = """
 import importlib, json, pkgutil, sys
 from numba.core.dispatcher import Dispatcher

@@ -1,4 +1,6 @@
-"""Page-Hinkley's test on made-up series: no false alarms, changes found within three batches."""
+"""Tests of Page-Hinkley's drift test on artificial series: no false alarms, changes found within
+three batches.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ EDGES = Edges.of({"a": RS, "b": RT, "c": RT})
 
 
 class Feed:
-    """Batches one after another, their counters added up as a state does it."""
+    """Batches one after another, with counters added up as in a state."""
 
     def __init__(self) -> None:
         self.edges: dict[str, EdgeStatistics] = {}
@@ -108,12 +110,12 @@ def test_a_tenfold_rate_is_found_within_three_batches(seed: int, factor: float) 
     assert number is not None
     (rate,) = drifts(feed.watch)[0].rates
     assert rate.relation == "R"
-    # By the last batch alone, of 20 or 2,000 tuples.
+    # Estimated from the last batch alone, of 20 or 2,000 tuples.
     assert rate.factor == pytest.approx(factor, rel=0.8)
 
 
 def test_a_batch_that_took_longer_is_no_drift() -> None:
-    """All relations bring more, steps probe more, and nothing else has changed."""
+    """All relations have more tuples, steps more probes, and nothing else has changed."""
     feed = Feed()
     rng = np.random.default_rng(3)
     for number in range(200):
@@ -178,7 +180,7 @@ def test_few_probes_are_put_together() -> None:
     feed = Feed()
     for _ in range(9):
         feed.batch({"a": 10}, {"R": 1, "S": 4}, probes=10)
-    # Three tens make a value of the step, six fives one of rates.
+    # Three groups of ten make a value of the step, six groups of five a value of rates.
     assert feed.watch.sums.seen.tolist() == [3, 0, 3, 0, 1, 1]
     assert feed.watch.values[0] == pytest.approx(0.0)
 
@@ -205,7 +207,7 @@ def test_counters_that_were_set_back_are_no_measurement() -> None:
 
 
 def test_steps_keep_their_sums_under_other_rules() -> None:
-    """New steps begin, and steps that no rule runs are forgotten."""
+    """New steps start, and steps that no rule has any more are forgotten."""
     feed = Feed()
     for _ in range(30):
         feed.batch({"a": 1000, "b": 50}, {"R": 100, "S": 100})

@@ -1,4 +1,4 @@
-"""Periods of measurements add up to the counters, whatever their lengths."""
+"""Tests that periods of measurements add up to the counters, whatever their lengths."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.cases.states import measuring
 R, S, T = Label("R"), Label("S"), Label("T")
 RS = SubJoinStep(MirId("R,S"), (R,), (S,))
 RST = SubJoinStep(MirId("R,S,T"), (R, S), (T,))
-#: Epoch -> edge -> step: a label means something in its epoch only.
+#: Epoch -> edge -> step: a label has a meaning in its epoch only.
 RULES = tuple(
     {edge: CountedStep(step) for edge, step in rules.items()}
     for rules in ({"a": RS, "b": RST}, {"b": RS, "a": RST}, {"c": RS})
@@ -30,7 +30,7 @@ RULES = tuple(
 
 
 def history(rng: Random, batches: int) -> list[State]:
-    """States after each batch, the first before any."""
+    """Return the states after each batch, the first one before any."""
     state = State(epoch=0)
     found = [state]
     for batch in range(batches):
@@ -48,7 +48,7 @@ def history(rng: Random, batches: int) -> list[State]:
 
 
 def measured(states: list[State], ends: set[int]) -> list[Interim]:
-    """The periods that end after the batches ``ends`` and after the last batch."""
+    """Return the periods that end after the batches ``ends`` and after the last batch."""
     last, found = states[0], []
     period = begin(last, 0.0)
     for number, state in enumerate(states[1:]):

@@ -1,4 +1,4 @@
-"""All work of a ruleset is counted: in the series, in the drift test and in the samples."""
+"""Tests that all work of a ruleset is counted in series, drift test and join samples."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BOTH = rules(0, {"rst": "SELECT R.a FROM R, S, T WHERE R.a = S.a AND S.b = T.b"}
 
 
 def divided_rules(rng: Random) -> Ruleset:
-    """The ruleset of a random plan with substreams."""
+    """Return the ruleset of a random plan with substreams."""
     queries = random_queries(rng.randrange(10**6), count=3, size=4, relations=5)
     plan = random_plan(queries, rng, apart=True)
     return compile_ruleset(plan, queries, (), epoch=0, parallelism=2, sinks={})
@@ -35,7 +35,7 @@ def divided_rules(rng: Random) -> Ruleset:
 
 @given(st.integers(0, 10**9))
 def test_all_work_is_in_the_series_the_drift_test_and_the_samples(seed: int) -> None:
-    """Of random plans with several substreams, and look-aheads on some edges."""
+    """For random plans with several substreams, and look-ahead filters on some edges."""
     rng = Random(seed)
     ruleset = divided_rules(rng)
     known = askable(ruleset)
@@ -61,7 +61,7 @@ def test_all_work_is_in_the_series_the_drift_test_and_the_samples(seed: int) -> 
     edges = Edges.of(counted)
     pooled = watch(Watch(), edges, counts, {}, {})
     assert set(edges.places) == set(counts)
-    # A value of each step's matches and of what it found has been made.
+    # Each step's matches and found tuples have made a value.
     assert pooled.sums.seen[: 2 * len(edges.steps)].all()
     samples = step_samples(counted, counts)
     assert sum(s.probes + s.hits for s in samples) == work
@@ -69,7 +69,7 @@ def test_all_work_is_in_the_series_the_drift_test_and_the_samples(seed: int) -> 
 
 @given(st.integers(0, 10**9))
 def test_substreams_of_one_count_exclude_each_other_or_are_all(seed: int) -> None:
-    """So that counts of a part are of these substreams' tuples and of no others."""
+    """So the counts of a part are of these substreams' tuples and of no others."""
     ruleset = divided_rules(Random(seed))
     takers, found = ruleset.takers, counted_steps(ruleset)
     by_step: dict[SubJoinStep, set[tuple[int, ...]]] = defaultdict(set)
@@ -82,7 +82,7 @@ def test_substreams_of_one_count_exclude_each_other_or_are_all(seed: int) -> Non
 
 
 def test_pairs_of_dropped_tuples_are_added_where_they_would_have_found_nothing() -> None:
-    """Of 100 tuples 75 are dropped, so the 25 that are left have the hits of all 100."""
+    """Of 100 tuples 75 are dropped by look-ahead, so the remaining 25 have the hits of all 100."""
     known = askable(BOTH)
     rule = next(r for r in BOTH.probe_rules if known.get(r.out))
     probes = tuple(replace(r, ahead=known[r.out] if r is rule else ()) for r in BOTH.probe_rules)

@@ -1,4 +1,4 @@
-"""Reports of stored state: maintained tables beside stores."""
+"""Tests of reports of stored state: maintained tables beside stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of whole batches, through driver and workers, against what plain counting says."""
+"""Compare statistics of whole batches, through driver and workers, with exact counting."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from anabranch_runtime.task.worker import run_task
 from tests.support.cases.states import RS, rules, stream
 from tests.support.worlds.driven import KEYS, boundaries, driver
 
-#: Event times in seconds, per batch; the lateness is 20 s, so -30 and 12 are late when they come.
+#: Event times in seconds, per batch; the lateness is 20 s, so -30 and 12 are late when they arrive.
 TIMES: tuple[list[int | None], ...] = (
     [0, 10, 40, 5],
     [41, -30, None, 30, 38],
@@ -37,7 +37,7 @@ EVERY = 2
 
 
 def rows(batch: int) -> pa.RecordBatch:
-    """R's tuples of a batch: a key that recurs, and the batch's event times."""
+    """Return R's tuples of a batch: a recurring key, and the batch's event times."""
     times = [None if t is None else t * 1_000_000 for t in TIMES[batch]]
     return pa.record_batch(
         {
@@ -48,7 +48,7 @@ def rows(batch: int) -> pa.RecordBatch:
 
 
 def job(batch: int, tasks: int, *, collect: bool = True) -> Job:
-    """The tasks of a batch, which share R's tuples out."""
+    """Return the tasks of a batch, which divide R's tuples among them."""
     moment = pa.array([batch * 1_000_000], pa.timestamp("us", tz="UTC"))
     one = pa.array([batch], pa.int64())
     other = Block("S", pa.record_batch({"a": one, "b": one, "ts": moment}))
@@ -104,7 +104,7 @@ def reported(
 
 
 def counted(epoch: int) -> tuple[int, int, int, Counter[int]]:
-    """Tuples, late and invalid ones of R in an epoch, and its delays by class."""
+    """The numbers of tuples, late and invalid ones of R in an epoch, and its delays by class."""
     newest: int | None = None
     tuples = late = invalid = 0
     delays: Counter[int] = Counter()
@@ -129,7 +129,7 @@ def test_streams_are_counted_per_epoch(reported: tuple[str, list[Snapshot]]) -> 
         assert (found.input, found.late, found.invalid) == (tuples, late, invalid)
         assert {c: n for c, n in enumerate(found.delays) if n} == dict(delays)
         assert found.seconds > 0
-    # The first epoch from the least to the greatest event time, the second from there on.
+    # The first epoch from the least to the greatest event time, the second from that on.
     assert [s.measured["R"].event_seconds for s in snapshots] == [41.0, 20.0]
     assert snapshots[1].measured["R"].event_rate == 5 / 20
 

@@ -1,4 +1,4 @@
-"""The cost of a tuple follows from the seconds of all probe trees of its stream."""
+"""Tests of the cost per arriving tuple, from the seconds of all probe trees of its stream."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_seconds_of_all_trees_of_a_stream_are_divided_by_its_tuples() -> None:
     meters = {name: StreamMeter(input=1000) for name in ("R", "S", "gone")}
     state = measuring(State(), edges={**edges, "of old": EdgeStatistics(seconds=7)}, meters=meters)
     assert arrival_costs(state, ruleset) == {
-        # One that no rule starts from any more is only read; T has brought nothing yet.
+        # A stream from which no rule starts any more is only read; T has had no tuple yet.
         "gone": 0.0,
         **{n: pytest.approx(trees.count(n) * seconds[n] / 1000) for n in ("R", "S")},
     }

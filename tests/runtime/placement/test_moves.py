@@ -1,4 +1,6 @@
-"""Placement balances bytes and probe seconds of partitions, and leaves balanced ones alone."""
+"""Tests that placement balances bytes and probe seconds of partitions over hosts, and leaves
+balanced ones alone.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ COUNT = 64
 
 
 def stored(sizes: Sequence[int], hosts: Sequence[str]) -> State:
-    """A state whose store has so many bytes per partition, after a batch on ``hosts``."""
+    """Return a state whose store has so many bytes per partition, after a batch on ``hosts``."""
     state = enter_epoch(State(), rules(0, {"q": RS}, parallelism=COUNT), 0)
     name = next(n for n, s in state.stores.items() if s.spec.partitions == COUNT)
     found = tuple(
@@ -40,7 +42,7 @@ def stored(sizes: Sequence[int], hosts: Sequence[str]) -> State:
 
 
 def probed(state: State, seconds: Sequence[float]) -> State:
-    """``state`` after a batch on its hosts whose probes took so long, by partition."""
+    """Return ``state`` after a batch on its hosts whose probes took so long, by partition."""
     owners = state.hosts.placement.of(COUNT) if state.hosts.placement else None
     assert owners is not None
     reports = [
@@ -55,7 +57,7 @@ def probed(state: State, seconds: Sequence[float]) -> State:
 
 
 def loads(state: State, weights: Sequence[float]) -> list[float]:
-    """The weight of each host."""
+    """Return the weight of each host."""
     owners = state.hosts.placement.of(COUNT) if state.hosts.placement else None
     assert owners is not None
     return [
@@ -76,7 +78,7 @@ def test_no_host_has_far_more_of_bytes_and_seconds_than_its_share(seed: int) -> 
     share = sum(weights) / len(hosts)
     assert sum(weights) == pytest.approx(2)
     assert max(loads(found, weights)) <= max(share * MOST, share + max(weights)) * 1.01
-    # A balanced placement stays, and equal states are placed alike.
+    # A balanced placement stays, and equal states are placed in the same way.
     again = placed(probed(found, seconds))
     assert again.hosts.placement == found.hosts.placement
     assert placed(probed(first, seconds)) == found
@@ -102,7 +104,7 @@ def test_a_partition_that_is_probed_most_has_fewer_beside_it() -> None:
     assert sizes[owners[7]] < min(sizes[n] for n in range(3) if n != owners[7])
     before = first.hosts.placement.of(COUNT) if first.hosts.placement else None
     assert before is not None
-    # Only who had far more, or less, is moved from or to.
+    # Partitions are moved only from or to hosts with much more or less weight.
     assert sum(a != b for a, b in zip(before, owners, strict=True)) <= COUNT // 3
 
 
@@ -118,12 +120,12 @@ def test_what_earlier_epochs_took_counts_less_and_less() -> None:
     assert state.hosts.load[str(COUNT)][0] == 4.0
     state = placed(probed(state, [0.0, 3.0] + [0.0] * (COUNT - 2)))
     assert state.hosts.load[str(COUNT)][:3] == (2.0, 1.5, 0.0)
-    # Of stores that are no more nothing is kept.
+    # Weights of dropped stores are forgotten.
     assert placed(replace(state, stores={})).hosts.load == {}
 
 
 def _on(state: State, hosts: Sequence[str]) -> State:
-    """``state`` after a batch on ``hosts``."""
+    """Return ``state`` after a batch on ``hosts``."""
     return replace(state, hosts=replace(state.hosts, tasks=dict.fromkeys(hosts, 1)))
 
 
@@ -171,7 +173,7 @@ def test_partitions_come_to_the_hosts_on_which_their_tuples_arrive() -> None:
     assert locality(after) == pytest.approx(0.9)
     assert after.hosts.placement is not None
     assert after.hosts.placement.of(COUNT) == tuple(there)
-    # It stays so, and counts less and less.
+    # The placement stays, and the old arrivals count less and less.
     again = placed(after)
     assert again.hosts.placement == after.hosts.placement
     assert sum(again.hosts.demand["a"][str(COUNT)]) == pytest.approx(

@@ -1,4 +1,6 @@
-"""Which partitions new rows of hot values are dealt to, from one ruleset to the next."""
+"""Tests of the partitions to which new rows of hot values are distributed, from one ruleset to the
+next.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ from anabranch_runtime.state.placement import Hosts, Placement
 from tests.support.cases.states import RS, rules, segment
 
 COUNT = 6
-#: Three hosts; from partition 4 on the next ones are of hosts 1, 0 and 2.
+#: Three hosts; from partition 4 on the next partitions are on hosts 1, 0 and 2.
 PLACES = Placement(("a", "b", "c"), ((COUNT, (0, 2, 1, 1, 1, 0)),))
 STORE = StoreId("R[a:bigint]/6")
 
 
 def hot(epoch: int, *values: tuple[int, int]) -> Ruleset:
-    """Rules by which these (hash, hosts) are hot in the store of R."""
+    """Return a ruleset by which these (hash, hosts) are hot in the store of R."""
     made = rules(epoch, {"q": RS}, parallelism=COUNT)
     found = tuple(HotValue(*one) for one in values)
     stores = tuple(replace(s, hot=found) if s.id == STORE else s for s in made.stores)
@@ -36,18 +38,18 @@ def hot(epoch: int, *values: tuple[int, int]) -> Ruleset:
 
 
 def entered(state: State, ruleset: Ruleset, batch: int = 0) -> State:
-    """``state``, in which batch ``batch`` begins the epoch of ``ruleset``."""
+    """Return ``state``, in which batch ``batch`` begins the epoch of ``ruleset``."""
     state = enter_epoch(replace(state, next_batch=batch), ruleset, ruleset.epoch)
     return deal(state, ruleset)
 
 
 def dealt(state: State) -> tuple[Dealt, ...]:
-    """Entries of R's store for hot values and their partitions."""
+    """Return the entries of R's store for hot values and their partitions."""
     return state.stores[STORE].dealt
 
 
 def with_segments(state: State, *partitions: int, batches: tuple[int, int]) -> State:
-    """``state`` with a segment of R in each of these partitions."""
+    """Return ``state`` with a segment of R in each of these partitions."""
     found = tuple(segment(STORE, batches, partition=p) for p in partitions)
     store = replace(state.stores[STORE], segments=found)
     return replace(state, stores={**state.stores, STORE: store})
@@ -72,7 +74,7 @@ def test_what_has_cooled_is_looked_for_until_its_rows_have_gone() -> None:
     state = entered(State(hosts=Hosts(PLACES)), hot(0, (4, 3)))
     state = entered(with_segments(state, 1, batches=(0, 2)), hot(1), batch=3)
     assert dealt(state) == (Dealt(4, (1, 5), (), 0, 2),)
-    # Rows that came since are in the value's home partition.
+    # Rows that arrived since are in the value's home partition.
     state = entered(with_segments(state, 1, 4, batches=(3, 4)), hot(2), batch=5)
     assert dealt(state) == ()
 

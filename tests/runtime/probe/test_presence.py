@@ -1,4 +1,4 @@
-"""Questions ahead, compared with what joining with all of a store gives."""
+"""Compare look-ahead (presence) filters with joins against the whole store."""
 
 from __future__ import annotations
 

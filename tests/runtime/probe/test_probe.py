@@ -1,4 +1,4 @@
-"""Counts of probes, compared with the combinations that the probes make."""
+"""Compare counts of probes with the combinations that the probes make."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.worlds.local_replay import LocalReplay
 def test_found_counts_the_probing_tuples_that_have_a_match(
     redis: str, tmp_path: Path, seed: int
 ) -> None:
-    """Without bounds and residuals these are the tuples that the result extends.
+    """Without bounds and residuals, these are the tuples that the result extends.
 
     Random plans take turns and compute nothing for the past, so probes of intermediate results are
     also answered by their parts.

@@ -1,4 +1,4 @@
-"""Read counters of stores, checked by hand on worlds small enough to see every segment."""
+"""Tests of stores' read counters, by hand on examples in which every segment is known."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def publish_rules(url: str, ruleset: Ruleset) -> None:
 def bringing(
     r: Sequence[int | None], s: Sequence[int | None], minute: int = 0, **access: Access
 ) -> Job:
-    """A batch with these keys, all of one event time; ``access`` by the relation that is asked."""
+    """A batch with these keys, all with one event time; ``access`` by the probed relation."""
 
     def run(context: BatchContext) -> list[TaskReport]:
         known = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
@@ -71,7 +71,7 @@ def bringing(
 
 
 def reads(state: State) -> dict[str, Reads]:
-    """Relation -> this epoch's reads of its only store by its only index."""
+    """Return relation -> this epoch's reads of its only store by its only index."""
     found: dict[str, Reads] = {}
     for name, by_index in state.measured.reads.items():
         ((index, counts),) = by_index.items()
@@ -81,7 +81,7 @@ def reads(state: State) -> dict[str, Reads]:
 
 
 def started(url: str, folder: Path, **options: int) -> Driver:
-    """A new pipeline over an emptied Redis."""
+    """Return a new pipeline over an emptied Redis."""
     redis_client.Redis.from_url(url).flushall()
     fetch_ruleset.cache_clear()
     publish_rules(url, rules(0, {"q": RS}, streams=(R, S), **options))
@@ -127,12 +127,14 @@ def test_tuples_without_a_key_ask_nothing_and_runs_of_partners_count_once(
 
 
 def test_segments_of_another_time_are_passed_over(url: str, tmp_path: Path) -> None:
-    """Windows of five minutes, a batch every ten: only the batch's own segment is in time."""
+    """Windows of five minutes, a batch every ten: only the batch's own segment is within the
+    window.
+    """
     one = started(url, tmp_path, window=5 * MINUTE)
     for batch in range(4):
         one.run(bringing([7, 8], [7], minute=10 * batch))
     assert reads(one.state) == {
-        # R's tuples come before S's: nothing is there yet that is in time.
+        # R's tuples are before S's: nothing within the window is stored yet.
         "S": Reads(8, 0, 0, by_time=2 * (0 + 1 + 2 + 3), looked=8),
         "R": Reads(4, 4, 4, by_time=0 + 1 + 2 + 3, looked=4),
     }
@@ -148,10 +150,10 @@ def test_segments_of_other_partitions_are_passed_over(url: str, tmp_path: Path) 
         one.run(bringing([], keys))
         one.run(bringing(keys, []))
     assert reads(one.state)["S"] == Reads(60, 60, 60, by_partition=2 * 60, looked=60)
-    # So few that they ask all partitions at once.
+    # So few that all partitions are probed at once.
     one.run(bringing(keys, []))
     assert reads(one.state)["S"] == Reads(120, 120, 120, by_partition=120, looked=60 + 180)
-    # A partition that has no segment at all.
+    # A partition without any segment.
     alone = started(url, tmp_path / "alone", parallelism=3)
     with patch.object(probe, "FEW", 0):
         alone.run(bringing([], keys[:1]))
@@ -163,21 +165,21 @@ def test_segments_of_other_partitions_are_passed_over(url: str, tmp_path: Path) 
 
 
 def test_segments_of_other_batches_are_passed_over(url: str, tmp_path: Path) -> None:
-    """A tuple that has found a partner in two runs of batches has found one."""
+    """A tuple that finds a partner in two runs of batches is counted once."""
     one = started(url, tmp_path)
     for batch in range(4):
         one.run(bringing([], [1, batch]))
     store = next(name for name, s in one.state.stores.items() if s.spec.mir == "S")
     some = Access((Tile(store, (0, 0)), Tile(store, (2, 3))))
     one.run(bringing([1, 2, 9], [], S=some))
-    # Of four segments the first run has one, the second two. They have 1 three times and 2 once;
-    # batch 1, which has 1 twice, is outside the access.
+    # Of four segments, the first run of batches has one, the second two. They have 1 three times
+    # and 2 once; batch 1, which has 1 twice, is outside the access.
     assert reads(one.state)["S"] == Reads(3, 2, 3 + 1, by_batch=3 * (3 + 2), looked=3 * (1 + 2))
 
 
 @pytest.mark.parametrize("present", [10, 90])
 def test_filters_hold_up_what_is_not_there(url: str, tmp_path: Path, present: int) -> None:
-    """Unless most of what many probes ask is there: then they are not asked."""
+    """Unless most of the many probed keys are there: then filters are not used."""
     one = started(url, tmp_path)
     stored = list(range(2 * LEAST))
     asked = [*range(present), *range(10**6, 10**6 + 100 - present)]
@@ -192,7 +194,7 @@ def test_filters_hold_up_what_is_not_there(url: str, tmp_path: Path, present: in
 
 
 def test_keys_that_only_look_alike_are_no_partners(url: str, tmp_path: Path) -> None:
-    """Texts are compared by value after their hashes: a collision is made by force."""
+    """Texts are compared by value after their hashes: the test forces a collision."""
     texts = [replace(x, columns=(("a", _TEXT), *x.columns[1:])) for x in (R, S)]
     publish_rules(url, rules(0, {"q": RS}, streams=texts))
     one = driver(url, tmp_path, every=10)

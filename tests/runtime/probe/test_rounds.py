@@ -1,4 +1,4 @@
-"""A round of many edges gives the tuples and counts of each edge probed as a probe of its own.
+"""Tests that a round of many edges has the same tuples and counts as each edge probed separately.
 
 Every round of a run is repeated edge by edge; the results of the whole run are also compared with
 DuckDB's (``run_local``).
@@ -29,7 +29,7 @@ from tests.support.scenarios.draw import Generated
 from tests.support.scenarios.run import local, run_local
 from tests.support.scenarios.script import draw
 
-#: Cases that must have occurred, or the comparison says little.
+#: Cases that must have occurred, or the comparison would say little.
 WANTED = (
     "with bounds",
     "without a match",
@@ -43,14 +43,17 @@ WANTED = (
 
 @contextmanager
 def compared() -> Iterator[tuple[Counter[str], list[Any]]]:
-    """Repeat every round edge by edge; yield counts of the cases, and the differences."""
+    """Context in which every round is repeated edge by edge; yields counts of the cases, and the
+    differences.
+    """
     seen, wrong, match = Counter[str](), list[Any](), Rounds._match
 
     def both(self: Rounds, front: Front) -> Any:
         known = self._totals.copy()
         earlier = _reads(self)
         done, matched, bare = match(self, front)
-        # Residuals are checked here, to compare results with the probes' own; `run` does so again.
+        # Residuals are checked here, to compare results with the separate probes'; `run` checks
+        # them again.
         made, ends = self._checked(front.edges[:done], matched, bare)
         general = replace(self.prober, most=ANY, tags=None, reads=ReadMeters())
         first, meters = 0, defaultdict[int, EdgeStatistics](EdgeStatistics)
@@ -111,7 +114,7 @@ def compared() -> Iterator[tuple[Counter[str], list[Any]]]:
 
 
 def _accounted(rounds: Rounds, since: Ints) -> dict[str, EdgeStatistics]:
-    """Edge -> counts that this run of rounds has added to the totals ``since``."""
+    """Return edge -> counts that this run of rounds has added to the totals ``since``."""
     meters = defaultdict[str, EdgeStatistics](EdgeStatistics)
     alike = copy(rounds)
     alike.prober = replace(rounds.prober, meters=meters, reads=ReadMeters())
@@ -122,7 +125,7 @@ def _accounted(rounds: Rounds, since: Ints) -> dict[str, EdgeStatistics]:
 
 
 def _reads(rounds: Rounds) -> dict[tuple[str, str], Reads]:
-    """(store, index) -> what this run of rounds has counted so far."""
+    """Return (store, index) -> what this run of rounds has counted so far."""
     found: dict[tuple[str, str], Reads] = {}
     for name, line in zip(rounds._targets.names, rounds._targets.reads.tolist(), strict=False):
         probes, hit, matches, by_batch, by_time, held, looked = line
@@ -172,7 +175,7 @@ def test_edges_beside_intermediate_results_and_null_keys(
 ) -> None:
     with compared() as (seen, wrong):
         for seed in range(first, first + 20):
-            # Whether such a run is exact is seen to by ``test_random_scenarios``.
+            # Whether such a run is exact is tested by ``test_random_scenarios``.
             local(seed, tmp_path / str(seed), redis)
             assert not wrong, (seed, wrong[:2])
     # Most of these scenarios have keys that are not integers.
@@ -184,7 +187,7 @@ def test_edges_beside_intermediate_results_and_null_keys(
 def test_edges_that_feed_and_ask_stores_of_intermediate_results(
     first: int, redis: str, tmp_path: Path
 ) -> None:
-    """With few queries plans keep intermediate results, and go over to plans that do not."""
+    """With few queries, plans keep intermediate results, and change to plans that do not."""
     seen = Counter[str]()
     for seed in range(first, first + 10):
         scenario = generate_crowded(seed, tmp_path / str(seed), 16)

@@ -1,4 +1,6 @@
-"""Debt is incurred by batches with rations, and paid by those without, or forgiven."""
+"""Tests of catch-up: batches with rations incur debt, which later batches pay, or which is
+forgiven.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.driven import KEYS, Killed, die, driver, job, publish, results
 
 BY_TIME = Ranking((("ts", "timestamp"),), by_batch=True)
-#: Nothing of what arrives is probed with.
+#: Rations of 0: no arriving tuple probes.
 NOTHING = tuple(Ration(QueryId("q"), Label(a), 0.0, BY_TIME) for a in ("R", "S"))
 
 
@@ -74,7 +76,9 @@ def test_what_is_withheld_is_made_good_by_the_next_batch(url: str, tmp_path: Pat
 def _run_slowly(
     url: str, tmp_path: Path, batch: int, batches: dict[int, tuple[Ration, ...]]
 ) -> Driver:
-    """A batch by a driver of its own that looks at one owed row; every other is killed first."""
+    """Run a batch with a new driver that probes with one owed row; every other driver is killed
+    first.
+    """
 
     def begun() -> Driver:
         slow = Throttle(first=1, least=1, most=1)
@@ -97,7 +101,7 @@ def test_a_debt_is_paid_in_parts_and_survives_restarts(url: str, tmp_path: Path)
         found.append(one.state.queries["q"].caught_up)
 
     # Four rows are owed, two of R and two of S, and each batch probes with one of them. S's tuple
-    # counts as the later one: R's rows meet earlier batches only, S's rows their own batch too.
+    # counts as the later one: R's rows join earlier batches only, S's rows their own batch too.
     assert found == [0, 0, 0, 1, 3, 5, 8, 8]
     assert len(results(tmp_path)) == 64
 
@@ -114,7 +118,7 @@ def test_a_debt_is_forgiven_with_its_query(url: str, tmp_path: Path) -> None:
 
     assert one.state.debt == Debt()
     ended = one.state.queries["q"]
-    # Of a goal that was given nothing there is no estimate.
+    # For a goal with ration 0 there is no estimate.
     assert (ended.owed, ended.blind, ended.caught_up) == (0.0, 2, 0)
     assert read_paid(tmp_path / "results") == ()
 
@@ -159,7 +163,7 @@ def test_rows_stay_that_an_owed_batch_needs() -> None:
     owed = replace(state.debt.batches[0], watermarks={"R": 2 * MINUTE, "S": 3 * MINUTE})
     state = replace(state, debt=Debt((owed,)))
     assert clocks(state) == {"R": 2 * MINUTE, "S": 3 * MINUTE}
-    # Rows of the owed batch stay, though no later row needs them.
+    # Rows of the owed batch are kept, though no later row needs them.
     kept = [s.first_batch for s in expire(state, ruleset).stores["R"].segments]
     assert kept == [3]
     paid = replace(state, debt=Debt())
@@ -178,7 +182,7 @@ def test_equal_rations_are_owed_together() -> None:
     # Not across an epoch's beginning: the query may have been activated again.
     fresh = replace(before, epoch_starts=((1, 5),))
     assert len(catch_up.incur(fresh, fresh, ruleset, goals, {}).debt.batches) == 2
-    # Nor where its payment has begun.
+    # Nor if its payment has begun.
     begun = replace(before, debt=Debt((replace(owed, starts=()),)))
     assert len(catch_up.incur(begun, begun, ruleset, goals, {}).debt.batches) == 2
 
@@ -213,14 +217,14 @@ def _segment(store: str, batch: int, minutes: int) -> Segment:
 
 
 def _owing(ruleset: Ruleset, first: int = 1, share: float = 0.0) -> State:
-    """A state in which both goals of ``q`` are owed one batch."""
+    """Return a state in which one batch is owed to both goals of ``q``."""
     goals = tuple(OwedGoal(QueryId("q"), a, share, BY_TIME) for a in ("R", "S"))
     owed = OwedBatches(first, first, goals, {})
     return State(next_batch=first + 1, queries={"q": Activation(0, {})}, debt=Debt((owed,)))
 
 
 def _publish(url: str, limits: dict[str, int]) -> None:
-    """Queries over R and S for all epochs: name -> how old a row of R may be (0: as one likes)."""
+    """Publish queries over R and S for all epochs: name -> maximum age of a row of R (0: any)."""
     found = rules(0, dict.fromkeys(limits, RS), streams=(R, S))
     label = {alias: label for alias, label, _ in found.queries[0].members}["R"]
     queries = tuple(
@@ -245,12 +249,12 @@ def test_what_goes_stale_first_is_paid_first(url: str, tmp_path: Path) -> None:
         one = _run_slowly(url, tmp_path, batch, batches)
         found.append(tuple(one.state.queries[q].caught_up for q in ("soon", "late", "any")))
         if batch == 6:
-            # The payment to `any` of batch 1 has begun, and waits.
+            # The payment of batch 1 to `any` has begun, and waits.
             begun = [(b.first, b.starts is not None) for b in one.state.debt.batches]
             assert begun == [(5, True), (1, True), (5, False)]
 
-    # R and S of a batch are a row each: of batch 1 they have 1 and 2 results, of batch 5 they have
-    # 5 and 6. `any` is paid when nothing is owed that goes stale, its batches in their order.
+    # R and S have one row per batch: those of batch 1 have 1 and 2 results, those of batch 5 have 5
+    # and 6. `any` is paid when no debt is about to become too old, its batches in order.
     assert found[2:6] == [(1, 1, 0), (3, 3, 0), (3, 3, 1), (3, 3, 1)]
     assert found[6:] == [(8, 8, 1), (14, 14, 1), (14, 14, 3), (14, 14, 8), (14, 14, 14)]
     assert {q.results for q in one.state.queries.values()} == {121}
@@ -277,10 +281,10 @@ def test_what_is_stale_is_forgiven_at_once(
     # of batch b are too old from batch b + 4 on. Batch 7 pays rows of batch 4 in time.
     assert owed[:5] == [[], [1], [1, 2], [1, 2, 3], [1, 2, 3, 4]]
     assert owed[5:] == [[2, 3, 4, 5], [3, 4, 5, 6], [5, 6], [6], []]
-    # Clocks do not wait for forgiven or paid batches.
+    # Watermarks do not wait for forgiven or paid batches.
     assert marks[1:9] == [firsts[0] - 1 for firsts in owed[1:9]]
     query = one.state.queries["soon"]
-    # Two goals of each of the batches 1 to 3 had nothing.
+    # Two goals of each of the batches 1 to 3 had ration 0.
     assert (query.blind, query.owed) == (6, 0.0)
     assert query.caught_up > 0
 
@@ -302,6 +306,6 @@ def test_the_estimate_of_what_is_forgiven_is_its_part_of_what_is_owed() -> None:
     assert (after.queries["q"].owed, after.queries["q"].withheld) == (6.0, 2.0)
     last = catch_up.forgive(after, ruleset, 26)
     assert (last.queries["q"].owed, last.queries["q"].withheld) == (0.0, 8.0)
-    # Nothing is known of a time that is not recorded.
+    # Nothing is known about a time that is not recorded.
     unknown = replace(state, debt=Debt((replace(old, reached={}),)))
     assert catch_up.forgive(unknown, ruleset, 10**9) is unknown

@@ -1,4 +1,6 @@
-"""Results that are too old are not emitted, and what would only begin such is not probed with."""
+"""Tests of queries with a limit of results' age: older results are not emitted, and tuples that
+could only make such do not probe.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,8 @@ def test_results_with_a_member_that_is_too_old_are_not_emitted(
         one.run(job(batch))
         counts.append(len(results(tmp_path)))
     # In batch b everything has joined all of batches 0 to b, whose event times are their numbers;
-    # the present is b - 1. Of the results of b the member is of b - 2 or later: with it of b all
-    # b + 1 partners, with it of b - 1 or b - 2 the partner of b.
+    # the present is b - 1. Of the results of b the member is of b - 2 or later: with it of b all b
+    # + 1 partners, with it of b - 1 or b - 2 the partner of b.
     assert counts == [1, 4, 4 + 5, 9 + 6, 15 + 7]
 
 
@@ -112,7 +114,7 @@ def _random_rules(rng: Random) -> Ruleset:
 
 
 def _behind(found: Ruleset, edge: Edge) -> set[Edge]:
-    """``edge`` and what follows from it."""
+    """Return ``edge`` and all edges that follow it."""
     reached = {edge}
     for rule in found.paths:
         if rule.edge in reached:

@@ -1,4 +1,4 @@
-"""Limits of edges follow from the rations of the goals behind them."""
+"""Tests of the limits of edges, which follow from the rations of the goals behind them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _ration(query: str, alias: str, share: float, ranking: Ranking = BY_BATCH) -
 
 
 def _below(rules: Ruleset, edge: Edge) -> set[tuple[str, Label]]:
-    """The goals behind an edge."""
+    """Return the goals behind an edge."""
     starts = {p.out: p.start for p in rules.probe_rules}
     found = {(str(o.query), starts[edge]) for o in rules.output_rules if o.edge == edge}
     for probe in rules.probe_rules:
@@ -108,7 +108,7 @@ def test_goals_that_rank_otherwise_share_an_edge_side_by_side() -> None:
     )
     found = rationing(rules, rations)
     assert found.edge(shared) == frozenset({(BY_BATCH, limit(0.5)), (BY_KEY, limit(0.2))})
-    # A goal that gets everything lifts the limit.
+    # A goal with ration 1 removes the limit.
     assert rationing(rules, rations[1:]).edge(shared) is None
 
 

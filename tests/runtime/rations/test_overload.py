@@ -1,4 +1,4 @@
-"""The controller of overload against a simulated machine."""
+"""Tests of the overload controller against a simulated machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch_runtime.rations.overload import GRAIN, RISE, BatchWork, LoadState
 
 @dataclass
 class Machine:
-    """A pipeline with a queue before it.
+    """Simulated pipeline with a queue before it.
 
     Attributes:
         fixed: seconds of a batch. ``per_row``: seconds for reading and storing a row.
@@ -37,7 +37,9 @@ class Machine:
     rng: Random = field(default_factory=lambda: Random(5))
 
     def batch(self, rate: float) -> None:
-        """A batch of all that waits, but no more than fits a batch's length, while rows arrive."""
+        """Run a batch of all waiting rows, within a batch's maximum length, while more
+        rows arrive.
+        """
         budget = self.load.budget
         probing = self.probing * (1 - self.rationable + self.rationable * budget)
         most = (self.latency / 2 - self.fixed) / (self.per_row + probing)
@@ -63,7 +65,7 @@ class Machine:
 
     @property
     def capacity(self) -> float:
-        """Rows a second that batches of the allowed length manage with all rations 1."""
+        """Rows per second that batches of the allowed length process with all rations 1."""
         length = self.latency / 2
         return (length - self.fixed) / (self.per_row + self.probing) / length
 
@@ -84,7 +86,7 @@ def test_under_overload_latency_stays_near_what_is_promised(
     late = sorted(machine.latencies[40:])
     assert late[len(late) // 2] <= machine.latency
     assert late[-2] <= 1.2 * machine.latency
-    # No more is withheld than needed: probing fills most of the time.
+    # No more is withheld than needed: probing takes most of the time.
     assert machine.waiting < machine.latency * times * machine.capacity
     spent = sum(machine.budgets[-20:]) / 20
     wanted = _least_budget(machine, times * machine.capacity)
@@ -92,7 +94,7 @@ def test_under_overload_latency_stays_near_what_is_promised(
 
 
 def _least_budget(machine: Machine, rate: float) -> float:
-    """The budget at which batches of the allowed length keep up, without any headroom."""
+    """Return the budget at which batches of the allowed length just keep up, without headroom."""
     length = machine.latency / 2
     room = (length - machine.fixed) / (length * rate) - machine.per_row
     return (room / machine.probing - (1 - machine.rationable)) / machine.rationable
@@ -107,7 +109,7 @@ def test_overload_ends_when_the_input_does() -> None:
         machine.batch(0.5 * machine.capacity)
     assert not machine.load.overloaded
     assert machine.load.budget == 1.0
-    # It has risen step by step.
+    # The budget has risen step by step.
     assert all(b - a <= RISE + 1e-9 for a, b in pairwise(machine.budgets[40:]))
 
 
@@ -139,7 +141,7 @@ def test_batches_without_rows_say_nothing() -> None:
 
 
 def test_a_controller_that_starts_anew_does_not_take_a_backlog_for_arrivals() -> None:
-    """A backlog after an interruption did not arrive during the first batch."""
+    """Rows that waited during an interruption did not arrive during the first batch."""
     for rate in (1.3, 1.6):
         machine = Machine()
         for _ in range(40):

@@ -1,4 +1,4 @@
-"""Rations as a driver meets them: taken before a batch, recorded, repeated, withdrawn."""
+"""Tests of rations in the driver: taken before a batch, recorded, repeated, withdrawn."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NOTHING_OF_S = (Ration(QueryId("q"), Label("S"), SAMPLE, RANKING),)
 
 
 def offer(url: str, budget: float | None, *, latency: float = 2.0) -> None:
-    """Publish a schedule, as the service does."""
+    """Publish a schedule of rations, as the service does."""
     schedule = RationSchedule(0, 0, GOALS, POINTS, budget=budget, latency=latency)
     redis_client.Redis.from_url(url).set(KEYS.rations, schedule.dumps())
 
@@ -65,7 +65,7 @@ def test_a_batch_withholds_what_its_rations_say(url: str, tmp_path: Path) -> Non
     one.run(job(0))
     offer(url, 0.5)
     one.run(job(1))
-    # R's new tuple has met the S before; S's new tuple, which counts as the later, nothing.
+    # R's new tuple has joined the S before; S's new tuple, which counts as the later, nothing.
     assert results(tmp_path) == [0, 0]
     assert one.state.rationed == (RationedBatches(1, 1, NOTHING_OF_S),)
     assert one.state.queries["q"].blind == 0
@@ -109,7 +109,7 @@ def test_the_ledger_has_every_rationed_batch(url: str, tmp_path: Path) -> None:
     assert [(one.first, one.rations) for one in found] == [
         (batch, NOTHING_OF_S) for batch in range(0, 2 * KEPT, 2)
     ]
-    # The manifest has the newest, the interim measurements say that there were some.
+    # The manifest has the newest rations; the interim measurements say that there were some.
     assert len(one.state.rationed) == KEPT
     again = driver(url, tmp_path, every=100)
     offer(url, 0.5)
@@ -140,7 +140,9 @@ def test_without_rations_nothing_changes(url: str, tmp_path: Path) -> None:
 def test_not_a_byte_of_the_results_changes_unless_something_is_withheld(
     mode: Mode, url: str, tmp_path: Path
 ) -> None:
-    """With the policy to wait there is no schedule; with one, and room for all, it is the same."""
+    """With the policy to wait there is no schedule; with a schedule, and enough budget, results are
+    the same.
+    """
     found: list[dict[str, bytes]] = []
     for variant, budget in (("wait", None), ("room", 1.0), ("no load", None)):
         redis_client.Redis.from_url(url).flushall()
@@ -223,7 +225,7 @@ def test_a_driver_that_starts_anew_goes_on_with_the_last_budget(
     assert one.durability.choices.load == KnownLoad(1.0, 0.0, overloaded=False)
     late = StreamIntake(waiting=2000, seconds=60.0)
     for _ in range(overload.MEMORY):
-        # Of a batch's second rations can save a half.
+        # In a batch's time, rations can save half a second.
         now += 1.0
         one.rationer.done(1000, 1.0, 0.5, [late])
     load = one.rationer.known
@@ -239,7 +241,7 @@ def test_a_driver_that_starts_anew_goes_on_with_the_last_budget(
     assert again.durability.choices.load == load
     again.run(job(2))
     assert again.state.rationed == (RationedBatches(1, 2, withheld),)
-    # It ends as it would have without: nothing waits any more.
+    # It ends as without rations: no rows wait any more.
     for _ in range(20):
         now += 1.0
         again.rationer.done(10, 0.01, 0.005, [])
@@ -307,6 +309,6 @@ def test_what_is_withheld_is_estimated_from_what_is_kept() -> None:
         TaskReport(rations=RationReport(k)) for k in ({"q": {"R": 2, "S": 0}}, {"q": {"R": 1}})
     ]
     found = count_withheld(queries, rations, reports)
-    # Three were kept of about twelve.
+    # Three results were kept of about twelve.
     assert (found["q"].withheld, found["q"].blind) == (10.0, 1)
     assert found["other"] == queries["other"]

@@ -1,4 +1,4 @@
-"""Joined rows of a rationed batch say with which probability they were kept, for views only."""
+"""Tests of the sampling probabilities in joined rows of rationed batches, which only views have."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from anabranch_runtime.task.worker import run_task
 from tests.support.cases.states import rules
 from tests.support.worlds.driven import KEYS, driver, publish
 
-#: ``b`` tells S's tuples apart.
+#: ``b`` identifies S's tuples.
 PAIRS = "SELECT x.b AS x, y.b AS y, count(*) AS n FROM S x JOIN S y ON x.a = y.a GROUP BY x.b, y.b"
 BY_TIME = Ranking((("ts", "timestamp"),), by_batch=True)
 BY_KEY = Ranking((("a", "bigint"),), by_batch=False)
@@ -48,7 +48,7 @@ def offer(url: str, ranking: Ranking, shares: tuple[float, float], *, catch_up: 
 
 
 def tuples(first: int, count: int) -> dict[str, Any]:
-    """S's tuples: few keys and few times, so pairs have equal ranks now and then."""
+    """Return S's tuples: few keys and few times, so some pairs have equal ranks."""
     numbers = range(first, first + count)
     return {
         "a": pa.array([n % 3 for n in numbers], pa.int64()),
@@ -67,7 +67,7 @@ def job(columns: dict[str, Any]) -> Job:
 
 
 def staged(one: Driver, batch: int) -> pa.Table:
-    """Joined rows of a batch."""
+    """Return the joined rows of a batch."""
     (found,) = [r for r in one.state.tables.rounds if r.batch == batch]
     batch_rows = JoinedBatch(str(one.settings.state), found.rows, found.feeds)
     query = one.control.ruleset(one.state.ruleset).queries[0]
@@ -102,7 +102,7 @@ def test_pairs_of_one_stream_need_the_ranks_of_both(url: str, tmp_path: Path) ->
         found[row["k1"], row["k2"]] = {r: share for r, share in slots if share < 1}
     assert found == wanted
     assert {len(slots) for slots in wanted.values()} == {1, 2}
-    # Members with one rank have one slot, also where they are different tuples.
+    # Members with equal ranks have one slot, also if they are different tuples.
     assert any(len(w) == 1 and min(p) >= 12 and p[0] != p[1] for p, w in wanted.items())
     assert one.state.queries["q"].left_out == (LeftOut(share=0.35),)
 
@@ -127,7 +127,7 @@ def test_a_key_class_is_noted(shares: tuple[float, float], url: str, tmp_path: P
     query = rules(0, {"q": PAIRS.replace("x.b", "x.a")}).queries[0]
     assert query.view is not None
     key = (query.view.keys[0][0], "bigint")
-    # No ration is less than a sample.
+    # No ration is below the sample's share.
     span = LeftOut(share=max(shares[0], SAMPLE), universe=True, key=key)
     assert one.state.queries["q"].left_out == (span,)
     again = driver(url, tmp_path, every=10)
@@ -136,6 +136,6 @@ def test_a_key_class_is_noted(shares: tuple[float, float], url: str, tmp_path: P
         table = staged(one, 1)
         kept = ranks(BY_KEY, lambda _: table[key[0]].combine_chunks(), table.num_rows, 0)
         assert np.array_equal(kept, table[RANK.format(0)].to_numpy())
-        # Members of this batch have the same rank: one slot is enough.
+        # Members in this batch have the same rank: one slot is enough.
         shares_of = zip(*(table[SHARE.format(n)].to_pylist() for n in range(2)), strict=True)
         assert {tuple(sorted(found)) for found in shares_of} == {(0.5, 1.0)}

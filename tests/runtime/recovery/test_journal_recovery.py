@@ -1,4 +1,4 @@
-"""Damaged and lost parts of a state: rolled back to the last whole batch, or refused."""
+"""Tests of damaged and lost parts of a state: rolled back to the last intact batch, or refused."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def halves(log: RandomCuts, batches: int) -> Driver:
 
 
 def refused(log: RandomCuts, code: str) -> StateError:
-    """Starting is refused with ``code`` and a remedy, and changes nothing."""
+    """Check that a start is refused with ``code`` and a remedy, and changes nothing."""
     before = {p: p.stat().st_mtime_ns for p in log.folder.rglob("*") if p.is_file()}
     with pytest.raises(StateError) as caught:
         log.start()
@@ -155,7 +155,7 @@ def test_an_interrupted_batch_runs_as_it_was_begun_after_a_roll_back(
 
     log.run(log.start())
 
-    # Its results had been published: other tuples under its number would be wrong.
+    # Its results had been published: other tuples with its number would be wrong.
     assert log.read[5:7] == ran[3:5]
     assert results(tmp_path) == expected(log.total)
 
@@ -290,7 +290,7 @@ def test_a_damaged_log_of_a_source_is_refused(
     assert name in refused(log, "damaged-log").message
     path.write_bytes(kept)
     if path.suffix != ".jsonl":
-        # Spark has put a compacted entry in the place of this one.
+        # Spark has replaced this entry by a compacted one.
         path.rename(path.with_name("9.compact"))
     log.run(log.start())
     assert results(tmp_path) == expected(log.total)
@@ -389,7 +389,8 @@ def test_waiting_for_a_ruleset_ends_when_redis_has_lost_everything(
 
 
 def fuzz(log: RandomCuts, seed: int) -> str:
-    """Stop a pipeline somewhere, damage one or two of its files, start it again: what came of it.
+    """Stop a pipeline at random, damage one or two of its files, and start it again; return the
+    outcome.
 
     Raises:
         AssertionError: its results are wrong.

@@ -1,4 +1,6 @@
-"""Rulesets that come as patches, and are kept as patches: whole, noticed, or fetched in full."""
+"""Tests of rulesets published and saved as patches: complete, errors detected, or fetched
+in full.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def url() -> Iterator[str]:
 
 
 def forget() -> None:
-    """Be another process."""
+    """Clear caches, as in another process."""
     fetch_ruleset.cache_clear()
     decoding._decoded.cache_clear()
     decoding._LAST.clear()
@@ -70,7 +72,7 @@ class World:
         self.redis.zadd(KEYS.published, {str(epoch): epoch})
 
     def patch(self, epoch: int, base: str, text: str, **changes: Any) -> Patch:
-        """Publish one as a patch of epoch 0's ``base``, with ``changes``."""
+        """Publish a ruleset as a patch of epoch 0's ``base``, with ``changes``."""
         patch = replace(difference(ZERO, base, text), **changes)
         self.redis.set(KEYS.ruleset(epoch), patch.dumps())
         self.redis.set(KEYS.newest_ruleset, pack(text))
@@ -84,7 +86,7 @@ class World:
         return is_patch(read_text(self.file(epoch), KIND))
 
     def another(self) -> Rulesets:
-        """As another process has them."""
+        """Return the saved rulesets as another process reads them."""
         forget()
         self.rulesets = Rulesets(self.root, self.control)
         return self.rulesets
@@ -106,7 +108,7 @@ def test_a_patch_is_the_ruleset_and_its_rows_are_those_of_the_base(world: World)
     known = {q.id: q for q in first.queries}
     assert all(known[q.id] is q for q in second.queries)
     assert len(second.queries) == len(MANY) - 1
-    # A copy of a patch gives a ruleset with the number that it is published under.
+    # A copied patch gives a ruleset with the number under which it is published.
     world.redis.copy(KEYS.ruleset(1), KEYS.ruleset(5))
     assert world.rulesets.get(RulesetId(5)) == replace(second, epoch=5)
 
@@ -140,7 +142,7 @@ def test_what_can_not_be_patched_is_fetched_in_full_and_said(world: World, fault
     assert [(line["ruleset"], line["base"], line["code"], line["log_level"]) for line in said] == [
         ("1", "0", codes.get(fault, "base-differs"), "warning")
     ]
-    # The kept ruleset is complete without Redis.
+    # The saved ruleset is complete without Redis.
     world.redis.flushall()
     assert world.another().get(RulesetId(1)) == rulesets.loads(text)
     assert kept_ruleset(world.root, RulesetId(1)) == rulesets.loads(text)
@@ -158,7 +160,7 @@ def test_nothing_runs_by_a_ruleset_that_was_not_checked(world: World) -> None:
             world.rulesets.get(RulesetId(1))
         assert caught.value.code == "no-ruleset"
         assert not world.file(1).exists()
-    # It comes after all.
+    # It is published later.
     world.whole(0, base)
     assert world.rulesets.get(RulesetId(1)) == rulesets.loads(text)
 
@@ -186,7 +188,7 @@ def test_what_is_kept_is_a_patch_of_what_is_kept(world: World) -> None:
         world.whole(epoch, text)
         world.rulesets.get(RulesetId(epoch))
     assert [world.is_patched(n) for n in range(6)] == [False, True, True, True, False, True]
-    # For a number that alone has changed next to nothing is written.
+    # If only the number has changed, next to nothing is written.
     assert world.file(5).stat().st_size < 1500
     world.redis.flushall()
     for reader in (world.rulesets, world.another()):
@@ -253,7 +255,7 @@ def test_redis_is_given_back_what_it_lost_in_full(world: World) -> None:
     world.patch(1, base, text)
     for name in (ZERO, RulesetId(1)):
         world.rulesets.get(name)
-    # The base alone: a patch that can't be applied is not there either.
+    # Only the base is lost: a patch that can't be applied counts as missing, too.
     for lost in ([KEYS.ruleset(0), KEYS.newest_ruleset], [KEYS.ruleset(0), KEYS.ruleset(1)]):
         world.redis.delete(*lost)
         world.another().restore([ZERO, RulesetId(1)])
@@ -273,7 +275,7 @@ def test_files_of_the_release_before_are_read_and_are_no_bases(world: World) -> 
     write_document(world.file(0), replace(KIND, version=1), rulesets.to_json(rules(0, MANY)))
     assert world.another().get(ZERO) == rulesets.loads(text)
     assert kept_ruleset(world.root, ZERO) == rulesets.loads(text)
-    # However a text is spelled, the kept file gives the same ruleset.
+    # However the JSON is formatted, the saved file gives the same ruleset.
     for epoch in (1, 2):
         spelled = json.dumps(rulesets.to_json(rules(epoch, MANY)), indent=1)
         world.redis.set(KEYS.ruleset(epoch), spelled)
@@ -286,7 +288,9 @@ def test_files_of_the_release_before_are_read_and_are_no_bases(world: World) -> 
 def test_results_are_exact_whatever_dies_between_patches(
     url: str, tmp_path: Path, mode: Mode
 ) -> None:
-    """Epochs of one batch, each without another query; drivers die, and Redis loses the base."""
+    """Epochs of one batch, each with another query; drivers are killed, and Redis loses
+    the base.
+    """
     world, base = World(url, tmp_path / "unused"), text_of(0)
     one = driver(url, tmp_path, mode, every=1)
     patched = 0
@@ -299,7 +303,7 @@ def test_results_are_exact_whatever_dies_between_patches(
         if epoch % 5 == 4:
             world.redis.delete(KEYS.ruleset(0))
         if epoch % 3 == 1:
-            # The ruleset is kept, and no batch has chosen it.
+            # The ruleset is saved, and no batch uses it yet.
             one.durability.rulesets.get(RulesetId(epoch))
         elif epoch % 3 == 2:
             with pytest.raises(Killed):

@@ -1,4 +1,6 @@
-"""Columns of streams in use that are added or widened: exact through rewires, deaths, merges."""
+"""Tests of added and widened columns of streams in use: exact through plan changes,
+kills, merges.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from tests.support.worlds.fed import Killed
 from tests.support.worlds.keyed_columns import KeyedColumns
 from tests.support.worlds.widened_columns import WidenedColumns
 
-#: Points of the protocol at which the driver dies.
+#: Points of the protocol at which the driver is killed.
 DEADLY = (Point.CHOOSING, Point.CHOSEN, Point.STAGED, Point.PUBLISHED, Point.COMMITTED)
 
 
@@ -80,7 +82,9 @@ def _run(
     register: Callable[[], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Feed a pipeline whose driver dies at random points; its streams change at a random step."""
+    """Run a pipeline whose driver is killed at random points; its streams change at a
+    random step.
+    """
     chance, deadly = world.chance, list[Point | None]([None])
 
     def reach(point: Point) -> None:

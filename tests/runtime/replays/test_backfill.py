@@ -1,4 +1,4 @@
-"""Backfills in random scenarios without Spark, in tiny slices, compared with DuckDB."""
+"""Tests of backfills in random scenarios without Spark, in tiny slices, compared with DuckDB."""
 
 from __future__ import annotations
 
@@ -31,16 +31,18 @@ from tests.support.scenarios.rows import LOCAL, Size
 from tests.support.scenarios.script import Death, Fault, Point, Script, draw
 from tests.support.worlds.local_replay import LocalReplay
 
-#: Many small batches.
+#: Size of scenarios with many small batches.
 LONG = replace(LOCAL, batches=(12, 20), queries=(1, 4))
-#: Fewer, with more to combine.
+#: Size of scenarios with fewer batches and more results.
 DENSE = replace(LOCAL, batches=(8, 12), rows=(10, 40), queries=(1, 3), largest=20_000)
 #: Slices of a few rows, whatever time they take.
 TINY = Throttle(first=7, least=7, most=7)
 
 
 def steady(folder: Path) -> Generated:
-    """A four-way chain over full history with a filter: 12 batches, an epoch every two."""
+    """Write a scenario with a four-way chain over full history with a filter: 12 batches, an epoch
+    every two.
+    """
     rng = np.random.default_rng(11)
     folder.mkdir(parents=True)
     columns = {"R": ("a",), "S": ("a", "b"), "T": ("b", "c"), "U": ("c",)}
@@ -62,8 +64,8 @@ def steady(folder: Path) -> Generated:
 
 
 def phases(seed: int) -> Planner:
-    """Plans that come, go and come again: first without intermediate results, then some with them
-    that stay for an epoch or two, then without, then with the first ones again.
+    """Return plans for successive epochs: first without intermediate results, then with some that
+    stay for an epoch or two, then without, then with the first ones again.
     """
     rng = Random(seed)
     made: dict[tuple[tuple[str, ...], int], Plan] = {}
@@ -96,7 +98,8 @@ def run(
     planner: Planner | None = None,
     size: Size = LONG,
 ) -> Counter[str]:
-    """Run scenario ``seed``, or :func:`steady`, and compare every query with the oracle.
+    """Run scenario ``seed``, or :func:`steady`, with backfills, and compare every query with the
+    oracle.
 
     Returns:
         Event -> count.
@@ -128,7 +131,7 @@ def run(
 
 
 class Drawn(TypedDict):
-    """Arguments of :func:`run`."""
+    """Random arguments of :func:`run`."""
 
     throttle: Throttle
     script: Script
@@ -136,7 +139,7 @@ class Drawn(TypedDict):
 
 
 def drawn(seed: int) -> Drawn:
-    """Slices of any size, a script in which a lot may happen, and a rule that comes and goes."""
+    """Return slices of any size, a script with many events, and a changing backfill policy."""
     rng = Random(seed)
     rows = rng.choice((3, 30, 1 << 20, 1 << 20))
     steady = rng.random() < 0.6
@@ -149,7 +152,9 @@ def drawn(seed: int) -> Drawn:
 
 
 def kept_plans(seed: int, first: int) -> Planner:
-    """Plans with intermediate results from epoch ``first`` on, the same for the same queries."""
+    """Return a planner with intermediate results from epoch ``first`` on, the same for the same
+    queries.
+    """
 
     def plan(
         queries: Sequence[JoinQuery],
@@ -169,12 +174,12 @@ def kept_plans(seed: int, first: int) -> Planner:
 
 
 def most_joined(plan: Plan) -> int:
-    """Members of the largest store."""
+    """Return the members of the largest store."""
     return max((len(m.members) for m in plan.mirs), default=0)
 
 
 def combinations(state: State, root: Path, store: str) -> Counter[tuple[int, ...]]:
-    """Store's rows: the members' sigmas."""
+    """Return the rows of a store, as their members' tuple ids."""
     spec, found = state.stores[store].spec, Counter[tuple[int, ...]]()
     for segment in state.stores[store].segments:
         rows = open_segment(str(root), segment).batch
@@ -184,8 +189,8 @@ def combinations(state: State, root: Path, store: str) -> Counter[tuple[int, ...
 
 
 def compare_with_maintenance(seed: int | None, redis: str, out: Path) -> int:
-    """Run scenario ``seed``, or :func:`steady`, with intermediate results from the start, and with
-    backfilled ones.
+    """Compare scenario ``seed``, or :func:`steady`, with intermediate results from the start, and
+    with backfilled ones.
 
     Returns:
         How many rows of backfilled batches both runs have.

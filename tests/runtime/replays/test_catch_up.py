@@ -1,4 +1,5 @@
-"""Results that random rations withhold come later: then all results equal a run without rations.
+"""Tests that results withheld by random rations are emitted later: then all results equal a run
+without rations.
 
 Only results that are not owed, or forgiven, stay withheld. ``python -m tests.support.scenarios.run
 --engine local --owed`` runs as many as one likes.
@@ -54,7 +55,7 @@ def test_catch_up_and_revisions_together_are_exact(redis: str, tmp_path: Path) -
 
 
 def test_what_is_owed_is_paid_though_nothing_arrives(redis: str, tmp_path: Path) -> None:
-    """Batches come for it, also where every batch with input is rationed, and after a crash."""
+    """Batches run for the debt, also if every batch with input is rationed, and after a crash."""
     Redis.from_url(redis).flushall()
     fetch_ruleset.cache_clear()
     fed = Fed(redis, tmp_path)
@@ -85,7 +86,7 @@ def test_what_is_owed_is_paid_though_nothing_arrives(redis: str, tmp_path: Path)
 
 
 def _ration_all(fed: Fed) -> None:
-    """Withhold everything from ``q`` in every batch that asks."""
+    """Withhold all results of ``q`` in every batch."""
     ranking = Ranking((("a", "bigint"),), by_batch=True)
     found = tuple(Ration(QueryId("q"), Label(a), 0.0, ranking) for a in "RS")
     rationer = fed.driver.rationer

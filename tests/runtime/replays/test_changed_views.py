@@ -1,4 +1,6 @@
-"""Views over changes and kept outer joins equal DuckDB over the net input after every batch."""
+"""Compare views and kept outer joins over inserts and deletes with DuckDB over the net input after
+every batch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Streams of changes: the sum of all results is the join of the net inputs, after every batch.
+"""Tests of streams with inserts and deletes: the sum of all results is the join of the net inputs,
+after every batch.
 
 ``python -m tests.support.scenarios.run --engine local --changes`` runs as many scenarios as one
 likes.
@@ -111,7 +112,7 @@ FOLLOWING = "SELECT o.id, p.v FROM prices p LEFT JOIN orders o ON o.k = p.k"
 def test_stored_rows_do_not_grow_with_updates(
     form: dict[str, Any], sql: str, redis: str, tmp_path: Path
 ) -> None:
-    """A store has some times the rows of the keys, however often each is updated."""
+    """A store has a few times as many rows as keys, however often each is updated."""
     rng, keys, rows = np.random.default_rng(5), 20, 3_000
     drawn = {"k": rng.integers(0, keys, rows), "v": rng.integers(0, 9, rows)}
     pq.write_table(pa.table(drawn), tmp_path / "prices.parquet")

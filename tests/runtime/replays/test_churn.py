@@ -1,4 +1,4 @@
-"""Queries come and go for many epochs; the runtime's state does not grow with ended ones."""
+"""Test that the runtime's state does not grow with ended queries, over many epochs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anabranch_runtime.epochs.forgetting import GRACE
 from tests.support.cases.states import RS, ST
 from tests.support.worlds.driven import KEYS, driver, job, publish, results
 
-#: Queries that come and that go with each epoch of one batch.
+#: Queries that are registered and deleted in each epoch of one batch.
 COMING = 6
 
 
@@ -20,11 +20,11 @@ def test_what_is_kept_does_not_grow_with_queries_that_have_ended(url: str, tmp_p
     redis, sizes = redis_client.Redis.from_url(url), []
     one = driver(url, tmp_path, every=1)
     for epoch in range(36):
-        # Half of them join others, so stores close and open again.
+        # Half of them join other streams, so stores close and open again.
         names = {f"q{epoch:03d}x{n}": RS if n % 2 or epoch % 3 else ST for n in range(COMING)}
         publish(url, epoch, {"stays": RS, **names})
         if epoch % 7 == 6:
-            # A restarted driver goes on from the same state.
+            # A restarted driver continues from the same state.
             one = driver(url, tmp_path, every=1)
         one.run(job(epoch))
         state = one.state
@@ -36,13 +36,13 @@ def test_what_is_kept_does_not_grow_with_queries_that_have_ended(url: str, tmp_p
         rulesets = len(list((tmp_path / "state" / "rulesets").iterdir()))
         sizes.append((len(codec.dumps(state)), len(progress), histories, choice, rulesets))
     for early, late in zip(sizes[15:18], sizes[33:36], strict=True):
-        # Segments and epochs' starts are some bytes more; 108 queries have ended in between.
+        # Segments and epochs' starts add some bytes; 108 queries have ended in between.
         assert late[0] <= early[0] + 18 * 250
         assert late[1] <= early[1] + 18 * 30
         assert late[2] <= early[2]
         assert late[3] <= early[3] + 200
         assert late[4] <= early[4]
-    # The control plane has all of them, as they ended.
+    # The control plane has all queries, as they ended.
     known = redis.hgetall(KEYS.activations)
     assert isinstance(known, dict)
     assert len(known) == 1 + 36 * COMING

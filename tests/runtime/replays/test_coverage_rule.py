@@ -1,4 +1,4 @@
-"""The coverage rule, case by case (``semantics.md``, "Epochs and containers").
+"""Exhaustive test of the coverage rule (``semantics.md``, "Epochs and containers").
 
 Every way in which three tuples that join can be spread over the batches of a run, times every way
 in which intermediate results come and go between its epochs: each result exactly once. Among them
@@ -29,17 +29,17 @@ from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.folders import passing_folder
 from tests.support.worlds.local_replay import LocalReplay
 
-#: One batch an epoch.
+#: Number of epochs of one batch each.
 EPOCHS = 4
-#: Key -> the batches in which r, s and t come with that key.
+#: Key -> the batches in which r, s and t arrive with that key.
 SPREAD = list(product(range(EPOCHS), repeat=3))
-#: A chain and a triangle: ``rs`` and ``st`` are connected in both, ``rt`` in the triangle.
+#: A chain and a triangle: ``rs`` and ``st`` are joined in both, ``rt`` in the triangle.
 CHAIN = ("r.a = s.a", "s.b = t.b")
 TRIANGLE = (*CHAIN, "r.c = t.c")
-#: Epoch by epoch the intermediate results that there are.
+#: Intermediate results that exist, epoch by epoch.
 Pattern = tuple[tuple[str, ...], ...]
 ST: list[Pattern] = list(product(((), ("st",)), repeat=EPOCHS))
-#: The same, those with the most changes first.
+#: The patterns of ST, those with the most changes first.
 CHANGING = sorted(ST, key=lambda p: sum(a != b for a, b in pairwise(p)), reverse=True)
 BOTH: list[Pattern] = list(product(((), ("st",), ("rs",), ("rs", "st")), repeat=EPOCHS))
 
@@ -51,7 +51,7 @@ def folder() -> Iterator[Path]:
 
 
 def write(folder: Path, conditions: Sequence[str]) -> Path:
-    """The scenario: in each batch the tuples whose turn it is."""
+    """Write the scenario: in each batch the tuples that :data:`SPREAD` has for it."""
     folder.mkdir(parents=True)
     streams = {}
     for at, name in enumerate("rst"):
@@ -70,7 +70,7 @@ def write(folder: Path, conditions: Sequence[str]) -> Path:
 
 
 def planner(pattern: Pattern) -> Planner:
-    """Orders that probe the intermediate results of an epoch wherever they can."""
+    """Return a planner that probes the intermediate results of an epoch wherever possible."""
 
     def plan(
         queries: Sequence[JoinQuery],

@@ -1,4 +1,4 @@
-"""Runs whose epochs and revisions are planned by dpPick are exact.
+"""Tests that runs whose epochs and revisions are planned by dpPick are exact.
 
 Statistics of revisions are drawn, so that orders change often. Some scenarios begin or end under
 another optimiser. Tasks fail and drivers die as in other runs. ``python -m

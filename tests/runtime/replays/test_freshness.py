@@ -1,4 +1,4 @@
-"""Random runs of queries whose results may not be too old, against the oracle."""
+"""Tests of random runs of queries with a limit of results' age, against the oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose tasks are on several hosts are exact: one to four of them, others in every batch.
+"""Tests of runs with tasks on one to four hosts, which change in every batch: results are exact.
 
 A host has some partitions of each store and sees nothing of the others. Tuples are sent between
 tasks by value; tasks fail and drivers die as in other runs. ``python -m tests.support.scenarios.run
@@ -32,7 +32,7 @@ WANTED = {
     "task failed: meet",
     "tasks change between attempts",
 }
-#: And those with revisions.
+#: Features that scenarios with revisions must cover.
 HOT = {
     "hot value",
     "hot value cooled",

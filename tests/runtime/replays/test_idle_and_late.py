@@ -1,4 +1,6 @@
-"""Silent streams, and late and future tuples: results and rejected rows equal the oracle's."""
+"""Tests of idle streams, and late and future tuples: results and rejected rows equal
+the oracle's.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from tests.support.worlds.local_replay import LocalReplay
 
 
 def with_silences(generated: Generated, seed: int) -> Generated:
-    """The scenario with streams that pause and time out, and whose late tuples are kept."""
+    """Return the scenario with streams that pause and time out, and whose late tuples are kept."""
     rng = Random(seed)
     document = yaml.safe_load(generated.path.read_text())
     batches = max(
@@ -44,7 +46,7 @@ def with_silences(generated: Generated, seed: int) -> Generated:
 
 
 def _cuts(path: Path, stream: dict[str, Any], batches: int, rng: Random) -> list[int]:
-    """Rows of a stream up to the end of each batch; some batches have none."""
+    """Return the number of a stream's rows up to the end of each batch; some batches have none."""
     rows, at, cuts = pq.read_metadata(path).num_rows, 0, []
     silent = rng.randint(0, batches // 2) if rng.random() < 0.3 else 0
     for _ in range(batches):
@@ -58,7 +60,7 @@ def _cuts(path: Path, stream: dict[str, Any], batches: int, rng: Random) -> list
 
 
 def with_leaps(generated: Generated, seed: int) -> Generated:
-    """The scenario with rows far ahead of their streams, now and then and up to the year 9996.
+    """Return the scenario with some rows far in the future of their streams, up to the year 9996.
 
     Random numbers of its own, so that the rest of the scenario stays what the seed has made it.
     """
@@ -76,7 +78,7 @@ def with_leaps(generated: Generated, seed: int) -> Generated:
         table = pq.read_table(path)
         place = table.schema.get_field_index(stream["event_time"])
         times, kind = table.column(place).to_pylist(), table.schema.field(place).type
-        # Mostly after the first batch, as in the first one no time counts as future.
+        # Mostly after the first batch, in which no time counts as future.
         first = 0 if rng.random() < 0.1 else stream["rows_per_batch"]
         share = rng.choice([0.0, 0.02, 0.1])
         for i in range(first, len(times)):
@@ -92,7 +94,7 @@ def with_leaps(generated: Generated, seed: int) -> Generated:
 
 
 def check(generated: Generated, replay: LocalReplay) -> dict[str, int]:
-    """Everything is as the oracle has it. What the scenario was good for, counted."""
+    """Compare everything with the oracle; return counts of what the scenario had."""
     activations = replay.run()
     scenario = read_scenario(generated.path)
     oracle = Oracle(scenario)
@@ -131,7 +133,9 @@ def check(generated: Generated, replay: LocalReplay) -> dict[str, int]:
 
 
 def _compare_kept(oracle: Oracle, name: str, files: list[Path]) -> int:
-    """Compare rejected tuples with the oracle's by reason, batch and watermark; their count."""
+    """Compare rejected tuples with the oracle's by reason, batch and watermark; return their
+    number.
+    """
     reason, batch, watermark, _ = own_columns(oracle.columns()[name])
     marks = ", ".join(f"({b}, {m})" for b, m in oracle.watermarks[name].items() if m is not None)
     listed = ", ".join(f"'{f}'" for f in files)

@@ -1,5 +1,5 @@
-"""A Kafka topic joined with files in random runs: kills, deleted messages, partitions that come,
-schemas that change.
+"""Tests of a Kafka topic joined with files in random runs: kills, deleted messages, added
+partitions, changed schemas.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.worlds.fed import Fed
 
 
 class KafkaFed(Fed):
-    """The pipeline with a topic as ``S``; an entry is named by its partition and offset."""
+    """The pipeline with a Kafka topic as ``S``; an entry is named by its partition and offset."""
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class KafkaFed(Fed):
 
     @property
     def found(self) -> set[str]:
-        """Nothing: no file is damaged."""
+        """No file is damaged, so none is found."""
         return set()
 
     def push(self, keys: list[int]) -> None:
-        """Messages for ``S``, now and then in one more partition."""
+        """Send messages for ``S``, sometimes to an additional partition."""
         if self.partitions < 4 and self.chance.random() < 0.15:
             self.partitions += 1
             self.topics.grow(self.topic, self.partitions)
@@ -67,7 +67,7 @@ class KafkaFed(Fed):
             self.entries[f"{partition}/{offset}"] = (a, n)
 
     def message(self, a: int, n: int) -> bytes:
-        """The message of a row."""
+        """Return the message of a row."""
         return json.dumps({"a": a, "n": n}).encode()
 
     def remove(self, entries: list[str]) -> None:
@@ -88,8 +88,8 @@ def test_whatever_happens_results_are_those_of_the_read_messages(
 
 
 class RegistryFed(KafkaFed):
-    """The pipeline with messages that have schemas: each by one of several in a registry, which now
-    and then does not answer.
+    """The pipeline with messages that have one of several schemas in a registry, which sometimes
+    does not answer.
     """
 
     form: str
@@ -101,7 +101,7 @@ class RegistryFed(KafkaFed):
         )
 
     def push(self, keys: list[int]) -> None:
-        """Messages; more schemas, and another state of the registry."""
+        """Send messages; register more schemas, and change the registry's state."""
         if len(self.fields) < 6:
             number = len(self.fields) + 1
             self.fields[number] = self.schema(number)
@@ -110,20 +110,20 @@ class RegistryFed(KafkaFed):
         super().push(keys)
 
     def message(self, a: int, n: int) -> bytes:
-        """The message of a row, by one of the schemas."""
+        """Return the message of a row, by one of the schemas."""
         number = self.chance.choice(sorted(self.fields))
         return framed(number, self.encoded(number, a, n))
 
     def schema(self, number: int) -> Any:
-        """A new schema, which is registered."""
+        """Register a new schema, and return it."""
         raise NotImplementedError
 
     def encoded(self, number: int, a: int, n: int) -> bytes:
-        """A row in a schema's encoding."""
+        """Return a row in a schema's encoding."""
         raise NotImplementedError
 
     def read_anew(self) -> None:
-        """Look at the registered streams; the registry answers from now on."""
+        """Read the registered streams again; the registry answers from now on."""
         self.registry.login = None
         super().read_anew()
 
@@ -134,7 +134,7 @@ class AvroFed(RegistryFed):
     form = "avro"
 
     def schema(self, number: int) -> Any:
-        """A record whose fields have one of several types and orders."""
+        """Return a record schema whose fields have random types and order."""
         kinds = ["int", "long", ["null", "int"], ["long", "null"]]
         fields: list[tuple[str, Any]] = [
             ("a", self.chance.choice(kinds)),
@@ -146,7 +146,7 @@ class AvroFed(RegistryFed):
         return fields
 
     def encoded(self, number: int, a: int, n: int) -> bytes:
-        """A record of the row."""
+        """Return the row as an Avro record."""
         out, fields = io.BytesIO(), self.fields[number]
         row = {name: ["x"] * (n % 3) for name, _ in fields}
         schema = fastavro.parse_schema(_record(fields))
@@ -160,7 +160,9 @@ class ProtobufFed(RegistryFed):
     form = "protobuf"
 
     def schema(self, number: int) -> Any:
-        """A file whose message is the first or second, with other numbers and types."""
+        """Return a file schema whose message is the first or second one, with random field numbers
+        and types.
+        """
         kinds = ["int32", "int64", "optional sint32", "fixed64", "google.protobuf.Int64Value"]
         a, n = self.chance.sample(range(1, 300), 2)
         other = "message Other {} " if number % 2 else ""
@@ -173,7 +175,7 @@ class ProtobufFed(RegistryFed):
         return message_class(compiled(text), "Row")
 
     def encoded(self, number: int, a: int, n: int) -> bytes:
-        """A message of the row, behind the index of its type."""
+        """Return the row as a message, after the index of its type."""
         one = self.fields[number]()
         for name, value in (("a", a), ("n", n)):
             field = one.DESCRIPTOR.fields_by_name[name]

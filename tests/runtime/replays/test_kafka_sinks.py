@@ -1,5 +1,5 @@
-"""A driver whose results go to a Kafka topic, in random runs: kills at any step, repeated batches
-after a roll back, zombies, brokers that stop. A reader of committed messages sees each result once.
+"""Tests of a driver with a Kafka topic as sink, in random runs: kills at any step, batches repeated
+after a rollback, zombies, stopped brokers. A reader of committed messages sees each result once.
 """
 
 from __future__ import annotations
@@ -31,31 +31,33 @@ from tests.support.surroundings.kafka import Topics, broker
 from tests.support.surroundings.kafka_reader import Reader
 from tests.support.worlds.driven import Killed, driver, expected, job, publish
 
-#: Steps at which the driver dies: of a batch, and of the sink.
+#: Steps at which the driver is killed: of a batch, and of the sink.
 STEPS = (Point.CHOSEN, Point.STAGED, Point.SENT, Point.PUBLISHED, Point.COMMITTED)
 
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker that a test may kill."""
+    """A Kafka broker that a test may kill."""
     yield from broker(tmp_path_factory.mktemp("broker"))
 
 
 class Lives:
-    """Lives of a driver. One that has died leaves its transaction open, as a process would."""
+    """Successive lives of a driver. A killed one leaves its transaction open, as a
+    process would.
+    """
 
     def __init__(self, url: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.url, self.home = url, home
         self.zombies: list[Any] = []
         self._made: list[Any] = []
-        #: Number of batches that have ever begun.
+        #: Number of batches that have been begun.
         self.begun = 0
         made, drop, write = self._made, KafkaWriter._drop, KafkaWriter.write
 
         class Lived(KafkaWriter):
-            """Known to the test."""
+            """What the test knows of a life."""
 
-            #: Whether its process is alive, and held while it writes.
+            #: Whether its process is alive, and blocked while it writes.
             alive: bool
             writing: threading.Lock
 
@@ -78,7 +80,9 @@ class Lives:
         self.driver = self.start()
 
     def start(self) -> Driver:
-        """End the present life, whose last transaction may go on for a moment; start the next."""
+        """End the present life, whose last transaction may continue for a moment; start
+        the next.
+        """
         for one in self._made:
             with one.writing:
                 one.alive = False
@@ -94,7 +98,7 @@ class Lives:
         self.driver.run(job(batch))
 
     def haunt(self) -> None:
-        """Zombies try to end their transactions."""
+        """Let zombies (former lives) try to end their transactions."""
         for zombie in self.zombies:
             for link in zombie._links.values():
                 with pytest.raises(KafkaException):
@@ -115,7 +119,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, lives: Lives, at: Point) -> None:
 
 
 def roll_back(lives: Lives, manifests: int) -> None:
-    """Damage the newest manifests, and start again: their batches are repeated."""
+    """Damage the newest manifests, and restart: their batches are repeated."""
     for path in sorted((lives.home / "state" / "manifest").iterdir())[-manifests:]:
         path.write_bytes(b"{}")
     lives.start()
@@ -141,7 +145,7 @@ def play(
     batches: int,
     seen: Callable[[int], None],
 ) -> Counter[str]:
-    """Random steps until so many batches are committed; how many of each kind there were."""
+    """Do random steps until so many batches are committed; return counts of the kinds of steps."""
     done = Counter[str]()
     while lives.driver.state.next_batch < batches:
         step = chance.choice(
@@ -159,7 +163,8 @@ def play(
         elif step == "back" and lives.begun > 4:
             roll_back(lives, chance.randrange(1, 3))
         elif step == "away":
-            # A lone broker may forget to end a transaction in whose last moment it is killed.
+            # A single broker may forget to end a transaction if it is killed at the transaction's
+            # end.
             time.sleep(0.3)
             own.kill()
             for _ in range(chance.randrange(1, 4)):
@@ -178,7 +183,9 @@ def play(
 
 
 def deliver(lives: Lives) -> None:
-    """Run until the sink has all results, at least one batch: so this life is the sink's last."""
+    """Run until the sink has all results, at least one batch, so that this life is the sink's last
+    writer.
+    """
     done = False
     while not done or lives.driver.state.next_batch < lives.begun:
         lives.run()
@@ -216,5 +223,5 @@ def test_a_reader_sees_each_result_once_whatever_happens(
     assert {"kill", "back"} <= set(done), done
     batches = Counter(int(h["anabranch-batch"]) for h in reader.headers())
     assert all(h["anabranch-epoch"] == b"0" for h in reader.headers())
-    # Batch b finds b + 1 rows R for its S, and its R finds b earlier rows S.
+    # In batch b, S's row finds b + 1 rows of R, and R's row finds b earlier rows of S.
     assert batches == {b: 2 * b + 1 for b in range(lives.driver.state.next_batch)}

@@ -1,4 +1,5 @@
-"""Streams that keep the latest row per key: superseded rows join no more, and merges drop them.
+"""Tests of streams that keep the latest row per key: superseded rows no longer join, and merges
+drop them.
 
 ``python -m tests.support.scenarios.run --engine local --latest`` runs as many scenarios as one
 likes.
@@ -70,7 +71,7 @@ def test_superseded_rows(rows: list[tuple[int | None, str | None, int, bool]]) -
             for other in range(len(rows))
         )  # fmt: skip
 
-    # Cut out of a longer array, as columns of blocks are.
+    # Slices of longer arrays, as columns of blocks are.
     keys = [pa.array([9, *numbers], pa.int64())[1:], pa.array(["a", *texts], pa.string())[1:]]
     found = superseded(keys, np.array(tau, np.int64), np.array(by))
     assert found.tolist() == [expected(at) for at in range(len(rows))]
@@ -102,7 +103,9 @@ def test_a_replay_that_keeps_the_latest_is_exact(seed: int, tmp_path: Path) -> N
 
 
 def written(folder: Path, tables: Mapping[str, Mapping[str, Any]], document: Any) -> Path:
-    """A scenario over streams with a key ``k``, a value ``v`` and an event time in minutes."""
+    """Write a scenario over streams with a key ``k``, a value ``v`` and an event time
+    in minutes.
+    """
     folder.mkdir(exist_ok=True)
     for name, columns in tables.items():
         moments = pa.array([m * MINUTE for m in columns["ts"]], pa.timestamp("us", tz="UTC"))
@@ -114,17 +117,17 @@ def written(folder: Path, tables: Mapping[str, Mapping[str, Any]], document: Any
 
 
 def results(out: Path) -> list[tuple[Any, ...]]:
-    """The results of ``q``, in order of batches."""
+    """Return the results of ``q``, in order of batches."""
     files = sorted(str(f) for f in (out / "results" / "q").glob("*.parquet"))
     found = duckdb.execute(f"SELECT * FROM read_parquet({files}, filename = true)").fetchall()
     return [row[:-1] for row in sorted(found, key=lambda r: (r[-1], *map(str, r[:-1])))]
 
 
 def test_a_stream_as_a_table(redis: str, tmp_path: Path) -> None:
-    """Orders join with the price as it is when both are there; a batch brings one of each."""
+    """Orders join with the latest price when both have arrived; each batch has one of each."""
     stream = {"event_time": "ts", "lateness": "unbounded", "rows_per_batch": 1}
     tables: dict[str, dict[str, list[int | None]]] = {
-        # Minute 3 comes after minute 5, so it never counts.
+        # Minute 3 arrives after minute 5, so it never counts.
         "prices": {"k": [1, 1, 1, 1, 2, None], "v": [10, 20, 30, 40, 50, 60],
                    "ts": [1, 2, 5, 3, 6, 7]},
         "orders": {"k": [1, 1, 1, 1, 2, 1], "v": [1, 2, 3, 4, 5, 6], "ts": [1, 2, 3, 4, 5, 6]},
@@ -201,7 +204,7 @@ def test_state_is_bounded_by_the_number_of_keys(redis: str, tmp_path: Path, wher
         stores = describe(folder / "out" / "state")["stores"]
         kept[name] = {s["store"]: s["rows"] for s in stores}
     assert set(kept["all"].values()) == {batches * rows}
-    # Five segments per level, and the levels do not grow.
+    # Five segments per level, and levels do not grow.
     assert max(kept["latest"].values()) <= 15 * keys
     assert set(kept["latest"]) >= {"r/1", "s/1"} if not where else len(kept["latest"]) == 3
 
@@ -210,13 +213,13 @@ def test_state_is_bounded_by_the_number_of_keys(redis: str, tmp_path: Path, wher
 
 
 def planned(epoch: int, *latest: str, **queries: str) -> Ruleset:
-    """A ruleset under which S keeps the latest of a key."""
+    """Return a ruleset under which S keeps the latest row of a key."""
     streams = (R, replace(S, latest=latest), T)
     return rules(epoch, queries or {"q": RS, "p": ST}, streams=streams)
 
 
 def entered(state: State, known: Ruleset, after: int = 3) -> State:
-    """The state in an epoch under ``known``, ``after`` batches into it."""
+    """Return the state in an epoch under ``known``, ``after`` batches into it."""
     state = drop_unused(enter_epoch(state, known, known.epoch), known, {})
     streams = {n: replace(s, input=9, max_tau=MINUTE) for n, s in state.streams.items()}
     return replace(state, streams=streams, next_batch=state.next_batch + after)
@@ -264,7 +267,7 @@ def test_a_stream_that_nobody_reads_begins_again() -> None:
     assert "S/1" not in away.stores
     back = entered(away, planned(2, "a", q=RS))
     assert back.streams["S"].latest_since == 6
-    # And a key that changed meanwhile ends nothing, for nothing was kept.
+    # A key that changed meanwhile ends nothing, since nothing was kept.
     assert entered(away, planned(2, "b", q=RS)).queries["q"].earlier == ()
 
 

@@ -1,4 +1,6 @@
-"""Live, the clock by which streams are idle is the time that the pipeline has been running."""
+"""Test that live, the clock for idle streams counts only the time during which the
+pipeline runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""LEFT, SEMI and ANTI joins with tables, in whole runs: kills, rewires, hosts, rations."""
+"""Tests of LEFT, SEMI and ANTI joins with tables (look-ups), in whole runs: kills, plan changes,
+hosts, rations.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from tests.support.scenarios.run import run_local
 from tests.support.scenarios.script import draw
 from tests.support.scenarios.seeds import CROWDED_FEW, CROWDED_MANY, mostly_slow, parts
 
-#: Features that fifty crowds must have.
+#: Features that fifty scenarios of many queries must have.
 CROWDED = {
     "activated anew, looser",
     "driver gone: commit",
@@ -66,7 +66,7 @@ def test_queries_that_share_stores_are_exact(
     seed: int, few: int, redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Parts of filters are tags. With ``few`` 0 no probe tree with tags is processed in rounds:
-    pairs that no query wants are dropped where they are found.
+    unwanted pairs are dropped when they are found.
     """
     monkeypatch.setattr(program, "FEW_CHOICES", few)
     monkeypatch.setattr(tags, "FEW_TESTED", few)
@@ -100,7 +100,7 @@ def test_queries_that_share_stores_are_exact(
 def test_queries_that_come_and_go_in_every_epoch_are_exact(
     seed: int, redis: str, tmp_path: Path
 ) -> None:
-    """Only these queries' rules change, so at least half of the batches run by kept patches."""
+    """Only these queries' rules change, so at least half of the batches run with saved patches."""
 
     def steady(
         queries: Sequence[JoinQuery], _: Statistics, __: Optimizer, parallelism: int, ___: int
@@ -109,7 +109,7 @@ def test_queries_that_come_and_go_in_every_epoch_are_exact(
         return optimise(queries, Statistics(), options)
 
     script = replace(draw(seed, BATCHES), odd=False, layouts=False)
-    # The first ruleset that a driver takes is kept in full.
+    # The first ruleset that a driver adopts is saved in full.
     script = replace(script, deaths=(), restarts=frozenset(), faults=())
     generated = generate_crowded(seed, tmp_path, 30, every=1)
     verdict, events = run_local(generated, script, redis, planner=steady)
@@ -123,7 +123,7 @@ def test_queries_that_come_and_go_in_every_epoch_are_exact(
 def test_queries_that_are_entered_in_every_epoch_are_exact(
     seed: int, redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Queries that join like others get their steps without a search."""
+    """Queries that join like existing ones get their steps without a search."""
     # Each change is a large part of so few queries.
     monkeypatch.setattr(incremental, "PART", 1.0)
     session, figures, methods = Session(), Settled(Statistics()), Counter[str]()
@@ -161,7 +161,9 @@ def test_different_queries_are_exact_whatever_happens(redis: str, tmp_path: Path
 def test_many_different_queries_are_exact_whatever_happens(
     seeds: Sequence[int], redis: str, tmp_path: Path
 ) -> None:
-    """Up to 300 queries; ``python -m tests.support.scenarios.run --engine local --crowded``."""
+    """Up to 300 queries; ``python -m tests.support.scenarios.run --engine local --crowded`` runs
+    more.
+    """
     assert_all_exact(seeds, tmp_path, redis, generate_different, CROWDED)
 
 

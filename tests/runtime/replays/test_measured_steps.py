@@ -1,4 +1,6 @@
-"""Correlated data: what the runtime sees of steps changes the next epoch's plan, never a result."""
+"""Test of correlated data: the runtime's measurements of steps change the next epoch's plan, never
+a result.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ SQL = "SELECT r.a, u.c FROM R r, S s, T t, U u WHERE " + " AND ".join(CONDITIONS
 
 
 def write_correlated(folder: Path) -> Path:
-    """A chain R-S-T-U of equal rates.
+    """Write a scenario: a chain R-S-T-U of equal rates.
 
     Four values of ``a`` are frequent in R and in S, the others nearly unique; ``b`` and ``c`` are
     uniform. By distinct counts R with S is the most selective join; in truth it is the least.
@@ -79,7 +81,7 @@ def write_correlated(folder: Path) -> Path:
 
 @dataclass(slots=True)
 class Observer:
-    """Plans as the service does, and keeps what it planned by."""
+    """Plans as the service does, and records the statistics used."""
 
     blind: bool
     control: Control
@@ -106,7 +108,7 @@ class Observer:
         return plan
 
     def paths(self, epoch: int) -> dict[Label, tuple[Label, ...]]:
-        """Start -> the labels that its order adds, in order."""
+        """Return start -> the labels that its order adds, in order."""
         return {
             o.start: tuple(label for step in o.steps for label in step.members)
             for o in self.plans[epoch].orders
@@ -114,7 +116,7 @@ class Observer:
 
 
 def probes(watcher: Observer) -> int:
-    """Tuples probed in the epochs after the first, as far as snapshots tell."""
+    """Return the number of tuples probed in the epochs after the first, by snapshots."""
     return sum(edge.probes for s in watcher.seen[1:] for edge in s.edges.values())
 
 
@@ -145,7 +147,7 @@ def test_a_plan_gets_better_once_its_steps_have_been_seen(redis: str, tmp_path: 
     assert blind.paths(3)[Label("S")] == ("R", "T", "U")
     assert seeing.paths(3)[Label("S")] == ("T", "U", "R")
     assert probes(seeing) < probes(blind)
-    # Samples of steps outlive the plan that ran them.
+    # Samples of steps are kept longer than the plan with these steps.
     steps = [{(s.head, s.target) for s in known.steps} for known in seeing.seen]
     assert steps[0] <= steps[1] <= steps[2]
 

@@ -1,4 +1,5 @@
-"""Intermediate results that exclude values, and plans with substreams, give the join's results.
+"""Tests that intermediate results that exclude values, and plans with substreams, have the join's
+results.
 
 Each epoch has an odd plan, over one key with few frequent values.
 """
@@ -34,7 +35,7 @@ SQL = f"SELECT {COLUMNS} FROM R r, S s, T t, U u WHERE " + " AND ".join(CONDITIO
 
 
 def write(folder: Path, seed: int) -> Path:
-    """Four streams with one key; each stream has a frequent value of its own."""
+    """Write four streams with one key; each stream has another frequent value."""
     rng = Random(seed)
     streams: dict[str, Any] = {}
     folder.mkdir()
@@ -65,7 +66,7 @@ def write(folder: Path, seed: int) -> Path:
 
 
 def check(path: Path, out: Path, url: str, seed: int) -> Counter[str]:
-    """Replay by odd plans; return counts of kept and excluded combinations."""
+    """Replay with random plans; return counts of kept and excluded combinations."""
     seen = Counter[str]()
 
     def watched(layout: Layout, spec: StoreSpec, made: Partial) -> Partial:

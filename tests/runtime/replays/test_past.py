@@ -1,4 +1,4 @@
-"""Queries that emit their past have all results of what they can see, each once.
+"""Tests that queries that emit results of past rows have each result of what they can see once.
 
 ``python -m tests.support.scenarios.run --engine local --past`` runs as many as one likes.
 """

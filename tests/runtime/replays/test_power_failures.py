@@ -1,4 +1,5 @@
-"""Power failures at random steps of batches: unsynced writes are lost, and results stay exact.
+"""Tests of power failures at random steps of batches: unsynced writes are lost, and results stay
+exact.
 
 The model of a disk: the content of a file is safe once the file is synced, or its file system. Its
 names change in the order of the operations, as in a journal, and all changes before the sync of a
@@ -40,15 +41,15 @@ from tests.support.surroundings.deliveries import sink
 from tests.support.worlds.driven import Killed, expected, publish, results
 from tests.support.worlds.random_cuts import RandomCuts
 
-#: Numbers that the source has.
+#: Number of the source's rows.
 TOTAL = 30
-#: Files on the disk of a pipeline: inode by path; folders have None.
+#: Files on the disk of a pipeline: path -> inode; folders have None.
 Names = dict[str, int | None]
 
 
 @dataclass
 class Disk:
-    """The disk of the folders ``parts`` below ``folder``.
+    """Simulated disk of the folders ``parts`` below ``folder``.
 
     Attributes:
         dies: the power fails before this operation, counted from the start, in the main thread, or
@@ -61,7 +62,7 @@ class Disk:
     beside: bool = False
     _steps: int = 0
     _dead: bool = False
-    #: Names after each change since the last sync of names, oldest first.
+    #: Names after each change since names were last synced, oldest first.
     _names: list[Names] = field(default_factory=lambda: [{}])
     #: Inode -> its synced content.
     _synced: dict[int, bytes] = field(default_factory=dict)
@@ -69,12 +70,12 @@ class Disk:
 
     @property
     def _held(self) -> Path:
-        """Folder of links to all files, so that no inode is used again."""
+        """Folder of hard links to all files, so that no inode is reused."""
         return self.folder / "held"
 
     @contextmanager
     def powered(self) -> Iterator[None]:
-        """Watch the operations of this process in the ``with`` block; it may die of one."""
+        """Context in which the operations of this process are watched; it may be killed at one."""
         self._held.mkdir(exist_ok=True)
         self._steps = 0
         fsync = os.fsync
@@ -86,7 +87,7 @@ class Disk:
             yield
 
     def fail(self, random: Random) -> None:
-        """Leave what a power failure leaves."""
+        """Change the files to what a power failure leaves."""
         with self._lock:
             self._look()
             names = random.choice(self._names) if random.random() < 0.7 else self._names[0]
@@ -108,7 +109,7 @@ class Disk:
             self._safe()
 
     def _left(self, inode: int, random: Random, *, thorough: bool) -> bytes:
-        """Content of a file after the failure; ``thorough``: without all that was not synced."""
+        """Return a file's content after the failure; ``thorough``: without any unsynced content."""
         synced, now = self._synced.get(inode), (self._held / str(inode)).read_bytes()
         if synced == now:
             return now
@@ -165,7 +166,7 @@ class Disk:
         return 0
 
     def _safe(self) -> None:
-        """Sync all files and names."""
+        """Mark all files and names as synced."""
         self._look()
         self._names = self._names[-1:]
         for inode in self._names[-1].values():
@@ -176,7 +177,7 @@ class Disk:
         found: Names = {}
         for part in self.parts:
             for path in (self.folder / part).rglob("*"):
-                # Staging folders are removed in one go, maybe by another thread.
+                # Staging folders are removed as a whole, maybe by another thread.
                 with suppress(FileNotFoundError):
                     status = path.stat()
                     is_folder = stat.S_ISDIR(status.st_mode)
@@ -201,7 +202,7 @@ _WAITS = {f.__code__ for f in (Journal.wait, Journal.settle, Manifests.commit)}
 
 
 def _take_time() -> None:
-    """Let half of the syncs in the background take so long that the main thread waits for them."""
+    """Delay half of the background syncs until the main thread waits for them."""
     end = time.monotonic() + 1.0
     if _is_beside() and choice((True, False)):
         while not _is_awaited() and time.monotonic() < end:
@@ -220,23 +221,23 @@ def _is_awaited() -> bool:
 
 @dataclass
 class Notebook:
-    """A sink elsewhere, which keeps what it has: it must get the same rows under a number."""
+    """External sink that keeps its rows: a repeated number must have the same rows."""
 
     rows: dict[int, list[int]] = field(default_factory=dict)
 
     def write(self, delivery: Delivery) -> None:
-        """Take a delivery."""
+        """Write a delivery's rows."""
         rows = sorted(delivery.read()["b"].to_pylist())
         assert self.rows.setdefault(delivery.batch, rows) == rows, "other rows"
 
     @property
     def everything(self) -> list[int]:
-        """All rows, sorted."""
+        """Return all rows, sorted."""
         return sorted(row for rows in self.rows.values() for row in rows)
 
 
 def ended(one: Driver) -> None:
-    """Wait for the threads of a driver that has died."""
+    """Wait for the threads of a killed driver."""
     one._syncer.shutdown()
     one.durability.choices._writer.shutdown()
     storage = one.durability.storage
@@ -247,7 +248,7 @@ def ended(one: Driver) -> None:
 
 
 def live(log: RandomCuts, disk: Disk, notebook: Notebook, events: Counter[str]) -> bool:
-    """Run a pipeline until the power fails; return whether it has come to its end before."""
+    """Run a pipeline until the power fails; return whether it had finished before."""
     random, one = log.random, None
     disk.beside = random.random() < 0.5
     disk.dies = random.randrange(15 if disk.beside else 100)
@@ -273,14 +274,14 @@ def live(log: RandomCuts, disk: Disk, notebook: Notebook, events: Counter[str]) 
 
 
 def lived(log: RandomCuts, seed: int) -> Counter[str]:
-    """Run a pipeline on a disk whose power fails again and again; what happened how often."""
+    """Run a pipeline on a disk with repeated power failures; return counts of events."""
     log.random = Random(seed)
     hour = SinkSpec(commit_interval=LONGEST_INTERVAL)
     publish(log.url, 0, {"q": RS, "p": RS, "out": RS}, {"p": hour, "out": sink("notebook")})
     disk, notebook, events = Disk(log.folder, ("state", "results")), Notebook(), Counter[str]()
     while not live(log, disk, notebook, events):
         numbers = [int(p.stem) for p in (log.folder / "state/manifest").glob("*.json")]
-        # A committed batch stays.
+        # A committed batch is never lost.
         assert max(numbers, default=0) >= events["committed"]
     for query in ("q", "p"):
         assert results(log.folder, query) == expected(log.total), query

@@ -1,4 +1,5 @@
-"""Random scenarios through planner, driver and workers without Spark, compared with DuckDB.
+"""Tests of random scenarios through planner, driver and workers without Spark, compared with
+DuckDB.
 
 Each has random plans and layouts in most epochs, tasks that fail, a driver that dies or restarts,
 compaction, rulesets that come late or never (``tests.support.scenarios.script``). ``python -m
@@ -29,12 +30,12 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def covered() -> Counter[str]:
-    """Feature -> number of this module's many runs that covered it."""
+    """Feature -> number of this module's runs that covered it."""
     return Counter()
 
 
 def assert_exact(seed: int, redis: str, folder: Path) -> set[str]:
-    """The scenario of ``seed`` is exact; returns what it covered."""
+    """Assert that the scenario of ``seed`` is exact; return the features that it covered."""
     verdict, happened = local(seed, folder / str(seed), redis)
     assert not verdict.problems, f"seed {seed}: {verdict}"
     return set(happened)

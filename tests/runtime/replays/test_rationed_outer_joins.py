@@ -1,4 +1,4 @@
-"""Outer, semi and anti joins under rations: the ledger accounts for every missing row."""
+"""Tests of outer, semi and anti joins under rations: the ledger accounts for every missing row."""
 
 from __future__ import annotations
 

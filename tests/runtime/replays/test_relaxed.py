@@ -1,4 +1,5 @@
-"""Queries that check a part of their filters after joining, since a store has more, are exact.
+"""Tests that queries which check a part of their filters after joining, since a store has more
+rows, are exact.
 
 ``python -m tests.support.scenarios.run --engine local --relaxed`` runs as many as one likes.
 """

@@ -1,4 +1,4 @@
-"""Tables that are read again: each batch looks up one version wholly."""
+"""Tests of tables that are read again (rereads): each batch looks up one whole version."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.fed import KEYS, Killed, damage
 from tests.support.worlds.rereads import Rereads
 
-#: Points of the protocol at which the driver dies.
+#: Points of the protocol at which the driver is killed.
 DEADLY = (Point.CHOOSING, Point.CHOSEN, Point.STAGED, Point.PUBLISHED, Point.COMMITTED)
-#: Of every third the table has no reader at first.
+#: For every third seed the table has no reading query at first.
 SEEDS = (2, 24, 28)
 
 
@@ -41,7 +41,7 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def run(world: Rereads, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
-    """Random batches, rereads, additions and deaths; then all that is left."""
+    """Run random batches, rereads, additions and kills; then all remaining input."""
     chance: Random = world.chance
     deadly: list[Point | None] = [None]
 

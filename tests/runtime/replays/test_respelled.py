@@ -1,4 +1,5 @@
-"""Queries with subqueries, WITH, parentheses and longer names of streams are exact.
+"""Tests that queries respelled with subqueries, WITH, parentheses and longer stream names are
+exact.
 
 ``python -m tests.support.scenarios.run --engine local --respelled`` runs as many as one likes.
 """

@@ -1,4 +1,4 @@
-"""Streams that are retained: what a query sees that comes when much has been read.
+"""Tests of retained streams: which earlier rows a query registered late sees.
 
 ``python -m tests.support.scenarios.run --engine local --retained`` runs as many scenarios as one
 likes.
@@ -52,7 +52,7 @@ FILTERED = "SELECT R.a, S.b FROM R JOIN S ON R.a = S.a WHERE S.b > 3"
 
 
 def planned(queries: Mapping[str, str], s: object = ALL, window: int | None = None) -> Ruleset:
-    """A ruleset under which S is retained."""
+    """Return a ruleset under which S is retained."""
     return rules(0, queries, streams=(R, s, T), window=window)  # type: ignore[arg-type]
 
 
@@ -86,7 +86,7 @@ def test_a_query_that_fails_takes_nothing_along(sql: str) -> None:
 def test_what_is_retained_is_needed_in_all_stores_of_the_stream(
     retain: int | None, limit: int | None
 ) -> None:
-    """Without it rows are needed for ten minutes, by the watermark of the other stream."""
+    """If not retained, rows are needed for ten minutes, by the watermark of the other stream."""
     known = planned({"q": FILTERED}, replace(S, retain=retain), window=10 * MINUTE)
     state = enter_epoch(State(), known, 0)
     marks = {n: replace(s, max_tau=100 * MINUTE) for n, s in state.streams.items()}

@@ -1,4 +1,4 @@
-"""Runs with a random revision of the ruleset before every batch are exact.
+"""Tests of runs with a random revision of the ruleset before every batch: results are exact.
 
 A revision has any orders over the stores that are there, and closes some intermediate results; some
 are of an epoch that is over, some have a wrong digest. Most rulesets are revised before their epoch

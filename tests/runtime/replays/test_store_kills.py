@@ -1,4 +1,6 @@
-"""A pipeline over an object store killed at every step, with its machine or without: exact."""
+"""Tests of a pipeline over an object store killed at every step, with or without its machine:
+results are exact.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,10 @@ from tests.support.surroundings.fault_points import OF_ALL, OF_GROUPS, OF_STORE
 from tests.support.surroundings.store_kills import TOTAL, log
 from tests.support.worlds.driven import expected, publish, results
 
-#: Points that this pipeline reaches: it waits for no ruleset, and has no stage.
+#: Points that this pipeline reaches: it waits for no ruleset, and has no Spark stage.
 _REACHED = (OF_ALL | OF_STORE | OF_GROUPS) - {Point.WAITING, Point.SENDING}
 POINTS = tuple(point for point in Point if point in _REACHED)
-#: Seconds that a step may take to be reached.
+#: Maximum seconds until a step is reached.
 PATIENCE = 120.0
 
 
@@ -35,7 +37,7 @@ def start(url: str, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def strike(url: str, folder: Path, points: Sequence[Point], *, lost: bool) -> None:
-    """Kill the pipeline once at each of ``points``, and let it go on to its end."""
+    """Kill the pipeline once at each of ``points``, and run it to its end."""
     publish(url, 0, {"q": RS, "grouped": RS}, {"grouped": SinkSpec(commit_interval=1)})
     faults = folder / "faults"
     faults.mkdir()

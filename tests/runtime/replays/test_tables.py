@@ -1,4 +1,4 @@
-"""Tables: what tuples of streams find in them, and when.
+"""Tests of tables joined with streams: which rows tuples find, and when.
 
 ``python -m tests.support.scenarios.run --engine local --tables`` runs as many scenarios as one
 likes.
@@ -99,7 +99,7 @@ def run(
     *,
     tasks: int = 2,
 ) -> Path:
-    """Run a scenario over streams of numbers; the folder that it wrote to."""
+    """Run a scenario over streams and tables of numbers; return its output folder."""
     folder.mkdir(exist_ok=True)
     for name, columns in tables.items():
         plain = {c: pa.array(values, pa.int64()) for c, values in columns.items() if c != "ts"}
@@ -122,7 +122,7 @@ def run(
 
 
 def results(out: Path, query: str = "q") -> list[tuple[Any, ...]]:
-    """The results of a query, in order of batches."""
+    """Return the results of a query, in order of batches."""
     files = sorted(str(f) for f in (out / "results" / query).glob("*.parquet"))
     found = duckdb.execute(f"SELECT * FROM read_parquet({files}, filename = true)").fetchall()
     return [row[:-1] for row in sorted(found, key=lambda r: (r[-1], *map(str, r[:-1])))]
@@ -132,7 +132,7 @@ LOOK_UP = {"sql": "SELECT o.v AS o, p.v AS p FROM orders o JOIN prices p ON p.k 
 
 
 def test_an_order_meets_the_price_of_its_batch(redis: str, tmp_path: Path) -> None:
-    """A batch brings an order, and two prices: the second of a key takes the first one's place."""
+    """A batch has an order, and two prices: the second of a key replaces the first."""
     prices: dict[str, list[int | None]] = {
         "k": [1, 1, 2, 1, None, None, 1, 2],
         "v": [10, 11, 20, 12, 90, 91, 13, 21],

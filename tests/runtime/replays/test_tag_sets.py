@@ -1,5 +1,5 @@
-"""Results of many different queries, and the sets of predicates of stored rows, against a slow
-interpreter by sets of tags: through revisions, kills, and hosts that come and go.
+"""Compare results of many different queries, and the predicate sets of stored rows, with a slow
+interpreter: through revisions, kills, and changing hosts.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from tests.support.scenarios.file import Scenario, read_scenario
 from tests.support.scenarios.seeds import mostly_slow
 from tests.support.worlds.local_replay import LocalReplay
 
-#: Seeds whose streams have no ttls, do not keep the latest and have no changes. 63 has revisions
-#: before all batches, up to four hosts, failing tasks and drivers that die.
+#: Seeds whose streams have no ttls, do not keep the latest row and have no deletes. 63 has
+#: revisions before all batches, up to four hosts, failing tasks and killed drivers.
 PLAIN = [63, *(n for n in range(300) if kind_of(n) == "plain" and n % 25 != 24 and n != 63)]
 
 
 class Sets:
-    """Compares the set of every row of a prepared table with the slow one."""
+    """Compares the predicate set of every row of a prepared table with the interpreter's."""
 
     def __init__(self) -> None:
         self.events = Counter[str]()
         self._prepare = PredicateIndex.prepare
 
     def prepare(self, index: PredicateIndex, table: TaggedTable, name: str, prefix: str) -> None:
-        """In place of ``PredicateIndex.prepare``."""
+        """Compare sets; called in place of ``PredicateIndex.prepare``."""
         again = name in table.derived
         self._prepare(index, table, name, prefix)
         made = table.derived[name]
@@ -70,7 +70,7 @@ def _plain(values: pa.Array) -> list[Any]:
 
 
 def history_of(scenario: Scenario, streams: list[Stream]) -> History:
-    """The recorded rows by batch."""
+    """Return the recorded rows by batch."""
     cuts = {name: [0, *(entry.cuts or ())] for name, entry in scenario.streams.items()}
     rows = {}
     for name, entry in scenario.streams.items():

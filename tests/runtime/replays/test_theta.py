@@ -1,4 +1,5 @@
-"""Joins without equalities are exact, through restarts, lost tasks and changes of plans.
+"""Tests that joins without equalities (theta joins) are exact, through restarts, lost tasks and
+changed plans.
 
 ``python -m tests.support.scenarios.run --engine local --theta`` runs as many as one likes.
 """

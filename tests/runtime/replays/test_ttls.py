@@ -1,4 +1,5 @@
-"""Streams' ttls, set, tightened, loosened and removed while queries run: against the oracle.
+"""Tests of streams' ttls that are set, shortened, extended and removed while queries run, against
+the oracle.
 
 ``python -m tests.support.scenarios.run --engine local --ttl`` runs as many scenarios as one likes.
 """
@@ -49,7 +50,7 @@ def test_many_runs_with_ttls_are_exact(seeds: Sequence[int], redis: str, tmp_pat
 
 
 def written(folder: Path, retention: Any) -> Path:
-    """A scenario with one query without a window; ten minutes of event time a batch."""
+    """Write a scenario with one query without a window; ten minutes of event time per batch."""
     rng = np.random.default_rng(5)
     batches = np.repeat(np.arange(BATCHES), ROWS)
     moments = (batches * MINUTES + rng.integers(0, MINUTES, len(batches))) * 60_000_000
@@ -71,7 +72,7 @@ def written(folder: Path, retention: Any) -> Path:
 
 
 def stored(out: Path) -> int:
-    """The rows of the newest state."""
+    """Return the number of rows in the newest state."""
     return sum(s["rows"] for s in describe(out / "state")["stores"])
 
 

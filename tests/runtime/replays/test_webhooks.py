@@ -1,5 +1,5 @@
-"""A driver whose results go to a webhook, in random runs: kills of the driver at any step, repeated
-batches after a roll back, zombies that go on posting, and a receiver with every fault. By ids, the
+"""Tests of a driver with a webhook as sink, in random runs: kills at any step, batches repeated
+after a rollback, zombies that continue posting, and a receiver with all faults. By ids, the
 receiver has each result once.
 """
 
@@ -27,24 +27,26 @@ from tests.support.surroundings.deliveries import sink
 from tests.support.surroundings.receiver import SECRET, Fault, Received, Webhook, receiving
 from tests.support.worlds.driven import Killed, die, driver, expected, job, publish, results
 
-#: Steps at which the driver dies: of a batch, of a group, and of a delivery.
+#: Steps at which the driver is killed: of a batch, of a group, and of a delivery.
 STEPS = (
     *(Point.CHOSEN, Point.STAGED, Point.PUBLISHED, Point.COMMITTED),
     *(Point.GROUPING, Point.GROUPED, Point.DELIVERED),
 )
-#: Batches of a run, and fewest faults of it.
+#: Batches of a run, and its minimum number of faults.
 BATCHES, FAULTS = 30, 60
 
 
 class Run:
-    """Lives of a driver over one state; deliveries of former lives go on, as in zombies."""
+    """Successive lives of a driver over one state; deliveries of former lives continue, as by
+    zombies.
+    """
 
     def __init__(self, url: str, home: Path, hook: Webhook, chance: random.Random) -> None:
         self.url, self.home, self.hook, self.chance = url, home, hook, chance
         self.done = Counter[str]()
-        #: Number of batches that have ever begun.
+        #: Number of batches that have been begun.
         self.begun = 0
-        #: Next batch after the last roll back: earlier manifests may be damaged.
+        #: Next batch after the last rollback: earlier manifests may be damaged.
         self.whole = 0
         self.driver = self.start()
 
@@ -58,7 +60,7 @@ class Run:
         self.driver.run(job(batch))
 
     def kill(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The driver, or the worker with it, dies in the next batch, if it comes to that step."""
+        """Kill the driver, or the worker with it, in the next batch, if it reaches that step."""
         at = self.chance.choice((*STEPS, None))
 
         def reach(point: Point) -> None:
@@ -79,7 +81,7 @@ class Run:
         self.start()
 
     def roll_back(self) -> None:
-        """Damage the newest manifests: their batches are repeated."""
+        """Damage the newest manifests, so that their batches are repeated."""
         manifests = sorted((self.home / "state" / "manifest").iterdir())
         for path in manifests[-self.chance.randrange(1, 3) :]:
             path.write_bytes(b"{}")
@@ -87,7 +89,7 @@ class Run:
         self.done["roll back"] += 1
 
     def away(self) -> None:
-        """The receiver refuses connections for some batches."""
+        """Make the receiver refuse connections for some batches."""
         self.hook.stop()
         for _ in range(self.chance.randrange(1, 4)):
             self.run()
@@ -143,10 +145,10 @@ def test_a_receiver_has_each_result_once_whatever_happens(
         run.finish()
         batches = run.driver.state.next_batch
         assert sorted(row["b"] for row in hook.rows()) == expected(batches)
-        # They come in order, too.
+        # Requests also arrive in order.
         parts = [(body["batch"], body["part"]) for body in map(json.loads, hook.ledger.values())]
         assert parts == sorted(parts)
-        # A zombie's late requests change nothing.
+        # Late requests of a zombie change nothing.
         time.sleep(0.2)
         assert len(hook.rows()) == len(expected(batches))
     assert len(hook.seen) > len(hook.ledger)
@@ -154,7 +156,7 @@ def test_a_receiver_has_each_result_once_whatever_happens(
 
 
 def faults(run: Run) -> int:
-    """The number of kills, roll backs and failed requests so far."""
+    """Return the number of kills, rollbacks and failed requests so far."""
     return sum(run.done.values()) + sum(fault is not Fault.NONE for fault in run.hook.faults)
 
 
@@ -172,7 +174,7 @@ def test_a_slow_receiver_holds_up_no_batch_and_gets_all_batches_at_once(
             one.run(job(batch))
         assert time.monotonic() - began < hook.delay
         assert results(tmp_path, "p") == expected(20)
-        # An answer that takes long is no failure, and waiting results are gathered meanwhile.
+        # A slow response is no failure; waiting results are gathered meanwhile.
         assert (one.publisher.problems(), one.publisher.parked()) == ({}, {"q": 1})
         hook.fault = lambda _: Fault.NONE
         hook.hurry.set()
@@ -195,7 +197,7 @@ def test_a_refusal_is_shown_with_its_remedy_and_loses_nothing(
             one.publisher.finish()
         assert one.publisher.problems()["q"].startswith("4 batches wait: SinkPaused: sink.options")
         assert SECRET not in str(one.publisher.problems())
-        # It is not tried again at once, but when the runtime starts.
+        # It is not retried at once, but when the runtime starts.
         count = len(hook.seen)
         one.publisher.retry()
         hook.fault = lambda _: Fault.NONE

@@ -1,4 +1,4 @@
-"""The files that say how complete results are."""
+"""Tests of the files beside results that say how complete they are."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def test_files_are_written_now_and_then(tmp_path: Path, monkeypatch: pytest.Monk
     # Nothing has changed.
     files.show(more, 5)
     assert batch() == 4
-    # The next driver writes its state's figures at once.
+    # The next driver writes the figures of its state at once.
     CompletenessFiles(tmp_path).begin(more, 6)
     assert batch() == 6
-    # A state that was rolled back to before anything was withheld knows nothing of it.
+    # A state rolled back to before anything was withheld does not know of it.
     CompletenessFiles(tmp_path).begin({"q": Activation(0, {}, results=1)}, 1)
     assert read_completeness(tmp_path, "q") is None

@@ -1,4 +1,5 @@
-"""Groups of results: whatever is killed, rolled back, repeated or refused, sinks get each row once.
+"""Tests of gathered groups of results: whatever is killed, rolled back, repeated or refused, sinks
+get each row once.
 
 A model of the driver publishes random batches of several queries, commits them or dies, starts
 again, one or two batches earlier at times, and dies at random steps of the file system and at the
@@ -47,7 +48,7 @@ SECOND = 1_000_000
 SCHEMA = pa.schema([("x", pa.int64())])
 OWN = SinkSpec(commit_interval=SECOND)
 OUTSIDE = replace(sink("notebook"), commit_interval=SECOND)
-#: Gathered and other queries, of both kinds of sinks; two runs of one query share a sink.
+#: Gathered and other queries, with both kinds of sinks; two runs of one query share a sink.
 SINKS = {
     "own": OWN,
     "plain": SinkSpec(),
@@ -66,8 +67,8 @@ def spec(name: str, to: SinkSpec) -> QuerySpec:
 
 @dataclass
 class Ordered:
-    """A sink as a Redis Stream: it ignores numbers of deliveries that it has passed, and takes the
-    rows of one number once. It may fail.
+    """A sink like a Redis Stream: it ignores numbers of deliveries before its last one, and accepts
+    the rows of one number once. It may fail.
     """
 
     failing: bool = False
@@ -116,12 +117,12 @@ class Life:
         self.publisher.begin(self.next_batch, "pipeline")
 
     def running(self, batch: int) -> list[str]:
-        """The queries of a batch: runs of ``shared`` follow each other; ``own`` ends."""
+        """Return the queries of a batch: runs of ``shared`` follow each other; ``own`` ends."""
         run = f"shared~{min(batch // 8 + 1, 3)}".removesuffix("~1")
         return ["own"] * (batch < 20) + ["plain", "out", "direct", run]
 
     def rows(self, batch: int) -> dict[str, list[int]]:
-        """The rows of a batch, the same in every attempt."""
+        """Return the rows of a batch, the same in every attempt."""
         if batch not in self.made:
             self.made[batch] = {
                 query: [batch * 1000 + n for n in range(self.random.randrange(1, 5))]
@@ -160,7 +161,7 @@ class Life:
         self.publisher.committed(self.next_batch, queries)
 
     def read(self, query: str) -> list[int]:
-        """All rows that a reader of the query's sink finds."""
+        """Return all rows that a reader of the query's sink finds."""
         if SINKS[query].kind is not SinkKind.PARQUET:
             return self.ordered.of(query)
         files = sorted((self.results / query).glob("*.parquet"))
@@ -183,7 +184,7 @@ class Life:
 
     @property
     def oldest(self) -> int:
-        """The oldest kept state."""
+        """Return the oldest kept state."""
         return min(max(self.newest - 2, 0), self.next_batch)
 
     def restart(self, back: int) -> None:
@@ -207,7 +208,9 @@ class Life:
 
 @contextmanager
 def dying(step: int, look: Callable[[], None]) -> Iterator[None]:
-    """Let the process die before the given step of the file system, or of a sink."""
+    """Context in which the process is killed before the given step of the file system, or of a
+    sink.
+    """
     steps = iter(range(100_000))
 
     def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -247,7 +250,7 @@ def dying_at(point: Point) -> Iterator[None]:
 
 
 def live(folder: Path, seed: int) -> Counter[str]:
-    """A random life of a pipeline; what happened how often."""
+    """Run a pipeline with random events; return counts of events."""
     random = Random(seed)
     life = Life(folder, random)
     while life.next_batch < 30:
@@ -316,7 +319,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Steps:
-    """A publisher of one query, batch after batch with one row."""
+    """A publisher of one query; each batch has one row."""
 
     def __init__(self, folder: Path, to: SinkSpec = OWN, next_batch: int = 0) -> None:
         self.folder, self.sink, self.next_batch = folder, to, next_batch
@@ -350,16 +353,16 @@ def test_a_group_is_formed_when_the_interval_of_its_first_batch_has_passed(
         clock.now += 0.25
         steps.publisher.retry()
     assert steps.files() == {}
-    # Gathered results are no sign of a failing sink.
+    # Gathered results do not mean that a sink fails.
     assert (steps.publisher.parked(), steps.publisher.problems()) == ({}, {})
     clock.now += 0.25
-    # No further batch comes.
+    # No further batch runs.
     steps.publisher.retry()
     assert steps.files() == {"0000000002-00000.parquet": [0, 1, 2]}
     steps.batch()
     steps.publisher.retry(ahead=0.9)
     assert len(steps.files()) == 1
-    # The next look would be too late.
+    # The next check would be too late.
     steps.publisher.retry(ahead=1.1)
     assert list(steps.files().values()) == [[0, 1, 2], [3]]
 
@@ -445,7 +448,7 @@ def test_no_group_has_a_batch_that_is_not_committed(tmp_path: Path, clock: Clock
     steps.batch(commit=False)
     steps.publisher.retry(now=True)
     assert steps.files() == {"0000000000-00000.parquet": [0]}
-    # The batch is repeated by the same process.
+    # The same process repeats the batch.
     steps.batch()
     steps.publisher.finish()
     assert list(steps.files().values()) == [[0], [1]]
@@ -596,7 +599,7 @@ def test_a_driver_that_dies_with_a_group_loses_and_doubles_nothing(
 
 
 def lived(log: RandomCuts, seed: int) -> None:
-    """A pipeline of random batches and groups that dies and is rolled back."""
+    """Run a pipeline of random batches and groups that is killed and rolled back."""
     log.random = random = Random(seed)
     publish(log.url, 0, sinks={"q": HOUR})
     one, newest = log.start(), 0

@@ -1,4 +1,5 @@
-"""Batches record their input; with it and the ledger an outsider computes the kept results.
+"""Test that outside readers can compute the kept results of rationed batches from recorded input
+and the ledger.
 
 The outsider has the results directory, the sent rows, and the documents that ``docs/semantics.md``
 describes. The state directory is gone.
@@ -41,12 +42,12 @@ from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.fed import KEYS, QUERIES, STREAMS, Fed, Killed, damage
 
-#: A row of a stream, and the batch in which it was read.
+#: A row of a stream, and the batch that read it.
 Arrived = tuple[int, int, int]
 
 
 class Rationed(Fed):
-    """A pipeline whose batches have random rations of ``q``; others of its queries have none."""
+    """A pipeline whose batches have random rations of ``q``; other queries have none."""
 
     def __init__(self, url: str, home: Path, chance: Random) -> None:
         self.chance, self.policy = chance, True
@@ -58,7 +59,7 @@ class Rationed(Fed):
         self.set_policy(ration=self.policy)
 
     def set_policy(self, *, ration: bool) -> None:
-        """Let the policy be to ration, or to wait."""
+        """Set the overload policy to ration, or to wait."""
         self.policy = ration
         rationer = self.driver.rationer
         rationer.schedule = RationSchedule(0, 0, (), ()) if ration else None
@@ -79,7 +80,7 @@ def url() -> Iterator[str]:
 
 
 def _play(fed: Rationed, chance: Random, monkeypatch: pytest.MonkeyPatch, batches: int) -> None:
-    """Batches of files and entries, with files that go bad, restarts and kills."""
+    """Run batches of files and entries, with damaged files, restarts and kills."""
     fed.change("R", on_bad_file="skip")
     step = 0
     while fed.driver.state.next_batch < batches:
@@ -116,7 +117,7 @@ def _documents(folder: Path) -> dict[int, dict[str, Any]]:
 
 
 def _arrived(fed: Fed, results: Path) -> dict[str, list[Arrived]]:
-    """Of each stream the rows that were read, with their batches."""
+    """Return the rows read from each stream, with their batches."""
     found: dict[str, list[Arrived]] = {"R": [], "S": []}
     known = dict.fromkeys(found, 0)
     for batch, document in sorted(_documents(results / ".rations" / "reads").items()):
@@ -139,7 +140,7 @@ def _id(entry: str) -> tuple[int, int]:
 
 
 def _kept(fed: Rationed, results: Path) -> list[tuple[int, int]]:
-    """The results of ``q`` that rations have let through: R's rows and S's with equal ``a``."""
+    """Return the results of ``q`` that rations have left: R's rows and S's with equal ``a``."""
     alias_of = {str(m.label): str(m.alias) for m in fed.query.members}
     limits: dict[int, dict[str, tuple[Ranking, int]]] = {}
     for batch, document in _documents(results / ".rations").items():
@@ -162,7 +163,8 @@ def _kept(fed: Rationed, results: Path) -> list[tuple[int, int]]:
     found = []
     for r in arrived["R"]:
         for s in partners.get(r[0], ()):
-            # Of two members of one batch the stream with the greater name counts as the last.
+            # Of two tuples in one batch, that of the stream with the greater name counts as the
+            # later.
             last = ("R", r) if r[2] > s[2] else ("S", s)
             if passes(*last):
                 found.append((r[1], s[1]))
@@ -251,7 +253,7 @@ def _table(first: int, rows: int) -> pa.Table:
 
 
 class _World:
-    """Streams of every kind, each row with a number of its own, and their batches."""
+    """Streams of every kind, whose rows have unique numbers, and their batches."""
 
     def __init__(self, url: str, home: Path) -> None:
         self.state, self.rows = home / "state", dict[str, list[int]]()
@@ -280,7 +282,7 @@ class _World:
         self.home = home
 
     def batches(self) -> Iterator[BatchInput]:
-        """The input of batch after batch."""
+        """Run batch after batch; return each one's input."""
         before: Offsets | None = None
         for number in range(100):
             upto = next_offsets(self.planned, before)
@@ -290,7 +292,7 @@ class _World:
             before = upto
 
     def read(self, stream: str, source: str, unit: str, first: int, last: int | None) -> list[int]:
-        """The numbers of the rows in a range, as an outsider reads them."""
+        """Return the numbers of the rows in a range, as an outside reader reads them."""
         if stream == "landed":
             name, _, number = source.partition("/")
             assert name == source_name(self.landed)
@@ -323,11 +325,11 @@ def test_ranges_of_every_kind_of_source_are_what_tasks_read(url: str, tmp_path: 
         ranges: dict[str, list[int]] = {}
         for one in read.ranges():
             found = world.read(one.stream, one.source, one.unit, one.first, one.last)  # type: ignore[arg-type]
-            # No line may begin in a range of bytes.
+            # A range of bytes may have no beginning of a line.
             if found:
                 ranges.setdefault(one.stream, []).extend(found)
         assert {n: sorted(r) for n, r in ranges.items()} == {n: sorted(r) for n, r in tasks.items()}
-        # Pieces of one file that follow each other are one range.
+        # Consecutive pieces of one file are one range.
         sources = [(one.stream, one.source) for one in read.ranges()]
         assert len(set(sources)) == len(sources)
         for name, numbers in ranges.items():

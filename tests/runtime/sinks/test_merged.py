@@ -1,4 +1,4 @@
-"""Result files are merged while batches go on: readers see every row once, through any kill."""
+"""Tests of merging result files while batches run: readers see every row once, through any kill."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def written(folder: Path, query: str, batch: int, task: int, rows: list[int]) ->
 
 
 def filled(folder: Path, seed: int = 1, batches: int = 9) -> dict[str, list[int]]:
-    """Query -> its rows in the order of its files."""
+    """Fill result files; return query -> its rows in the order of its files."""
     chance, row = random.Random(seed), 0
     found: dict[str, list[int]] = {"p": [], "q~2": [], "one": []}
     for query, rows in found.items():
@@ -43,7 +43,7 @@ def filled(folder: Path, seed: int = 1, batches: int = 9) -> dict[str, list[int]
 
 
 def read(folder: Path, query: str) -> list[int]:
-    """As a reader of all files finds it."""
+    """Return the rows that a reader of all files finds."""
     return [
         row
         for file in sorted((folder / query).glob("*.parquet"))
@@ -52,7 +52,7 @@ def read(folder: Path, query: str) -> list[int]:
 
 
 def by_batch(folder: Path, query: str) -> dict[int, list[int]]:
-    """Batch -> its rows, as names and metadata of the files say."""
+    """Return batch -> its rows, by names and metadata of the files."""
     found: dict[int, list[int]] = {}
     for file in sorted((folder / query).glob("*.parquet")):
         rows = pq.read_table(file).column("a").to_pylist()
@@ -86,7 +86,7 @@ def test_rows_stay_in_their_order_and_the_newest_batches_as_they_are(tmp_path: P
     assert names(tmp_path, "p")[0] < "0000000006"
     after = sum(len(names(tmp_path, query)) for query in known)
     assert (found.queries, found.before, found.after) == (2, before, after)
-    # Once more, as batches have settled.
+    # Merged once more, since further batches can't be rolled back.
     assert merge_results(tmp_path, 9).after == 3
     assert merge_results(tmp_path, 9).queries == 0
     assert {query: read(tmp_path, query) for query in known} == known
@@ -121,11 +121,13 @@ def test_views_and_other_files_are_left_alone(tmp_path: Path) -> None:
 
 
 class DiedError(BaseException):
-    """Here the process dies."""
+    """The simulated death of the process."""
 
 
 def dying(monkeypatch: pytest.MonkeyPatch, step: int, look: Callable[[], None]) -> Iterator[int]:
-    """Let the process die at the given step, before it is done; ``look`` at every one."""
+    """Context in which the process is killed before the given step is done; ``look`` is called at
+    every step.
+    """
     steps = iter(range(10_000))
 
     def wrapped(function: Callable[..., object]) -> Callable[..., object]:
@@ -173,7 +175,7 @@ def test_killed_at_any_step_no_row_is_lost_or_seen_twice(tmp_path: Path, starts:
 
 
 def test_batches_go_on_meanwhile_and_are_repeated(url: str, tmp_path: Path) -> None:
-    """Also where the newest manifests are damaged, so that batches are run again."""
+    """Also if the newest manifests are damaged, so that batches are repeated."""
     for epoch in range(8):
         publish(url, epoch, {"q": RS, "p": RS})
     one, last = driver(url, tmp_path), 0

@@ -1,4 +1,6 @@
-"""Result files: staged, moved into place, replaced by a later attempt at the same batch."""
+"""Tests of Parquet result files: staged, moved into place, replaced by a later attempt at the same
+batch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Result files with intervals: read by Spark, DuckDB and streams; intervals in files of streams."""
+"""Tests of Parquet result files with intervals, read by Spark, DuckDB and streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Publishing through sinks that fail: nothing is lost, nothing comes twice, others go on."""
+"""Tests of publishing through failing sinks: no result is lost or duplicated, other
+sinks continue.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ KEYS = Keys("test")
 
 
 class Notebook:
-    """A sink that fails while ``failing`` is set, and remembers the batches that it took."""
+    """A sink that fails while ``failing`` is set, and records its batches."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, int, int]] = []
@@ -95,7 +97,7 @@ def test_what_a_sink_does_not_take_waits_and_comes_in_order(tmp_path: Path) -> N
         located = publish(to, tmp_path, batch, "q")
         assert all(file.exists() for file in located["q"])
     assert to.problems() == {"q": "2 batches wait: OSError: page 1 is torn"}
-    # Only the oldest is tried: none may overtake it.
+    # Only the oldest delivery is tried: none may overtake it.
     assert notebook.tries == 3
 
     notebook.failing = False
@@ -198,7 +200,7 @@ def test_too_much_that_waits_stops_the_pipeline(
 
 
 class SlowNotebook(Notebook):
-    """A topic in place of the sink, which takes a delivery when it is let go."""
+    """A sink like a topic, which accepts a delivery when it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -225,12 +227,12 @@ def test_a_topic_gets_a_batch_while_the_next_one_runs(tmp_path: Path) -> None:
         located = publish(to, tmp_path, 0, query, spec=TOPIC)
         assert all(file.exists() for file in located[query])
     to.retry()
-    # It is neither a problem nor behind.
+    # The delivery is neither a problem nor parked.
     assert (to.problems(), to.parked(), notebook.taken) == ({}, {}, [])
     assert len(to.undelivered("q")) == 1
     later = threading.Thread(target=publish, args=(to, tmp_path, 1, "q"), kwargs={"spec": TOPIC})
     later.start()
-    # The next one waits for it.
+    # The next delivery waits for it.
     later.join(0.1)
     assert later.is_alive()
     notebook.free.set()
@@ -249,7 +251,7 @@ def test_a_topic_that_fails_holds_up_no_batch(tmp_path: Path) -> None:
     while not to.problems():
         to.retry()
     notebook.free.clear()
-    # An attempt is on its way, whose end no batch waits for.
+    # An attempt is running, and no batch waits for its end.
     for batch in (1, 2, 3):
         publish(to, tmp_path, batch, "q", spec=TOPIC)
     assert to.parked() == {"q": 4}
@@ -270,7 +272,7 @@ def test_a_batch_for_a_topic_that_is_published_again_is_sent_whole(tmp_path: Pat
     to.finish()
     # The sink itself knows the batch.
     assert notebook.taken == [("q", 0, 1)] * 2
-    # One that did not commit is forgotten, one that did is sent.
+    # A delivery of a batch that did not commit is forgotten, others are sent.
     notebook.free.clear()
     for batch in (1, 2):
         publish(topics(tmp_path, notebook, batch), tmp_path, batch, "q", spec=TOPIC)
@@ -319,7 +321,7 @@ def test_an_identity_is_made_once(tmp_path: Path) -> None:
 
 
 class Killed(BaseException):
-    """The process dies here: nothing handles it."""
+    """The simulated death of the process, which nothing may catch."""
 
 
 def plan(url: str, to: SinkSpec) -> None:
@@ -347,7 +349,7 @@ def start(url: str, folder: Path) -> Driver:
 
 
 def job(context: BatchContext) -> list[TaskReport]:
-    """Batch ``b`` brings one tuple to R and five to S."""
+    """Return the input of batch ``b``: one tuple of R and five of S."""
     one = pa.array([0], pa.int64())
     values = pa.array([10 * context.batch + n for n in range(5)], pa.int64())
     moment = pa.array([context.batch], pa.timestamp("us", tz="UTC"))
@@ -367,14 +369,14 @@ def appended(url: str) -> list[int]:
 
 
 def expected(batches: int) -> list[int]:
-    """Every R joins every S."""
+    """Return the expected results: every R joins every S."""
     return sorted(10 * b + n for b in range(batches) for n in range(5) for _ in range(batches))
 
 
 def cut_short(
     entries: Iterator[bytes], chunks: Callable[..., Any] = redis_stream._chunks
 ) -> Iterator[list[bytes]]:
-    """The first chunk of a batch, then death."""
+    """Return the first chunk of a batch, then raise :class:`Killed`."""
     yield next(chunks(entries))
     raise Killed
 

@@ -1,4 +1,6 @@
-"""Redis Streams as sinks: exactly once through attempts that end anywhere, on a real server."""
+"""Tests of Redis Streams as sinks: exactly once through attempts that end anywhere, on a real
+server.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def test_a_repeated_batch_appends_nothing(
 
 
 class Killed(BaseException):
-    """The process dies here."""
+    """The simulated death of the process."""
 
 
 @pytest.mark.parametrize("calls", [0, 1, 2, 3])
@@ -90,7 +92,7 @@ def test_a_batch_that_was_cut_short_is_continued_where_it_ended(
     seen = entries(connection)
     assert len(seen) == 3 * calls
 
-    # The second attempt finds the rows in other tasks, in another order.
+    # The second attempt has the rows in other tasks, in another order.
     write(url, staged(tmp_path, "q", STREAM, 6, rows(*values[7:]), rows(*reversed(values[:7]))))
     assert entries(connection)[: len(seen)] == seen
     assert entries(connection) == [(f"7-{n}", n) for n in values]

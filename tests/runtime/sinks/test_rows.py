@@ -1,4 +1,4 @@
-"""Rows as JSON: every type, NULLs, and whatever needs escaping."""
+"""Tests of result rows as JSON: every type, NULLs, and escaping."""
 
 from __future__ import annotations
 

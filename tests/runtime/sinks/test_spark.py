@@ -1,4 +1,4 @@
-"""Sinks that Spark writes: each batch once however often it is written, types kept."""
+"""Tests of sinks that Spark writes: each batch once however often it is written, types kept."""
 
 from __future__ import annotations
 

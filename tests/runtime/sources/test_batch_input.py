@@ -23,11 +23,11 @@ from tests.support.worlds.fed import KEYS, Fed, Killed, damage
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trials follow each other at once."""
+    """Retry without a pause."""
     for name in ("REST", "REST_FACTOR", "TRIAL_REST", "LONGEST_TRIAL_REST"):
         monkeypatch.setattr(f"anabranch_runtime.sources.feeds.{name}", 0.0)
     monkeypatch.setattr("anabranch_runtime.sources.files.feed.LISTING", 0.0)
-    # Changes of files that were read, or given up, are another matter (files/test_changed.py).
+    # Changes of files that were read, or given up, are tested in files/test_changed.py.
     monkeypatch.setattr("anabranch_runtime.sources.files.changed.SETTLED", 3600.0)
     monkeypatch.setattr("anabranch_runtime.sources.files.changed.PATIENCE", 3600.0)
 
@@ -40,12 +40,12 @@ def fed(url: str, tmp_path: Path) -> Iterator[Fed]:
 
 
 def intake(fed: Fed, stream: str) -> StreamIntake:
-    """How the input of a stream stands, as the runtime says."""
+    """Return the state of a stream's input, as the runtime reports it."""
     return intakes(fed)[stream]
 
 
 def intakes(fed: Fed) -> dict[str, StreamIntake]:
-    """How the input of all streams stands."""
+    """Return the state of the input of all streams."""
     fed.driver.report("running")
     text: Any = fed.server.get(KEYS.runtime)
     return Progress.loads(text).input.intake
@@ -71,7 +71,7 @@ def test_a_file_that_goes_bad_between_planning_and_reading_holds_its_stream_alon
     fed.push([1, 2])
     fed.between = lambda: BAD[kind](bad)
     assert fed.turn()
-    # Earlier files are read, later ones wait, and other streams go on.
+    # Earlier files are read, later ones wait, and other streams continue.
     assert [r for r, _ in fed.results()] == [fed.files["a"][i][1] for i in (1, 0)]
     assert "on_bad_file" in (fed.held("R") or "")
     assert str(bad) in (intake(fed, "R").error or "")
@@ -83,7 +83,7 @@ def test_a_file_that_goes_bad_between_planning_and_reading_holds_its_stream_alon
     assert fed.driver.state.streams["R"].input == 3
     fed.start()
     assert fed.held("R")
-    # Put back, it is read.
+    # When the file is restored, it is read.
     bad.write_bytes(content)
     os.utime(bad, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     fed.drain()
@@ -285,7 +285,7 @@ def test_rows_of_a_stream_that_is_another_now_are_passed_over_until_a_ruleset_kn
     fed.push([1])
     fed.turn()
     before = fed.results()
-    # Registered again with other columns, while the rules of the old one are in force.
+    # Registered again with other columns, while the old rules are still in force.
     fed.columns["S"] = (("a", "string"), ("other", "double"))
     fed.options["S"] = {"keys": "another"}
     fed.server.xadd("another", {"data": '{"a": "1", "other": 1.5}'})
@@ -301,7 +301,7 @@ def test_rows_of_a_stream_that_is_another_now_are_passed_over_until_a_ruleset_kn
 
 
 def die_at(monkeypatch: pytest.MonkeyPatch, point: Point) -> None:
-    """The next time the driver comes to ``point`` it dies."""
+    """Kill the driver the next time it reaches ``point``."""
 
     def reach(here: Point) -> None:
         if here is point:
@@ -338,7 +338,7 @@ def test_a_batch_that_is_killed_is_dealt_alike_when_it_is_repeated(
         with pytest.raises(Killed):
             fed.turn()
     fed.start()
-    # Costs measured since would deal the batch otherwise.
+    # Costs measured since would divide the batch differently.
     costs = {"R": 1e-9, "S": 1.0}
     monkeypatch.setattr("anabranch_runtime.driver.driver.arrival_costs", lambda *_: costs)
     fed.turn()
@@ -364,7 +364,7 @@ def test_a_batch_that_is_killed_leaves_out_the_same_when_it_is_repeated(
         die_at(patch, point)
         with pytest.raises(Killed):
             fed.turn()
-    # Once results may have been published, an omitted file stays omitted.
+    # When results may have been published, an omitted file stays omitted.
     bad.write_bytes(content)
     os.utime(bad, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     fed.start()
@@ -396,7 +396,9 @@ def test_many_times_whatever_goes_bad_results_are_those_of_what_was_read(
 def run_at_random(
     fed: Fed, monkeypatch: pytest.MonkeyPatch, chance: random.Random, steps: int
 ) -> None:
-    """Input, damage, repairs, kills and changed minds in any order; in the end all is skipped."""
+    """Input, damage, repairs, kills and changed policies in random order; at the end all bad files
+    are skipped.
+    """
     whole: dict[Path, tuple[bytes, os.stat_result]] = {}
 
     def keys(most: int) -> list[int]:
@@ -421,7 +423,7 @@ def run_at_random(
             os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
         whole.clear()
 
-    # Entries removed before the first look are no loss.
+    # Entries removed before the first look are not lost.
     fed.push([1])
     fed.turn()
     for step in range(steps):

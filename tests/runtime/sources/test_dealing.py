@@ -1,4 +1,4 @@
-"""Pieces are dealt so that tasks are expected to take equally long, whatever is known."""
+"""Tests that input pieces are dealt to tasks so that these are expected to take equally long."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def totals(weights: list[float], tasks: list[int], loads: list[float]) -> list[f
 
 
 def plain(weights: list[float]) -> list[PieceCost]:
-    """Weights of rows that nothing is probed with."""
+    """Return weights of rows that do not probe."""
     return [PieceCost(w) for w in weights]
 
 
@@ -80,7 +80,7 @@ def test_there_may_be_nothing_and_fewer_pieces_than_tasks() -> None:
 
 
 def test_a_costly_stream_is_shared_out_by_all_tasks() -> None:
-    # By rows, one task would get both pieces of the costly stream.
+    # By number of rows, one task would get both pieces of the expensive stream.
     pieces = [piece("costly", 101), piece("cheap", 100), piece("cheap", 100), piece("costly", 99)]
     nothing = [PieceCost(), PieceCost()]
     by_rows = deal(weigh(pieces, prices(pieces, {})), nothing)
@@ -106,7 +106,7 @@ def test_tasks_are_even_before_the_exchange_as_after_it(seed: int) -> None:
 
 def test_rows_weigh_alike_where_nothing_is_known() -> None:
     assert prices([piece("a", 3), piece("b", 0)], {}) == {"a": 0.0, "b": 0.0}
-    # The cost of a stream that has vanished, or has no rows, says nothing about others.
+    # The cost of a stream that is gone, or has no rows, says nothing about others.
     assert prices([piece("a", 3)], {"gone": 1e-3}) == {"a": 0.0}
     assert prices([piece("a", 3), piece("b", 0)], {"b": 1e-3})["a"] == 0.0
     assert prices([], {"a": 1.0}) == {}

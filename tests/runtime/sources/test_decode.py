@@ -1,4 +1,4 @@
-"""Decimals that have more digits than their column make their row invalid, and no other."""
+"""Tests of decoding: decimals with too many digits make their row invalid, and no other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLUMNS = [("d", "decimal(5,2)"), ("k", "bigint")]
 
 
 def decoded(lines: list[str]) -> tuple[list[object], list[bytes]]:
-    """The good values, and the rejected lines, in any order."""
+    """Return the valid values, and the rejected lines, in any order."""
     good: list[object] = []
     bad: list[bytes] = []
     for rows, aside in from_json("\n".join(lines).encode(), COLUMNS):

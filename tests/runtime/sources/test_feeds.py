@@ -1,4 +1,4 @@
-"""Batches that the source of all feeds plans; reading them is tested in ``test_batch_input``."""
+"""Tests of batches planned by the source of all feeds; ``test_batch_input`` tests reading them."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_widened_stream_is_not_read_with_its_narrower_types(fed: Fed, retain: 
     assert _plan(fed, start) == start
     epoch_has(STREAMS[0], wide)
     assert _plan(fed, start) != start
-    # Input of a stream that no query reads is discarded, as without another type.
+    # Input of a stream that no query reads is discarded, as if it had another type.
     epoch_has(STREAMS[0])
     assert (_plan(fed, start) == start) == (retain is None)
 
@@ -119,7 +119,7 @@ def test_a_stream_that_is_registered_again_is_read_again(fed: Fed) -> None:
     fed.registration = {"R": "again", "S": "again"}
     fed.read_anew()
     fed.drain()
-    # The epoch has the former streams, whose rows these are not: they are counted.
+    # The epoch has the former streams, not these rows' streams: they are counted.
     assert {n: s.input for n, s in fed.driver.state.streams.items()} == {"R": 4, "S": 2}
     assert len(fed.results("r")) == 2
     again = [replace(s, registration="again", retain=None) for s in STREAMS]
@@ -132,7 +132,7 @@ def test_a_stream_that_is_registered_again_is_read_again(fed: Fed) -> None:
 
 @pytest.fixture
 def with_snapshot(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> Fed:
-    """``R`` reads a snapshot of 500 rows."""
+    """Make ``R`` read a snapshot of 500 rows."""
     found = FileFeed.waiting
 
     def waiting(self: FileFeed, offset: Any) -> Waiting:

@@ -1,4 +1,6 @@
-"""One bad value sets aside one row, whatever is read beside it and however a source is cut."""
+"""Tests that one bad value rejects one row, whatever is read with it and however a source is
+divided.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def record(format: str, path: Path | None = None, **options: str) -> StreamRecor
 
 
 def read(feed: Feed, parts: int) -> tuple[list[int], list[dict[str, Any]]]:
-    """Column ``a`` of the valid rows, and the rejected rows as they are kept."""
+    """Return column ``a`` of the valid rows, and the recorded rejected rows."""
     feed.waiting(None)
     end = feed.advance(None, 1 << 30)
     return told(d for piece in feed.pieces(None, end, parts) for d in read_piece(piece))
@@ -63,7 +65,7 @@ def told(decoded: Iterator[Decoded]) -> tuple[list[int], list[dict[str, Any]]]:
 
 
 def write(path: Path, kind: str, numbers: list[Any]) -> None:
-    """A file of rows whose column ``a`` has ``numbers``."""
+    """Write a file of rows whose column ``a`` has ``numbers``."""
     path.parent.mkdir()
     if kind == "json":
         lines = [json.dumps({"a": n, "b": "x", "t": DAY.isoformat()}) for n in numbers]
@@ -97,7 +99,7 @@ def test_a_number_out_of_range_in_a_file_is_one_row(kind: str, parts: int, tmp_p
     assert rows == [n for n in numbers if n < 1 << 40]
     assert [json.loads(row["_raw"])["a"] for row in kept] == [numbers[place] for place in bad]
     assert {row["a"] for row in kept} == {None}
-    # Of a line that can't be parsed nothing is known; of a row, what fits.
+    # Nothing is known of a line that can't be parsed; of a row, the values that fit.
     assert {(row["b"], row["t"]) for row in kept} == (
         {(None, None)} if kind == "json" else {("x", DAY)}
     )
@@ -133,7 +135,7 @@ def test_a_bad_value_in_a_redis_stream_is_one_row(
     rows, kept = read(redis_feed(record("redis-stream", payload=payload), url, KEY), parts)
     expected = [n for n in range(600) if n not in (70, 71)]
     if payload == "arrow":
-        # A row of each entry is good, but in entry 71 both have the bad time.
+        # One row of each entry is valid, but in entry 71 both have the bad time.
         assert sorted(rows) == sorted([*expected, *[1] * 599])
         kept = kept[:1] + kept[2:]
     else:
@@ -165,7 +167,7 @@ def test_damaged_offsets_of_an_arrow_entry_do_not_reach_whoever_reads_them() -> 
     assert len(kept) == 1
 
 
-#: Lines that are invalid by themselves, and what pairs of them might be taken for.
+#: Lines that are invalid alone, and might look valid when joined.
 BAD = [
     "null",
     "[1]",
@@ -213,7 +215,7 @@ def test_lines_of_other_bytes_and_ends() -> None:
 
 
 def test_one_of_every_value_that_does_not_fit() -> None:
-    """Values that convert and values that do not, alone and among others."""
+    """Values that can be converted and values that can't, alone and among others."""
     far = pa.array([1 << 60, 5], pa.timestamp("s", "UTC"))
     for given, wanted, fits in [
         (pa.array([1.5, 2.0]), pa.int32(), [False, True]),
@@ -280,5 +282,5 @@ def test_rows_that_are_all_bad_take_a_bounded_time(value: str, rows: int) -> Non
     started = time.process_time()
     valid = sum(d[0].num_rows for d in from_json(lines, COLUMNS))
     assert valid == 0
-    # On a quiet machine about 10 us a row; parsing line by line takes 400.
+    # On an idle machine about 10 us per row; parsing line by line takes 400.
     assert time.process_time() - started < 5 + rows * 60e-6

@@ -1,4 +1,4 @@
-"""Waiting for changes of keys in Redis: they end a wait, and without messages it takes its time."""
+"""Tests of waiting for changes of Redis keys: they end a wait, which otherwise takes its time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch_runtime.sources import key_bell
 from anabranch_runtime.sources.key_bell import KeyBell
 from tests.support.surroundings.redis import redis_url
 
-#: Longer than any test waits for a change.
+#: Seconds longer than any test waits for a change.
 LONG = 20.0
 
 
@@ -31,7 +31,7 @@ def bell(url: str) -> Iterator[KeyBell]:
 
 
 def waits(bell: KeyBell, seconds: float) -> tuple[bool, float]:
-    """Whether a key has changed, and the seconds until this was noticed."""
+    """Return whether a key has changed, and the seconds until this was noticed."""
     began = time.monotonic()
     return bell.wait(seconds), time.monotonic() - began
 
@@ -62,7 +62,7 @@ def test_a_change_before_the_wait_ends_it_and_others_do_not(url: str, bell: KeyB
     assert seconds >= 0.1
     server.set("gate", 1)
     assert waits(bell, LONG)[0]
-    # Changes until the next call of arm() are seen by the look at the keys that follows it.
+    # Changes until the next call of arm() are noticed when the keys are checked after it.
     server.set("gate", 2)
     assert bell.arm()
     assert not bell.wait(0.1)

@@ -1,4 +1,4 @@
-"""Watermarks move by whole loads: a row's lateness depends only on earlier loads.
+"""Tests that watermarks advance by whole loads: a row's lateness depends only on earlier loads.
 
 Cuts of batches and the order of files or keys have no effect.
 """
@@ -45,7 +45,7 @@ Row = tuple[int, int]
 
 
 class Killed(BaseException):
-    """The process dies here: nothing handles it."""
+    """The simulated death of the process, which nothing may catch."""
 
 
 class World:
@@ -65,7 +65,7 @@ class World:
         self.start()
 
     def start(self) -> None:
-        """Start the runtime, or kill it and start it again."""
+        """Start the runtime, or kill it and restart it."""
         state = self.home / "state"
         settings = DriverSettings(
             state,
@@ -91,7 +91,7 @@ class World:
         self.driver.read(Sources({"feeds": self.reader}, 2, (record,), feeds))
 
     def turn(self, die: bool = False) -> bool:
-        """Plan a batch and run it, or repeat the one that was begun; False without one."""
+        """Plan a batch and run it, or repeat the one that was begun; False if there is none."""
         offsets = self.driver.plan()
         if offsets is None:
             return False
@@ -107,7 +107,7 @@ class World:
         return True
 
     def add(self, rows: list[Row], chance: random.Random) -> None:
-        """Put rows there, as some files or entries, in any order of event times."""
+        """Add rows, as some files or entries, in any order of event times."""
         chance.shuffle(rows)
         while rows:
             count = chance.randrange(1, len(rows) + 1)
@@ -137,11 +137,11 @@ class World:
 
     @property
     def late(self) -> int:
-        """Rows that were late."""
+        """Return the late rows."""
         return self.driver.state.streams["R"].late
 
     def found(self) -> list[int]:
-        """Numbers of the rows that were not."""
+        """Return the numbers of the rows that were not late."""
         paths = [str(p) for p in (self.home / "results" / "r").glob("*.parquet")]
         return sorted(n for (n,) in duckdb.read_parquet(paths).fetchall()) if paths else []
 
@@ -153,7 +153,7 @@ def _text(tau: int) -> str:
 @dataclass
 class Expected:
     """Kept and late rows by the rule: a row is late below the greatest event time of earlier loads
-    less the lateness.
+    minus the lateness.
     """
 
     lateness: int
@@ -162,7 +162,7 @@ class Expected:
     late: int = 0
 
     def load(self, rows: list[Row]) -> None:
-        """A load that is read whole."""
+        """Add a load that is completely read."""
         mark = None if self.greatest is None else self.greatest - self.lateness
         timely = [n for n, tau in rows if mark is None or tau >= mark]
         self.kept += timely
@@ -206,7 +206,9 @@ def test_what_is_late_depends_on_loads_alone(
 
 
 class Scripted:
-    """A feed over numbered rows that appear at given times; a load is quiet after ``quiet``."""
+    """A feed over numbered rows that appear at given times; a load ends after ``quiet`` seconds
+    without rows.
+    """
 
     def __init__(self, appeared: list[float], quiet: float) -> None:
         self.appeared, self.quiet, self.now = appeared, quiet, 0.0

@@ -1,4 +1,4 @@
-"""Sources whose rows tasks read themselves: what a batch's offsets make each of them read."""
+"""Tests of sources whose rows tasks read: the ranges that a batch's offsets give to each."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_shares_of_all_batches_are_every_row_once(
     ends = zip(*(sorted(c) for c in zip(*cuts, strict=True)), strict=True) if cuts else ()
     texts = [at(recorded=dict(zip(keys, (*end, 0), strict=True))) for end in (*ends, (70_000, 13))]
     if extra:
-        # A first batch that this source was not a part of.
+        # A first batch that did not include this source.
         texts.insert(0, at(other={"logOffset": 1}))
     planned = {"recorded": Recorded(recordings, tasks, "redis://nowhere", "test")}
     read: dict[str, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Redis Streams as a source, on a real server: exact offsets, payloads, and nothing lost unseen."""
+"""Tests of Redis Streams as sources, on a real server: exact offsets, payloads, losses reported."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def push(server: redis.Redis, first: int, last: int, key: str = KEY) -> None:
 def read(
     feed: RedisFeed, start: Any, end: Any, parts: int = 2, lost: list[int] | None = None
 ) -> list[int]:
-    """Column ``a`` of what lies between two offsets; nothing of it may be invalid, or gone unless
-    it is to be added to ``lost``.
+    """Return column ``a`` of the rows between two offsets; none may be invalid, and missing ones
+    are only allowed with ``lost``, which they are added to.
     """
     found: list[int] = []
     for piece in feed.pieces(start, end, parts):
@@ -83,7 +83,7 @@ def read(
 def drain(
     feed: RedisFeed, offset: Any, rows: int, lost: list[int] | None = None
 ) -> tuple[Any, list[list[int]]]:
-    """Read on by ``rows`` until nothing waits; what each batch brought."""
+    """Read at most ``rows`` per batch until nothing waits; return the rows of each batch."""
     batches = []
     while feed.waiting(offset).rows:
         end = feed.advance(offset, rows)
@@ -366,7 +366,7 @@ def reader(url: str, records: list[StreamRecord], home: Path) -> Feeds:
 
 
 def batch(reader: Feeds, start: Any, end: Any) -> dict[str, list[int]]:
-    """Stream -> column ``a`` of the batch between two offsets."""
+    """Return stream -> column ``a`` of the batch between two offsets."""
     found: dict[str, list[int]] = {}
     for feed_id, feed in reader.feeds.items():
         upto = end.get(feed_id)
@@ -412,13 +412,13 @@ def test_a_stream_keeps_its_place_while_others_come_and_go(
     first = both.plan({})
     assert batch(both, {}, first) == {"x": [0, 1, 2, 3], "y": [0, 1, 2, 3]}
     one = reader(url, [stream("x", 4, keys="x")], tmp_path)
-    # A batch that was planned before "y" was removed has nothing of it.
+    # A batch planned before "y" was removed has none of its rows.
     assert batch(one, {}, first) == {"x": [0, 1, 2, 3]}
     second = one.plan(first)
     assert batch(one, first, second) == {"x": [4, 5, 6, 7]}
     third = both.plan(second)
     assert batch(both, second, third) == {"x": [8, 9], "y": [4, 5, 6, 7]}
-    # Defined otherwise it is another stream, and is read from its beginning.
+    # With another definition it is another stream, and is read from its beginning.
     push(server, 100, 102, "y2")
     other = reader(url, [stream("x", 4, keys="x"), stream("y", 4, keys="y2")], tmp_path)
     assert batch(other, third, other.plan(third)) == {"y": [100, 101]}

@@ -1,4 +1,6 @@
-"""A host's cache follows the manifest: segments of other hosts and merged ones leave it."""
+"""Tests of a host's segment cache: it follows the manifest, and drops segments of other hosts and
+merged ones.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ HOSTS = ("a", "b", "c")
 
 
 def context_of(root: Path, state: State, manifests: Manifests) -> BatchContext:
-    """The batch after ``state``."""
+    """Return the context of the batch after ``state``."""
     manifests.commit(state)
     return BatchContext(
         batch=state.next_batch,

@@ -1,4 +1,6 @@
-"""The archive of Spark's classes: found, left out where it does not fit, usable once made."""
+"""Tests of the JVM's class-data archive for Spark: found, omitted if it does not match, usable when
+created.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The daemons of Spark's Python processes, as the JVM speaks to them."""
+"""Tests of the daemons that fork Spark's Python processes, with the JVM's protocol."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ SECRET = b"a secret"
 
 
 def framed(text: bytes) -> bytes:
-    """A text with its length before it."""
+    """Return a text with its length before it."""
     return struct.pack("!i", len(text)) + text
 
 
 def number(stream: IO[bytes]) -> int:
-    """The next integer of a stream."""
+    """Return the next integer of a stream."""
     (found,) = struct.unpack("!i", stream.read(4))
     assert isinstance(found, int)
     return found
 
 
-#: Command lines of daemons: of tasks, and of processes that plan sources.
+#: Command lines of daemons: for tasks, and for processes that plan sources.
 DAEMONS = {
     "tasks": (sys.executable, "-m", "anabranch_runtime.spark.daemon", "pyspark.worker"),
     "sources": (
@@ -46,7 +46,7 @@ DAEMONS = {
 def daemon(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[int, Path]]:
-    """The port and the log of a daemon that runs with the variables that Spark gives it."""
+    """Port and log of a daemon that runs with Spark's environment variables."""
     log = tmp_path_factory.mktemp("daemon") / "log"
     variables = {
         "PYTHON_WORKER_FACTORY_SECRET": SECRET.decode(),
@@ -77,7 +77,7 @@ def fork(port: int, secret: bytes) -> None:
         connection.sendall(framed(secret))
         if secret == SECRET:
             assert reading.read(6) == framed(b"ok")
-        # Closed with unread bytes on the way it resets, as where the JVM drops a worker.
+        # With unread bytes, closing resets the connection, as when the JVM drops a worker.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         reading.close()
     wait_until("the worker to end", lambda: not psutil.pid_exists(worker), 60)

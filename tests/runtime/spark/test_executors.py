@@ -1,4 +1,6 @@
-"""Batches run on executors whose Python works; one that comes is warmed up beside them."""
+"""Tests that batches run on executors with working Python processes; new ones are warmed up beside
+them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ PATIENCE = 120
 
 @dataclass
 class Cluster:
-    """Executors by id, each with some slots; tasks that warm up wait until they are let go."""
+    """Executors by id, with numbers of slots; warm-up tasks wait until they are released."""
 
     slots: dict[str, int]
     #: Lost executors that Spark still lists, with their slots.
@@ -91,7 +93,7 @@ def test_one_that_comes_takes_part_when_it_is_warm(cluster: Cluster) -> None:
     cluster.free.set()
     _ended()
     assert _slots(one) == (5, None)
-    # It is warmed up once.
+    # Each executor is warmed up once.
     assert cluster.warmed == [["2", "2"]]
 
 

@@ -1,4 +1,6 @@
-"""The script that starts Spark's Python processes: this interpreter, without Spark's zips."""
+"""Tests of the script that starts Spark's Python processes with this interpreter, without Spark's
+zips.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Merges are done by the process that is asked, and by another where that has gone."""
+"""Tests that segment merges are done by the process that is asked, or by another if it
+has ended.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def layout() -> Layout:
 
 @pytest.fixture
 def office(layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostOffice]:
-    """Of a process whose host's cache is ``cache``, with one batch behind it."""
+    """Return the post office of a process whose host's cache is ``cache``, after one batch."""
     monkeypatch.setattr(merges, "task_ruleset", lambda *_: layout.ruleset)
     found = PostOffice("127.0.0.1", TOKEN, tmp_path / "letters")
     context = BatchContext(
@@ -77,7 +79,7 @@ def office(layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def written(layout: Layout, folder: Path, batches: int = 3) -> tuple[Segment, ...]:
-    """Segments of one store in the object store, a pack each."""
+    """Write segments of one store to the object store, one pack each."""
     root = folder / "writer"
     (folder / "store").mkdir(exist_ok=True)
     kept = attach(root, (folder / "store").as_uri())
@@ -99,7 +101,7 @@ def written(layout: Layout, folder: Path, batches: int = 3) -> tuple[Segment, ..
 
 
 def order(layout: Layout, parts: tuple[Segment, ...], folder: Path) -> Compaction:
-    """As the driver, whose state directory has nothing of it."""
+    """Return the merge order of the driver, whose state directory has none of the segments."""
     objects = (folder / "store").as_uri()
     return Compaction(str(folder / "driver"), merged_pack(), Merge(parts), layout, {}, objects)
 

@@ -1,4 +1,4 @@
-"""Settings of Spark's session, and what of a cluster's failures is named."""
+"""Tests of the Spark session's settings, and of the named causes of a cluster's failures."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_local_session_listens_on_this_machine_only() -> None:
 
 
 class _Refusal(Py4JJavaError):  # type: ignore[misc]
-    """An exception of Java whose text is known without a JVM."""
+    """A Java exception with a given text, without a JVM."""
 
     def __init__(self, text: str) -> None:
         Exception.__init__(self, text)

@@ -1,4 +1,6 @@
-"""Batches that hang: who gets further is left alone, who does not is cancelled."""
+"""Tests of the watchdog of hanging batches: those with progress are left alone, others are
+cancelled.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ from anabranch_runtime.spark.watchdog import Watchdog
 
 
 class Cancelled(Exception):
-    """Stands for Spark's error of a cancelled job."""
+    """Replaces Spark's error of a cancelled job."""
 
 
 class Clock:
-    """Stands for the watchdog's clock: no pause of this process counts as one of a task."""
+    """Replaces the watchdog's clock: no pause of this process counts as one of a task."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -30,7 +32,9 @@ class Clock:
     def looked(
         self, watchdog: Watchdog, seconds: float, sign: Callable[[], None] = lambda: None
     ) -> int:
-        """Look for a while, with a task that goes on meanwhile; how often the job was cancelled."""
+        """Let the watchdog look for a while, with a task that makes progress; return how often the
+        job was cancelled.
+        """
         cancelled: list[None] = []
         end = self.now + seconds
         while self.now < end:
@@ -67,7 +71,7 @@ def test_a_job_is_cancelled_once_that_gives_no_sign_for_long(clock: Clock) -> No
         job()
     assert caught.value.code == "batch-stuck"
     assert isinstance(caught.value.__cause__, Cancelled)
-    # Nothing runs: nothing is cancelled.
+    # No batch runs: nothing is cancelled.
     assert clock.looked(watchdog, 0.7) == 0
     with pytest.raises(Cancelled), watchdog.over(8, lambda: seen):
         raise Cancelled

@@ -1,4 +1,6 @@
-"""Workers that stay: batch after batch on one stage, and a new stage after every failure."""
+"""Tests of workers that stay between batches: all batches in one Spark stage, and a new stage after
+every failure.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,7 @@ def slots() -> Slots:
 
 @pytest.fixture
 def workers(slots: Slots, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workers]:
-    """Workers in threads, which look at the slots before every batch."""
+    """Workers in threads, which check the slots before every batch."""
     listener = TaskListener("127.0.0.1")
 
     def follow(stage: str, task: int, tasks: int) -> None:
@@ -163,7 +165,7 @@ def test_another_stage_begins_when_executors_come_or_go(workers: Workers, slots:
 def test_a_stage_leaves_slots_to_other_jobs(workers: Workers, slots: Slots) -> None:
     slots.count = 17
     assert _run(workers, 0) == 17
-    # An ingest query begins: it waits for a slot, and no batch comes before it has had one.
+    # An ingest query starts: it waits for a slot, and no batch runs before it has had one.
     workers.shared = True
     workers.start(idle=True)
     assert _run(workers, 1) == 14
@@ -218,7 +220,7 @@ def test_a_stage_that_can_not_start_fails_its_batch_only(workers: Workers, slots
     workers._stage.job.exception(timeout=60)
     for _ in range(3):
         workers.start(idle=True)
-    # The first batch reports it.
+    # The first batch reports the stage.
     assert slots.stages == [3]
     with pytest.raises(OSError, match="no Python there"):
         _run(workers, 0)

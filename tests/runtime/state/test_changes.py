@@ -1,4 +1,4 @@
-"""Changes between states: applied to the JSON of the one they give that of the other."""
+"""Tests of changes between states: applied to the JSON of one, they give that of the other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anabranch_runtime.state.changes import StateChange, applied, difference, re
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A small record, by whose identity lists are compared."""
+    """A small record, whose lists are compared by identity."""
 
     number: int | None = None
     text: str = ""
@@ -91,7 +91,7 @@ def later(before: Root, after: Root, draw: Random) -> Root:
 
 
 def stored(change: StateChange) -> StateChange:
-    """The change as a file has it."""
+    """Return the change as a file has it."""
     return codec.loads(codec.dumps(change), StateChange)
 
 

@@ -1,4 +1,4 @@
-"""Tiles over store generations, against sets of batches."""
+"""Compare tiles over store generations with sets of batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _INTERVAL = st.tuples(st.integers(0, 14), st.integers(0, 5)).map(lambda x: (x[0]
 
 @st.composite
 def _disjoint(draw: st.DrawFn) -> list[Interval]:
-    """Intervals as one store has them: in order, apart from each other or touching."""
+    """Draw intervals as one store has them: in order, separate or adjacent."""
     cuts = sorted(draw(st.sets(st.integers(0, 20), max_size=8)))
     if len(cuts) % 2:
         cuts.pop()

@@ -1,4 +1,4 @@
-"""Where rows of dealt values are, and where probes look for them."""
+"""Tests of where rows of hot (dealt) values are stored, and where probes look for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTITIONS = 7
 
 
 def drawn(seed: int) -> tuple[Dealt, ...]:
-    """Random entries; an entry's home partition may or may not receive its new rows."""
+    """Return random entries; an entry's home partition may or may not receive its new rows."""
     rng = Random(seed)
     found = []
     for value in sorted(rng.getrandbits(64) for _ in range(rng.randint(1, 6))):
@@ -68,7 +68,7 @@ def test_rows_are_dealt_evenly_and_alike_every_time() -> None:
     rows = dealt_rows((Dealt(5, (0, 2), (0, 2, 5), 0, 0),), PARTITIONS)
     hashes = np.full(30_000, 5, np.uint64)
     homes = partition_of(hashes, PARTITIONS)
-    # The rows of a hot value are often neighbours, or every so many-th of a batch.
+    # The rows of a hot value are often adjacent, or at regular distances in a batch.
     for step in (1, 2, 3, 7, 1000):
         arrived = (9 << 32) + np.arange(30_000) * step
         written = rows.written(hashes, homes, lambda a=arrived: a)  # type: ignore[misc]

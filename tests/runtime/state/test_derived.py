@@ -1,4 +1,4 @@
-"""Derived values are computed again for entries that are other objects only."""
+"""Tests that derived values of the state are recomputed only for entries that are other objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manifest: loading gives the committed state, and damage is noticed."""
+"""Tests of the state's manifests: loading restores the committed state, and damage is noticed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.oracles.invariants import check_state
 
 
 def full_state() -> State:
-    """A state with something in every field."""
+    """Return a state with something in every field."""
     state = enter_epoch(State(), rules(0, {"q": RS + " WHERE S.b > 3"}, window=5, parallelism=2), 0)
     stored = segment("x", (1, 3), tau=[(-5, None)])
     indexed = replace(
@@ -167,7 +167,7 @@ def test_broken_invariants_are_named(code: str, store: object) -> None:
 
 
 def grown(state: State, draw: Random) -> State:
-    """The state after a batch with some segments more, some merged, and some counts."""
+    """Return the state after a batch with some new segments, some merged, and some counts."""
     number = state.next_batch
     stores = dict(state.stores)
     for name in draw.sample(sorted(stores), draw.randrange(len(stores) + 1)):
@@ -189,7 +189,7 @@ def grown(state: State, draw: Random) -> State:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole manifests follow after few changes."""
+    """Write whole manifests after few changes."""
     monkeypatch.setattr(manifest, "MOST_LINKS", 5)
     monkeypatch.setattr(manifest, "LEAST_GROWN", 4000)
 
@@ -220,7 +220,7 @@ def whole(path: Path) -> bool:
 
 
 def chain(tmp_path: Path, commits: int) -> list[Path]:
-    """Paths of the manifests after ``commits`` commits; the first is whole."""
+    """Return the paths of the manifests after ``commits`` commits; the first is whole."""
     manifests, state = Manifests(tmp_path), full_state()
     for batch in range(4, 4 + commits):
         manifests.commit(replace(state, next_batch=batch))

@@ -1,4 +1,5 @@
-"""A state directory of the present formats, from which a pipeline goes on.
+"""Test that a pipeline continues from a saved state directory of the present formats
+(``golden/state``).
 
 :func:`write` wrote ``golden/state``: a pipeline after three batches, the fourth begun and
 interrupted. ``python -m tests.runtime.state.test_manifest_golden FOLDER`` writes another one, for a
@@ -29,7 +30,7 @@ QUERIES = {"q": "SELECT R.a, S.b FROM R JOIN S ON R.a = S.a WHERE S.b >= 0"}
 
 
 def write(url: str, folder: Path) -> None:
-    """Write a state directory, and beside it what Redis knew."""
+    """Write a state directory, and beside it the content of Redis."""
     publish(url, 0, QUERIES)
     one = driver(url, folder, Mode.LIVE, every=10)
     for batch in range(3):
@@ -46,7 +47,7 @@ def write(url: str, folder: Path) -> None:
 
 
 def restore(url: str, folder: Path) -> None:
-    """Put a golden state into ``folder`` and what Redis knew into Redis."""
+    """Copy a golden state into ``folder`` and its Redis content into Redis."""
     shutil.copytree(GOLDEN / "state", folder / "state")
     known = json.loads((folder / "state" / "redis.json").read_text())
     connection = redis_client.Redis.from_url(url)
@@ -73,7 +74,7 @@ def test_a_pipeline_goes_on_from_it(url: str, tmp_path: Path) -> None:
     assert one.state.queries["q"].results == 9
     one.run(job(3))
 
-    # The new R meets the four S, the new S the three earlier R.
+    # The new R joins four S, the new S three earlier R.
     assert results(tmp_path) == [0, 1, 2, 3, 3, 3, 3]
     assert one.state.queries["q"].results == 16
     newest = max((tmp_path / "state" / "manifest").iterdir())

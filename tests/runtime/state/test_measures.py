@@ -1,4 +1,6 @@
-"""Measures: exact on small data, and the same however tuples are split into parts."""
+"""Tests of measures in the state (sketches, samples, delays): exact on small data, and the same
+however tuples are divided.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ NO_LAYOUT = Layout(Ruleset(0, (), (), (), (), (), (), ()), {})
 
 QUICK = settings(max_examples=40, deadline=None)
 
-#: Batches of keys: how many values there are, and how many tuples each batch has.
+#: Batches of keys: number of values, and number of tuples of each batch.
 KEYS = st.tuples(
     st.sampled_from([1, 3, 200, 300, 5_000, 1 << 40]),
     st.lists(st.integers(0, 9_000), min_size=1, max_size=6),
@@ -63,7 +65,7 @@ def drawn(values: int, sizes: Sequence[int], seed: int) -> list[NDArray[np.int64
 
 
 def reported(batches: Sequence[NDArray[np.int64]]) -> str:
-    """The sketch merged from each batch's new hashes."""
+    """Return the sketch merged from each batch's new hashes."""
     known: str | None = None
     for values in batches:
         keys = key_vector([pa.array(values)], ["bigint"])
@@ -157,7 +159,7 @@ def test_a_sample_is_the_tuples_of_least_rank_however_they_came(
 
 
 def test_a_sample_is_uniform() -> None:
-    """Every tenth of a stream has its share of the sample, within five standard deviations."""
+    """Each tenth of a stream has its share of the sample, within five standard deviations."""
     ids = np.concatenate(
         [np.argsort(ranks_of(first, 20_000))[:SIZE] for first in range(0, 2_000_000, 20_000)]
     )
@@ -316,7 +318,7 @@ def test_a_snapshot_survives_its_document_and_old_ones_are_read() -> None:
 
 
 def test_bounds_are_small_and_plain() -> None:
-    """They travel with every task."""
+    """Bounds are sent to every task."""
     dense = pack(np.arange(SPARSE, SPARSE + SIZE, dtype=np.uint64))
     document = asdict(Bounds(keys={"R": {"a": key_bound(dense)}}, ranks={"R": 5}, newest={"R": 1}))
     assert len(json.dumps(document)) < 4_000

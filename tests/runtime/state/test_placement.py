@@ -1,4 +1,4 @@
-"""Partitions are dealt evenly, and stay where they are as far as may be."""
+"""Tests that partitions are distributed evenly over hosts, and moved as little as possible."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_equal_arguments_give_equal_maps() -> None:
     assert place([4, 16], hosts(3)) == place({16, 4}, hosts(3)[::-1])
 
 
-# In the last four two hosts differ by just what a partition weighs, but for how sums are rounded.
+# In the last four seeds two hosts differ by exactly a partition's weight, except for rounding.
 @pytest.mark.parametrize("seed", [*range(40), 387, 805, 1090, 1598])
 def test_balancing_ends_whatever_the_weights(seed: int) -> None:
     rng = Random(seed)
@@ -83,14 +83,14 @@ def test_balancing_ends_whatever_the_weights(seed: int) -> None:
 
 
 def cost(at: Sequence[int], home: Sequence[int], demand: Demand) -> float:
-    """Demand that arrives at other hosts, plus the cost of moved partitions."""
+    """Return the demand that arrives at other hosts, plus the cost of moved partitions."""
     moved = [p for p, host in enumerate(at) if host != home[p]]
     away = demand.arriving.sum() - sum(demand.arriving[p, host] for p, host in enumerate(at))
     return float(away + demand.moving[moved].sum())
 
 
 def within(at: Sequence[int], before: Sequence[int], weight: Floats, share: Floats) -> bool:
-    """Whether each host has about its share, or is no further from it than it was."""
+    """Whether each host has about its share, or is no further from it than before."""
     now, then = (np.bincount(a, weights=weight, minlength=len(share)) for a in (at, before))
     least, most = np.minimum(then, share / MOST), np.maximum(then, share * MOST)
     return bool((now >= least - 1e-9).all() and (now <= most + 1e-9).all())
@@ -120,7 +120,7 @@ def test_partitions_come_to_where_their_tuples_arrive_nearly_as_well_as_they_can
 
 def test_what_spares_little_or_costs_more_stays() -> None:
     home, weight, share = np.array([0, 0, 1, 1]), np.ones(4), np.array([2.0, 2.0])
-    # Two would have to change places, and spare a twentieth of what they want.
+    # Two partitions would have to be swapped, and save a twentieth of their demand.
     little = np.array([[95.0, 105], [100, 100], [105, 95], [100, 100]])
     assert draw([0, 0, 1, 1], home, weight, share, Demand(little, np.zeros(4))) == [0, 0, 1, 1]
     much = np.array([[0.0, 100], [100, 0], [100, 0], [0, 100]])

@@ -1,4 +1,4 @@
-"""Frequent values over batches, against counting every value."""
+"""Compare frequent values over batches with counting every value."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def counts(values: pa.Array, known: KeyValues, kind: str = "bigint") -> ValueCou
 
 
 def after(batches: Sequence[Values], tasks: int = 1, before: KeyValues | None = None) -> KeyValues:
-    """The state of a key after some batches, each cut into as many parts as there are tasks."""
+    """Return the state of a key after some batches, each divided over the tasks."""
     known = KeyValues() if before is None else before
     for values in batches:
         parts = np.array_split(values, tasks)
@@ -67,7 +67,7 @@ def drawn(shape: str, batches: int, tuples: int, seed: int) -> list[Values]:
 
 
 def check(found: FrequentValues, batches: Sequence[Values]) -> None:
-    """Every share lies within the stated error, also of values that are not listed."""
+    """Check that every share is within the stated error, also of unlisted values."""
     everything: Counter[int] = Counter()
     recent: dict[int, float] = {}
     for number, values in enumerate(batches):
@@ -224,7 +224,7 @@ def test_nulls_are_counted_exactly(
     without = with_nulls.drop_null()
     known, recent, recent_nulls = KeyValues(), 0.0, 0.0
     fade = 0.5 ** (1 / HALF_LIFE)
-    # Shares of what arrives and of all differ.
+    # Shares of arriving tuples and of all tuples differ.
     for rows in [with_nulls] * 8 + [without] * 3:
         keys, column = key_vector(rows.columns, kinds), functools.partial(rows.column, 0)
         known = known.merge([value_counts(keys, known.known, column)] * tasks)

@@ -1,4 +1,4 @@
-"""Packs that are fetched before anybody opens them."""
+"""Tests of packs that are fetched from the object store before they are needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE = 120
 
 
 class Keeper(Durable):
-    """Fetches by writing an empty file; stands still while it is not ``free``."""
+    """Fetches by writing an empty file; blocks while it is not ``free``."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -79,7 +79,7 @@ def test_what_is_fetched_ahead_is_fetched_beside(keeper: Keeper, tmp_path: Path)
     one = Prefetcher()
     one.begin(str(tmp_path), some)
     assert keeper.begun.acquire(timeout=PATIENCE)
-    # Of one that is under way nothing else is begun.
+    # No second fetch of a pack is begun while one is running.
     one.begin(str(tmp_path), _segments(8))
     keeper.free.set()
     for _ in range(3):

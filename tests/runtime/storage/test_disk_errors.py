@@ -1,4 +1,4 @@
-"""Full and read-only disks: the error names the disk, and nothing is lost."""
+"""Tests of full and read-only disks: the error names the disk, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.support.worlds.driven import driver, expected, job, publish, results
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A pipeline's folder whose ``state`` is on a file system of its own, of 96 KiB."""
+    """A pipeline's folder whose ``state`` is on a separate file system of 96 KiB."""
     with small_disk(tmp_path / "state", "96k"):
         yield tmp_path
 
 
 def run_until_it_fails(url: str, home: Path, first: int) -> tuple[int, Exception]:
-    """Run batches until one can't be committed: its number and why."""
+    """Run batches until one can't be committed; return its number and the error."""
     one = driver(url, home, every=100)
     for batch in range(first, first + 200):
         try:

@@ -1,4 +1,4 @@
-"""Documents on disk: any damage is found, by each way to read one."""
+"""Tests of checksummed documents on disk: any damage is found, by each way to read one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BODY = {"names": ["é", "}"], "share": 0.12345678901234567, "batch": 7}
 
 
 def exactly(path: Path, kind: Kind) -> bytes:
-    """Read the document by the checksum that it names."""
+    """Read the document by the checksum in it."""
     return read_exactly(path, kind, checksum(path))
 
 
@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("read", [read_document, read_text, exactly])
 def test_any_damage_is_found(read: Callable[[Path, Kind], Any], path: Path) -> None:
-    """Every flipped bit, every shorter length, and further bytes."""
+    """Test every flipped bit, every shorter length, and additional bytes."""
     whole = path.read_bytes()
     read(path, KIND)
     damaged = [whole[:end] for end in range(len(whole))]

@@ -1,4 +1,4 @@
-"""State in an object store: machines are replaced, damage is noticed, one driver at a time."""
+"""Tests of state in an object store: replaced machines, noticed damage, one driver at a time."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def settle(log: RandomCuts) -> None:
 
 
 def documents(remote: Remote) -> set[str]:
-    """Names of the journal entries and manifests in the store."""
+    """Return the names of journal entries and manifests in the store."""
     return {name for name in remote.names() if name.startswith(("journal/", "manifest/"))}
 
 
 def lose(log: RandomCuts) -> None:
-    """The machine is gone, with its state directory."""
+    """Lose the machine, with its state directory."""
     close_all()
     shutil.rmtree(log.folder / "state")
 
@@ -129,7 +129,7 @@ def test_a_fresh_machine_goes_on_where_the_old_one_stopped(
         publish(url, epoch)
     one, done = log.start(), 0
     while log.step(one):
-        # On a new machine Spark asks for the last batch once more.
+        # On a new machine Spark repeats the last batch.
         if one.state.next_batch > done:
             done = one.state.next_batch
             lose(log)
@@ -210,7 +210,7 @@ def test_what_a_failed_attempt_has_left_goes_while_the_pipeline_runs(
     while log.step(one):
         settle(log)
         if one.state.next_batch == 4:
-            # A task of an attempt that is over was slow.
+            # A task of a former attempt was slow.
             (objects / "segments" / "0000000001-slow-0-base.pack").write_text("late")
     settle(log)
     there = {f"segments/{name}" for name in packs(objects)}
@@ -256,7 +256,7 @@ def test_what_was_not_opened_for_longest_goes(sizes: list[tuple[int, int]], limi
     assert [c.opened for c in removed] == sorted(c.opened for c in removed)
     if removed:
         assert all(c.opened >= removed[-1].opened for c in kept)
-        # Without the last one there would be too much.
+        # With the last removed one, the limit would be exceeded.
         assert sum(c.bytes for c in kept) + removed[-1].bytes > limit
 
 
@@ -458,7 +458,7 @@ def test_the_command_line_says_what_is_wrong(
         main([*arguments, "--object-store", tmp_path.as_uri(), "--cache-size", "some"])
     assert "--cache-size" in capsys.readouterr().err
     monkeypatch.setenv("ANABRANCH_OBJECT_STORE", "ftp://host/x")
-    # The logger would go on writing to the stream captured here.
+    # Otherwise the logger would write to the stream captured here.
     monkeypatch.setattr(structlog, "configure", lambda **_: None)
     assert main(arguments) == 1
     assert "is not an object store" in capsys.readouterr().err
@@ -485,7 +485,7 @@ def test_a_store_is_one_processes(remote: Remote, tmp_path: Path) -> None:
             pass
         assert caught.value.code == "store-in-use"
         assert "objects" in caught.value.message
-    # It has been given up.
+    # The lease has been given up.
     with StoreLease(remote, tmp_path / "b").held():
         pass
 
@@ -511,7 +511,7 @@ def test_a_stale_lease_is_taken_and_its_owner_stops(
                 log.step(one)
             assert caught.value.code == "store-taken"
             assert one.state.next_batch == 2
-    # Tasks may have run the batch by then, but nothing of it is visible.
+    # Tasks may have run the batch by then, but none of its effects is visible.
     assert (results(tmp_path), documents(remote)) == before
     lose(log)
     log.run(log.start())
@@ -586,7 +586,7 @@ def test_many_random_runs_over_lost_machines_are_exact(
 
 
 def damage(log: RandomCuts, seed: int) -> str:
-    """Flip a bit of one of the store's objects, cut or delete it, and lose the machine.
+    """Flip a bit of one of the store's objects, truncate or delete it, and lose the machine.
 
     Returns:
         ``exact`` if the results are, otherwise the code of the refusal.
@@ -646,7 +646,7 @@ def test_damage_of_many_kinds_in_the_store_is_made_good_or_refused(
 
 
 def duel(url: str, folder: Path, seed: int) -> int:
-    """Two drivers on two machines take turns at random over one store, without a lease.
+    """Run two drivers on two machines alternately at random over one store, without a lease.
 
     Each takes itself for the only one, and restarts when the other has committed meanwhile.
 

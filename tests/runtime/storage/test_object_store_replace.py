@@ -1,4 +1,4 @@
-"""Objects that change only as they were read, in a directory and over HTTP."""
+"""Tests of conditional writes of objects (only if unchanged), in a directory and over HTTP."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_who_finds_what_it_would_write_has_written_it(address: str) -> None:
 
 
 def test_of_many_writers_one_succeeds_each_time(address: str) -> None:
-    """Each adds its name to what it has read; none is lost."""
+    """Each writer adds its name to what it has read; none is lost."""
     rounds, writers = 5, 4
 
     def write(number: int) -> int:

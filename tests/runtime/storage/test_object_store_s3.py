@@ -1,4 +1,4 @@
-"""A state in S3, over HTTP."""
+"""Tests of state in S3, over HTTP."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def remote(server: str, request: pytest.FixtureRequest) -> Remote:
 
 def test_objects_are_put_read_listed_and_deleted(remote: Remote, tmp_path: Path) -> None:
     large = tmp_path / "large"
-    # More than goes in one part.
+    # Larger than one part of an upload.
     large.write_bytes(bytes(range(256)) * (1 << 16))
     remote.put("manifest/1.json", b"one")
     remote.put("manifest/1.json", b"other")
@@ -86,7 +86,7 @@ def test_recordings_that_are_read_no_more_go(remote: Remote, tmp_path: Path) -> 
     assert remote.names().keys() == {*names[1:], "segments/x.pack"}
     kept.withdraw("recordings/", ())
     assert remote.names().keys() == {"segments/x.pack"}
-    # It is offered again as if it had never been.
+    # The deleted object is written again as if it were new.
     kept.offer(names[0])
     assert remote.names().keys() == {names[0], "segments/x.pack"}
 

@@ -1,4 +1,4 @@
-"""Mapped state that is more than memory holds is read page by page."""
+"""Tests that mapped state is read page by page if it exceeds memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GIB = 1 << 30
 def system(
     folder: Path, available: int | None, cgroup: str, groups: Mapping[str, Mapping[str, str]]
 ) -> tuple[Path, Path]:
-    """A ``/proc`` and a ``/sys/fs/cgroup`` that say so."""
+    """Write a ``/proc`` and a ``/sys/fs/cgroup`` with these limits."""
     proc, tree = folder / "proc", folder / "cgroup"
     (proc / "self").mkdir(parents=True, exist_ok=True)
     if available is not None:

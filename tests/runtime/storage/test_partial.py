@@ -1,4 +1,4 @@
-"""Partial results against lists of dictionaries, and where their tuples have come from."""
+"""Compare partial results with lists of dictionaries, and check the origin of their tuples."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Tuples = list[tuple[int, ...]]
 
 
 def rows(rng: Random, count: int, first: int, length: int) -> RowSet:
-    """``length`` random rows of two tables, whose values are numbers from ``first`` on."""
+    """Return ``length`` random rows of two tables, whose values are numbers from ``first`` on."""
     tables = [
         BatchTable(pa.record_batch({"v": pa.array(range(begin, begin + count))}))
         for begin in (first, first + 100)
@@ -37,7 +37,7 @@ def rows(rng: Random, count: int, first: int, length: int) -> RowSet:
 
 
 def values(partial: Partial) -> Tuples:
-    """The tuples, a value per label in the order of labels."""
+    """Return the tuples, one value per label in the order of labels."""
     columns = [partial.column(label, "v").to_pylist() for label in sorted(partial.place)]
     return list(zip(*columns, strict=True))
 

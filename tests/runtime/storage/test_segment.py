@@ -1,4 +1,6 @@
-"""Pack files: written whole or not at all, read as written, damage noticed, old ones readable."""
+"""Tests of pack files of segments: written completely or not at all, damage noticed, old ones
+readable.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ from tests.support.oracles.invariants import check_index
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 KEY = IndexKey(("k",), ("bigint",))
-#: Keys with a repetition and a NULL; two batches; times out of order.
+#: Keys with a duplicate and a NULL; two batches; unordered times.
 KEYS, BATCHES, TIMES = [3, 1, None, 3], [4, 4, 6, 5], [30, 10, 40, 20]
 
 
@@ -81,7 +83,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert open_segment(str(tmp_path), joined).batch.equals(combinations())
     assert (base.rows, base.first_batch, base.last_batch) == (4, 4, 6)
     assert (base.tau_min, base.tau_max) == ((10,), (40,))
-    # A combination belongs to the batch of its last member; S has no event time.
+    # A combination belongs to the batch of its last tuple; S has no event time.
     assert (joined.first_batch, joined.last_batch) == (2, 5)
     assert (joined.tau_min, joined.tau_max) == ((7, None), (8, None))
     assert base.bytes <= (tmp_path / base.path).stat().st_size
@@ -133,7 +135,7 @@ def test_a_crash_leaves_a_partial_file_only(tmp_path: Path) -> None:
     writer = PackWriter(tmp_path, "segments/x.pack")
     writer.add(rows(), store="R", partition=0, members=(), indexes=[])
     writer._file.flush()
-    # The process dies here, before it closes the writer.
+    # The process dies before it closes the writer.
     assert [p.name for p in (tmp_path / "segments").iterdir()] == ["x.pack.partial"]
     writer._file.close()
 
@@ -187,7 +189,9 @@ def test_an_index_built_later_equals_the_stored_one(tmp_path: Path) -> None:
 
 
 def test_packs_stay_readable(tmp_path: Path) -> None:
-    """:func:`write` wrote ``golden/segments.pack``; other bytes are a new version (ADR 0056)."""
+    """:func:`write` wrote ``golden/segments.pack``; other bytes need a new format version (ADR
+    0056).
+    """
     content = (GOLDEN / "segments.pack").read_bytes()
     length = int.from_bytes(content[-20:-12], "little")
     footer = json.loads(content[-20 - length : -20])

@@ -1,4 +1,4 @@
-"""Packs that a process has open: as long as batches ask for them, and no longer."""
+"""Tests of the cache of open packs: packs are open as long as batches need them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch_runtime.storage.segment_cache import close_all, keep_open, open_s
 
 
 def write(root: Path, name: str, *values: int) -> list[Segment]:
-    """A pack with a segment per value."""
+    """Write a pack with one segment per value."""
     with PackWriter(root, f"segments/{name}.pack") as writer:
         for value in values:
             rows = pa.record_batch({"k": [value], SIGMA: pa.array([0], pa.int64())})
@@ -22,7 +22,7 @@ def write(root: Path, name: str, *values: int) -> list[Segment]:
 
 
 def mapped(root: Path) -> set[str]:
-    """The packs below ``root`` that are in this process's memory."""
+    """Return the packs below ``root`` that are mapped by this process."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     paths = {line.split(maxsplit=5)[5].removesuffix(" (deleted)") for line in lines if "/" in line}
     return {Path(p).stem for p in paths if p.startswith(str(root))}
@@ -40,7 +40,7 @@ def test_a_pack_is_mapped_once_and_let_go_of_when_no_batch_can_ask(tmp_path: Pat
     del readers
     keep_open(root, {"s": new})
     (tmp_path / old[0].path).unlink()
-    # Open readers may go on.
+    # Open readers may continue.
     assert mapped(tmp_path) == {"old", "new"}
     assert column.to_pylist() == [1]
     del column

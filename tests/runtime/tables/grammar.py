@@ -1,4 +1,6 @@
-"""Random views, random signed rows for them, and the same views as SQL for DuckDB."""
+"""Random views for tests of maintained tables, random weighted rows for them, and the views' SQL
+for DuckDB.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ Row = tuple[Any, ...]
 
 
 def _value(name: str, random: Random) -> Any:
-    """A value of a small domain, so that rows meet."""
+    """Return a value of a small domain, so that values recur."""
     if random.random() < 0.12:
         return None
     n = random.randrange(5)
@@ -105,11 +107,11 @@ class Case:
         return pa.schema([(n, arrow_type(TYPES[n])) for n in self.columns])
 
     def row(self, random: Random) -> Row:
-        """A random joined row."""
+        """Return a random joined row."""
         return tuple(_value(n, random) for n in self.columns)
 
     def table(self, rows: list[Row]) -> pa.Table:
-        """``rows`` as a table."""
+        """Return ``rows`` as a table."""
         columns = zip(*rows, strict=True) if rows else [()] * len(self.columns)
         arrays = [
             pa.array(list(values), field.type)
@@ -129,7 +131,7 @@ def _sort(expr: Expr, text: str, random: Random) -> tuple[SortKey, str]:
 
 
 def _aggregate(name: str, random: Random, *, sampled: bool) -> tuple[ViewAggregate, str]:
-    """A random aggregate, and its SQL."""
+    """Return a random aggregate, and its SQL."""
 
     def made(
         function: F, column: str | None, kind: DataType, sql: str, *, distinct: bool = False,
@@ -148,13 +150,13 @@ def _aggregate(name: str, random: Random, *, sampled: bool) -> tuple[ViewAggrega
         return made(F.COUNT, None, BIGINT, "count(*)")
     if pick == 1:
         column = random.choice(tuple(TYPES))
-        # DuckDB tells -0.0 from 0.0 in no aggregate, as the input of the oracle has none.
+        # Except for counts, DuckDB distinguishes -0.0 and 0.0; the oracle's input has no -0.0.
         return made(F.COUNT, column, BIGINT, f"count({word}{column})", distinct=distinct)
     if pick in (2, 3):
         column = random.choice((*_NUMBERS, "xf"))
         result = _number_type(F.SUM, column)
         if column == "xf":
-            # Rounded once, which DuckDB's fsum does too, but for sizes that it can't hold.
+            # Rounded once, as in DuckDB's fsum, except for sizes that it can't represent.
             distinct, word = False, ""
             return made(F.SUM, column, result, _float_sum("xf"))
         return made(F.SUM, column, result, f"sum({word}{column})", distinct=distinct)
@@ -189,7 +191,7 @@ def _aggregate(name: str, random: Random, *, sampled: bool) -> tuple[ViewAggrega
     if pick == 11:
         separator = random.choice((",", "", "; "))
         drawn = random.sample(("xi", "kd", "xd", "xs"), random.choice((0, 1, 1, 2, 3)))
-        # Keys after the value itself have no effect.
+        # Sort keys after the value itself have no effect.
         keys = drawn[: drawn.index("xs") + 1] if "xs" in drawn else drawn
         downs = [(key, random.random() < 0.5) for key in keys]
         written = [f"{key} {'DESC NULLS LAST' if d else 'ASC NULLS FIRST'}" for key, d in downs]
@@ -206,7 +208,7 @@ def _aggregate(name: str, random: Random, *, sampled: bool) -> tuple[ViewAggrega
         return made(function, column, TYPES[column], f"{function}({column})")
     if pick == 13:
         column, down = random.choice(("xi", "xs", "xd", "xt", "xb")), random.random() < 0.5
-        # The entries of a histogram are in the order of its values.
+        # The entries of a histogram are ordered by value.
         later = f"b.value {'>=' if down else '>'} a.value"
         entries = f"map_entries(histogram({column}))"
         chosen = f"list_reduce({entries}, lambda a, b: CASE WHEN {later} THEN b ELSE a END).key"
@@ -218,7 +220,7 @@ def _aggregate(name: str, random: Random, *, sampled: bool) -> tuple[ViewAggrega
         n = f"count({column})"
         sql = f"kurtosis_pop({column}::double)"
         if function is F.SKEWNESS:
-            # DuckDB's is that of a sample, NULL of two values.
+            # DuckDB's function is for samples, NULL for two values.
             share = f"({n} - 2) / sqrt({n} * ({n} - 1))"
             sql = f"CASE {n} WHEN 2 THEN 0.0 ELSE skewness({column}::double) * {share} END"
         varied = f"min({column}) < max({column})"
@@ -235,7 +237,7 @@ def _aggregate(name: str, random: Random, *, sampled: bool) -> tuple[ViewAggrega
 
 
 def _number_type(function: str, column: str) -> DataType:
-    """Type of a sum or average."""
+    """Return the type of a sum or average."""
     kind = TYPES[column]
     if kind.kind != "decimal":
         return DOUBLE if function == "avg" or kind.kind == "double" else BIGINT
@@ -244,7 +246,7 @@ def _number_type(function: str, column: str) -> DataType:
 
 
 def _float_sum(column: str) -> str:
-    """Sum of floats with Spark's NaN and infinities; DuckDB refuses some overflows."""
+    """Return SQL of a float sum with Spark's NaN and infinities; DuckDB refuses some overflows."""
     plus, minus = (f"count(*) FILTER ({column} = '{s}inf'::double)" for s in ("", "-"))
     nan = f"count(*) FILTER (isnan({column}))"
     return (
@@ -255,7 +257,7 @@ def _float_sum(column: str) -> str:
 
 
 def case(seed: int) -> Case:
-    """The random view number ``seed``."""
+    """Return the random view number ``seed``."""
     random = Random(seed)
     drawn = random.random()
     if drawn > 0.93:
@@ -264,7 +266,7 @@ def case(seed: int) -> Case:
 
 
 def _copied(random: Random) -> Case:
-    """Groups that are there as often as they have rows without a value."""
+    """Return groups that occur as often as they have rows without a value."""
     keys = random.sample(tuple(KEYS), random.choice((1, 1, 2, 3)))
     value = random.choice(tuple(VALUES))
     counts = [ViewAggregate("g1", F.COUNT, None, False, BIGINT),
@@ -403,7 +405,7 @@ def _order(
     limit, offset = random.randrange(1, 6), random.choice((0, 0, 1, 3))
     limited = f" LIMIT {limit} OFFSET {offset}"
     if random.random() < 0.15:
-        # Without ORDER BY, the first groups by their keys.
+        # Without ORDER BY, the first groups are chosen by their keys.
         return (), limit, offset, f" ORDER BY {', '.join(ties)}{limited}"
     return (key,), limit, offset, f" ORDER BY {', '.join([words, *ties])}{limited}"
 
@@ -439,7 +441,7 @@ def _ranked(random: Random) -> Case:
         windowed=tuple(windowed),
     )  # fmt: skip
     read = dict.fromkeys([*columns, *partition, *more])
-    # Ties: columns of the view, then of the partition, which are equal, then of functions.
+    # Ties: columns of the view, then of the partition, then of functions.
     words = "".join(f"{w}, " for _, w in order)
     ties = ", ".join(f"{n} ASC NULLS FIRST" for n in (*columns, *more))
     over = f"PARTITION BY {', '.join(partition)} " if partition else ""
@@ -503,7 +505,7 @@ def _windowed(
 
 
 def _frame(order: list[tuple[SortKey, str]], random: Random) -> tuple[Frame, str]:
-    """A random frame, and its SQL."""
+    """Return a random window frame, and its SQL."""
     if random.random() < 0.2:
         return Frame(), ""
     start, end = random.choice((None, 0, 1, 2, -1, -2, -3)), random.choice((None, 0, 1, 2, 3, -1))
@@ -531,7 +533,7 @@ def _frame(order: list[tuple[SortKey, str]], random: Random) -> tuple[Frame, str
         else f"{size.format(abs(limit))} {'PRECEDING' if limit < 0 else 'FOLLOWING'}"
         for limit, side in ((start, "PRECEDING"), (end, "FOLLOWING"))
     ]  # fmt: skip
-    # Rows have an order of their own in DuckDB, without peers.
+    # In DuckDB rows get a total order, without peers.
     rows = unit is FrameUnit.ROWS
     excluded = random.choice((Excluded.NOTHING, *(list(Excluded)[:2] if rows else Excluded)))
     text = f" {unit.upper()} BETWEEN {limits[0]} AND {limits[1]} EXCLUDE {excluded.upper()}"
@@ -539,7 +541,7 @@ def _frame(order: list[tuple[SortKey, str]], random: Random) -> tuple[Frame, str
 
 
 def session_views(gap: int, keys: list[str]) -> str:
-    """SQL of ``net`` with the session of each row per ``keys``."""
+    """Return SQL of ``net`` with the session of each row per ``keys``."""
     over = f"PARTITION BY {', '.join(keys)} " if keys else ""
     return (
         f"(SELECT *, make_timestamptz(min(epoch_us(xt)) OVER p) AS window_start, "

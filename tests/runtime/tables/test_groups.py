@@ -1,5 +1,6 @@
-"""Views with equal prefixes are what DuckDB says, and what each would be alone, after every batch:
-views that come and go, at any batch, sinks that refuse, restarts, deletes and late rows.
+"""Tests of views with equal prefixes, which share groups: they equal DuckDB's, and those of
+separate views, after every batch, while views come and go at any batch, sinks fail, the runtime
+restarts, and rows are deleted or late.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ WEIGHTS = pa.schema([*SCHEMA, ("#weight", pa.int64())])
 
 @dataclass
 class _Present:
-    """A query from batch ``first`` on, to before ``end``."""
+    """A query that exists from batch ``first`` until before ``end``."""
 
     query: QuerySpec
     drawn: Drawn
@@ -64,7 +65,7 @@ class _Present:
 
 @dataclass
 class _Pipeline:
-    """Views over common rows; those with sinks in Redis are refused now and then."""
+    """Views over common rows; those with Redis sinks sometimes fail."""
 
     folder: Path
     rng: Random
@@ -112,7 +113,7 @@ class _Pipeline:
         versions[delivery.batch] = delivery.read().to_pylist()
 
     def feed(self, rows: pa.RecordBatch, alone: Sequence[str] = ()) -> None:
-        """A batch whose rows all queries share, except those ``alone``."""
+        """Run a batch whose rows all queries share, except those in ``alone``."""
         some = [one.query for one in self.present]
         self.world.ruleset = Ruleset(0, (STREAM,), self.relations, tuple(some), (), (), (), ())
         joined: dict[str, pa.Table] = {}
@@ -127,7 +128,7 @@ class _Pipeline:
 
     @property
     def groups(self) -> list[Groups]:
-        """Distinct groups of the present views."""
+        """Return the number of distinct groups tables of the present views."""
         peer = self.world.tables.peer
         assert isinstance(peer, Lagging)
         tables = [view.table for view in peer.keeper._views.values()]
@@ -136,18 +137,18 @@ class _Pipeline:
 
     @property
     def later(self) -> list[GroupReader]:
-        """Readers of groups that have had fewer rows."""
+        """Return the number of readers of groups that have seen fewer rows."""
         readers = (reader for groups in self.groups for reader in groups.readers)
         return [reader for reader in readers if reader.earlier is not None]
 
     def check(self) -> int:
-        """Compare all versions; returns the number of comparisons with DuckDB."""
+        """Compare all versions; return the number of comparisons with DuckDB."""
         self.refuses, compared = False, 0
         self.world.tables.drain()
         for name, one in self.queries.items():
             last = min(one.end, len(self.batches))
             if last <= one.first:
-                # No batch has had it.
+                # No batch has included it.
                 continue
             self._check_alone(name, one, last)
             for batch in range(one.first, last):
@@ -172,7 +173,7 @@ class _Pipeline:
         return _versions(self.world.results / name)
 
     def _check_alone(self, name: str, one: _Present, last: int) -> None:
-        """Compare every version with the version of a pipeline with this query only."""
+        """Compare every version with that of a pipeline with this query only."""
         query = replace(one.query, sink=SinkSpec())
         ruleset = Ruleset(0, (STREAM,), self.relations, (query,), (), (), (), ())
         world = TableWorld(self.folder / "alone" / name, ruleset)
@@ -188,7 +189,7 @@ class _Pipeline:
         assert found == alone, one.drawn.spark
 
     def _wanted(self, one: _Present, batch: int) -> list[tuple[Any, ...]] | None:
-        """DuckDB's answer; None if rows from before the query have been deleted."""
+        """Return DuckDB's result; None if rows from before the query have been deleted."""
         rows = pa.Table.from_batches(self.batches[one.first : batch + 1], WEIGHTS)
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
@@ -288,8 +289,8 @@ def test_sums_of_views_that_begin_later_are_what_each_is_alone(seed: int, tmp_pa
 
 
 def _drive(run: _Pipeline, some: Callable[[], Drawn], often: float) -> tuple[int, int]:
-    """Feed batches while views come and go; returns the greatest numbers of readers of groups,
-    and of readers with fewer rows.
+    """Run batches while views come and go; return the maximum numbers of readers of groups, and of
+    readers with fewer rows.
 
     Args:
         often: probability that a view of ``some`` begins after a batch.
@@ -304,7 +305,7 @@ def _drive(run: _Pipeline, some: Callable[[], Drawn], often: float) -> tuple[int
             weights += [-1] * gone.num_rows
         elif rows.num_rows:
             alive.append(rows)
-        # Some queries may find the same rows in a join of their own.
+        # Some queries may find the same rows in a separate join.
         alone = [str(o.query.id) for o in run.present if rng.random() < 0.5]
         run.refuses = rng.random() < 0.3
         run.feed(_weighted(rows, weights), alone if rng.random() < 0.15 else ())
@@ -321,7 +322,7 @@ def _drive(run: _Pipeline, some: Callable[[], Drawn], often: float) -> tuple[int
         elif event < 0.25 + often:
             run.register(some())
         elif event < 0.4 + often and len(run.present) > 1:
-            # The first one, often.
+            # Often the first one.
             chosen = run.present[0] if rng.random() < 0.5 else rng.choice(run.present)
             run.drop(str(chosen.query.id))
         elif event < 0.5 + often:
@@ -375,7 +376,7 @@ def test_groups_keep_each_aggregate_once_and_only_while_it_is_read(tmp_path: Pat
     run.feed(_weighted(draw_rows(Random(1), 20, 0), [1] * 20))
     one, other = sorted(run.groups, key=lambda groups: len(groups.readers), reverse=True)
     assert [len(one.readers), len(other.readers)] == [3, 1]
-    # Rows, sum and count of n for avg and sum, the greatest n.
+    # Number of rows, sum and count of n for avg and sum, the maximum of n.
     assert one._parts.width == 1 + 2 + 1 + 2
     assert one.prefix.text == "t.g, t.k"
     run.drop("q2")
@@ -383,8 +384,8 @@ def test_groups_keep_each_aggregate_once_and_only_while_it_is_read(tmp_path: Pat
     run.feed(_weighted(draw_rows(Random(3), 20, 0), [1] * 20))
     one = max(run.groups, key=lambda groups: len(groups.readers))
     assert (len(one.readers), one._parts.width) == (2, 1 + 2 + 1)
-    # A query that comes later has other contents, so its greatest values need groups of their own;
-    # sums of the others can read these.
+    # A query registered later has seen fewer rows, so its maxima need separate groups; sums of the
+    # others can be used for it.
     late = "SELECT k, g, max(n) AS m FROM t GROUP BY k, g"
     run.register(Drawn(late, late))
     run.feed(_weighted(draw_rows(Random(4), 20, 0), [1] * 20))
@@ -394,7 +395,7 @@ def test_groups_keep_each_aggregate_once_and_only_while_it_is_read(tmp_path: Pat
 
 
 def _totals(folder: Path, *texts: str) -> _Pipeline:
-    """A pipeline in which a query of ``texts`` begins before each batch."""
+    """Return a pipeline in which a query of ``texts`` begins before each batch."""
     run = _Pipeline(folder, Random(5))
     for batch, text in enumerate(texts):
         run.register(Drawn(text, text))
@@ -412,7 +413,7 @@ def test_sums_of_all_beginnings_read_common_groups(tmp_path: Path) -> None:
     )
     (common,) = run.groups
     assert (len(common.readers), len(run.later)) == (3, 2)
-    # Others go on when the first one has gone, without its rows.
+    # Others continue when the first query is deleted, without its rows.
     run.drop("q0")
     for batch in (6, 7):
         run.feed(_weighted(draw_rows(Random(batch), 20, 0), [1] * 20))

@@ -1,4 +1,6 @@
-"""Aggregates of pairs: exact after deletes, and equal to Spark's, also of few or equal pairs."""
+"""Tests of aggregates of pairs (regr_slope, corr, …): exact after deletes, and equal to Spark's,
+also for few or equal pairs.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ Pair = tuple[float | None, float | None]
 
 
 def aggregated() -> MaintainedTable:
-    """A table without groups of all functions of (y, x)."""
+    """Return a table without groups of all functions of (y, x)."""
     made = [ViewAggregate(f"g{n}", f, "y", False, DOUBLE, "x") for n, f in enumerate(FUNCTIONS)]
     outputs = [Output(str(a.function), Column("", a.name, DOUBLE)) for a in made]
     return MaintainedTable(View(True, (), tuple(made), tuple(outputs)), SCHEMA, deletes=True)
@@ -46,7 +48,7 @@ def values(table: MaintainedTable) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_line_is_exact_whatever_the_order_and_the_deletes(seed: int) -> None:
     random = Random(seed)
-    # A common part that cancels, and outliers that are deleted again.
+    # A common part that cancels, and outliers that are deleted later.
     xs = [1e6 + random.gauss(0, 1) for _ in range(80)]
     kept: list[Pair] = [(1e5 - 3 * x + random.gauss(0, 1), x) for x in xs]
     gone: list[Pair] = [
@@ -88,7 +90,7 @@ def test_a_line_is_exact_whatever_the_order_and_the_deletes(seed: int) -> None:
     assert values(table) == before
 
 
-#: Groups with few pairs, equal values, and values that are no numbers.
+#: Groups with few pairs, equal values, and NaN or infinite values.
 FEW: dict[str, list[Pair]] = {
     "none": [(None, 1.0), (1.0, None)],
     "one": [(3.0, 2.0), (None, 5.0)],

@@ -1,4 +1,4 @@
-"""Ranked rows of many partitions equal DuckDB's, with large batches."""
+"""Compare ranked rows of many partitions with DuckDB's, with large batches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COLUMNS = {name: Column("", name, kind) for name, kind in _KINDS.items()}
 
 @dataclass(frozen=True)
 class _Case:
-    """A ranking by ``order``: column -> whether it descends.
+    """Case: a ranking by ``order``: column -> whether it is descending.
 
     Attributes:
         outputs: name -> expression and DuckDB's text of it.
@@ -108,7 +108,7 @@ def test_many_partitions(number: int, deletes: bool) -> None:
     table, shown = MaintainedTable(one.view, _SCHEMA, deletes=deletes), Presented(one.view)
     net, connection = _SCHEMA.empty_table(), duckdb.connect()
     for version in range(1, 7):
-        # Few rows after many, and partitions that hold most rows.
+        # Few rows after many, and partitions that have most rows.
         rows = _rows(random, random.choice((5, 300, 1500)), random.choice((3, 400)))
         weights = np.ones(rows.num_rows, np.int64)
         given, kept = rows, net
@@ -150,7 +150,7 @@ def test_least_tuples() -> None:
         most = int(generator.integers(0, 70))
         found = least_tuples(tuples, texts, most)
         assert len(set(found.tolist())) == len(found) >= min(most, len(tuples))
-        # Words after a text are unknown: equal tuples up to it stay together.
+        # Words after a text are unknown: tuples that are equal up to it stay together.
         known = int(np.argmax(texts)) if texts.any() else shape[1]
         left = sorted(set(range(len(tuples))) - set(found.tolist()))
         if known and len(found) and left:

@@ -1,4 +1,4 @@
-"""Maintained tables equal DuckDB's answers over the net input, after every batch."""
+"""Compare maintained tables with DuckDB's results over the net input, after every batch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from anabranch_runtime.tables.table import MaintainedTable
 from tests.runtime.tables.grammar import Case, F, Row, case
 from tests.support.scenarios.seeds import mostly_slow
 
-#: Seeds of the suite; failing seeds of longer runs are kept below.
+#: Seeds of the suite; seeds that failed in longer runs are listed below.
 SEEDS = range(250)
 KEPT: tuple[int, ...] = ()
 
@@ -43,7 +43,7 @@ Rows = dict[tuple[Any, ...], tuple[Any, ...]]
 
 
 def _plain(value: Any) -> Any:
-    """A value that compares as in Spark."""
+    """Return a value that compares as in Spark."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
     return value
@@ -98,7 +98,7 @@ def _close(one: Any, other: Any) -> bool:
 
 
 class Oracle:
-    """DuckDB's answer over the net rows."""
+    """DuckDB's result over the net rows."""
 
     def __init__(self, one: Case) -> None:
         self.case = one
@@ -111,7 +111,7 @@ class Oracle:
             self.net[tuple(map(_plain, row))] += weight
 
     def answer(self) -> pa.Table | None:
-        """The view's rows; None while a row has been deleted more often than inserted."""
+        """Return the view's rows; None while a row has been deleted more often than inserted."""
         if min(self.net.values(), default=0) < 0:
             return None
         rows = [tuple(math.nan if v == "NaN" else v for v in r) for r in self.net.elements()]
@@ -140,7 +140,7 @@ def _batch(one: Case, oracle: Oracle, random: Random, deletes: bool) -> tuple[li
 
 
 def check(seed: int) -> None:
-    """Check the view of ``seed`` over random batches."""
+    """Compare the view of ``seed`` over random batches with DuckDB."""
     one, random = case(seed), Random(seed + 1_000_000)
     deletes = random.random() < 0.7
     table = MaintainedTable(one.view, one.schema, deletes=deletes)
@@ -166,7 +166,7 @@ def check(seed: int) -> None:
 
 
 def _read(view: View, table: MaintainedTable, shown: Presented, answer: pa.Table | None) -> None:
-    """Check the rows that readers see."""
+    """Compare the rows that readers see."""
     read = table.rows(None)
     assert read.num_rows == len(table)
     found = {}
@@ -240,7 +240,7 @@ def test_an_expression_that_fails_changes_nothing() -> None:
     with pytest.raises(ExpressionError, match="divisor is zero"):
         table.apply(_rows((2, 2), (1, -3)), None, 2)
     assert table.rows(None).to_pydict() == {"k": [1], "q": [2.0]}
-    # A group that vanishes is not evaluated.
+    # A group that becomes empty is not evaluated.
     changes = table.apply(_rows((1, 3)), _signs(-1), 2)
     assert changes.to_pydict() == {"k": [1], "q": [None], CHANGE: ["delete"], VERSION: [2]}
 
@@ -283,7 +283,7 @@ def test_sums_of_floats_are_exact_whatever_the_order_and_the_deletes(seed: int) 
 @pytest.mark.parametrize("seed", range(5))
 def test_higher_moments_are_exact_whatever_the_order_and_the_deletes(seed: int) -> None:
     random = Random(seed)
-    # A common part that cancels, and outliers that are deleted again.
+    # A common part that cancels, and outliers that are deleted later.
     values = [1e6 + random.gauss(0, 1) for _ in range(80)]
     gone = [random.uniform(-1, 1) * 10.0 ** random.randrange(-5, 11) for _ in range(40)]
     events = [(v, 1) for v in (*values, *gone)] + [(v, -1) for v in gone]
@@ -373,7 +373,7 @@ def test_forgetting_changes_no_later_output(session: bool) -> None:
         random = Random(seed)
         keeps, forgets = (MaintainedTable(view, schema, deletes=True) for _ in range(2))
         for version in range(1, 25):
-            # No row comes before the clock.
+            # No row arrives below the watermark.
             clock = 5 * version
             times = [clock + random.randrange(30) for _ in range(random.randrange(1, 6))]
             columns = [[random.randrange(n) for _ in times] for n in (3, 9)]

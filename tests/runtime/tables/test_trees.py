@@ -1,4 +1,4 @@
-"""Ordered multisets agree with sorted lists."""
+"""Compare ordered multisets (trees of maintained tables) with sorted lists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUMBER, TEXT = parse_type("bigint"), parse_type("string")
 
 
 def _key(value: Value) -> tuple[int, bytes, int]:
-    """Sort key: texts descending, NULL last; then numbers ascending."""
+    """Return a sort key: texts descending, NULL last; then numbers ascending."""
     text = value[0]
     inverted = bytes(255 - b for b in (text or "").encode()) + b"\xff" * 9
     return (int(text is None), inverted, value[1])
@@ -83,7 +83,7 @@ def _compare(tree: Ordered, known: list[Counter[Value]], random: Random) -> None
 
 
 def _first(values: list[Value], most: int, ranking: RankFunction) -> list[Value]:
-    """The first values, ranked by their texts."""
+    """Return the first values, ranked by their texts."""
     found = []
     for position, value in enumerate(values, 1):
         before = [v for v in values if _key(v)[:2] < _key(value)[:2]]

@@ -1,4 +1,4 @@
-"""Texts of a pool have one number each."""
+"""Tests that each text in a pool of words (maintained tables) has one number."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_equal_texts_have_one_number_and_different_ones_different_numbers() -> N
 
 
 def test_numbers_of_nulls_may_be_anything() -> None:
-    """As in rows without a match, whose words have never been written."""
+    """As in rows without a match, whose words are never written."""
     pool = Texts()
     pool.numbers(pa.array(["a text of some bytes", "b"]))
     numbers = np.array([1, 1 << 60, 0, -(1 << 60)])

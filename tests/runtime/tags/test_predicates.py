@@ -1,4 +1,4 @@
-"""Sets of predicates against the evaluation of each predicate alone."""
+"""Compare predicate sets (tags) with the evaluation of each predicate alone."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def holds(index: PredicateIndex, sets: I32, predicate: int) -> Bools:
-    """Mask of the rows whose set has ``predicate``."""
+    """Return the mask of the rows whose set has ``predicate``."""
     word = index.met.bits(sets, predicate // 64 + 1)[:, -1]
     found: Bools = (word >> np.uint64(predicate % 64)) & np.uint64(1) != 0
     return found
 
 
 def random_condition(rng: Random, depth: int = 1) -> Expr:
-    """A condition that fails on no row. Some conditions can be tested by no axis."""
+    """A random condition that fails on no row. Some conditions can't be tested by any axis."""
     name = rng.choice(sorted(COLUMNS))
     text, _, constants = COLUMNS[name]
     kind = parse_type(text)
@@ -134,7 +134,7 @@ def test_many_constants_on_several_columns(seed: int) -> None:
 
 
 def test_a_full_index_leaves_sets_unknown() -> None:
-    """An unknown set has every predicate, so that no row is lost."""
+    """An unknown set counts as having every predicate, so that no row is lost."""
     long = parse_type("bigint")
     index = PredicateIndex()
     for n in range(100):
@@ -160,7 +160,7 @@ def test_a_missing_column_leaves_sets_unknown() -> None:
 
 
 def test_conditions_that_no_axis_can_test_leave_room_for_sets() -> None:
-    """Only final sets are numbered, not one after each of hundreds of conditions."""
+    """Only final sets get numbers, not those after each of hundreds of conditions."""
     rng, rows = Random(2), 300
     text, number = parse_type("string"), parse_type("int")
     given: list[tuple[Expr, ...]] = []

@@ -1,4 +1,4 @@
-"""Tags of rulesets as the planner makes them."""
+"""Tests of the tags of rulesets compiled by the planner."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_queries_that_differ_in_a_filter_are_choices_of_one_step() -> None:
     found = tag_program(rules)
     from_a = next(rule for rule in rules.probe_rules if rule.start == "a")
     from_b = next(rule for rule in rules.probe_rules if rule.start == "b")
-    # All rows of b are sent: the filters are on the rows of a that they find.
+    # All rows of b probe: the filters are on the rows of a that they find.
     assert found.inputs[from_a.out].predicates.shape == (3, 1)
     assert from_b.out not in found.inputs
     for rule in rules.probe_rules:

@@ -1,4 +1,4 @@
-"""Tuples divided by the choices that they satisfy."""
+"""Tests of dividing tuples by the choices (tags) that they satisfy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LABELS = [Label(x) for x in "abc"]
 
 @pytest.mark.parametrize("seed", range(30))
 def test_timely_tuples_are_those_that_the_checks_of_each_rule_keep(seed: int) -> None:
-    """Rules without bounds, with equal and with different ones; choices without tuples."""
+    """Rules without time bounds, with equal and with different ones; choices without tuples."""
     rng = np.random.default_rng(seed)
     rows = int(rng.integers(1, 40))
     sets = []

@@ -1,4 +1,6 @@
-"""Tuples that a task reads: late, invalid, filtered; one sigma per tuple."""
+"""Tests of the tuples that a task reads: late, invalid, filtered; each with a unique number
+(sigma).
+"""
 
 from __future__ import annotations
 
@@ -172,7 +174,7 @@ def test_the_streams_are_those_of_the_rules() -> None:
 
 
 def changing(**form: object) -> Layout:
-    """A layout in which R is a stream of changes."""
+    """Return a layout in which R is a stream with inserts and deletes."""
     changes = ChangeFormat(**form)  # type: ignore[arg-type]
     spec = replace(R, kind=StreamKind.CHANGES, changes=changes, retain=None, keep_late=True)
     return Layout(rules(0, {"q": RS}, streams=(spec, S, T)), {})
@@ -193,7 +195,7 @@ def test_rows_of_changes_get_weights_by_their_operation() -> None:
     assert column(found, "R", "#weight") == [1, -1, 1]
     with pytest.raises(KeyError):
         column(found, "R", "op")
-    # Rows without a known operation do not move the watermark.
+    # Rows without a known operation do not advance the watermark.
     assert found.meters["R"] == StreamMeter(7, late=1, invalid=3, max_tau=20, min_tau=20)
     aside = pa.Table.from_batches(found.aside["R"]).to_pylist()
     assert [(row["op"], row["_reason"]) for row in aside] == [
@@ -214,7 +216,7 @@ def test_rows_of_a_key_are_upserts_and_tombstones() -> None:
         }
     )
     found = take_in(layout, 2, 0, {}, [Block("R", rows, position=70)])
-    # Of equal keys in a block the last row counts; a key that is NULL equals none.
+    # Of equal keys in a block the last row counts; a NULL key equals none.
     assert column(found, "R", "a") == [2, 3, 1, None, None]
     assert column(found, "R", "#weight") == [0, 0, 1, 1, 1]
     assert column(found, "R", "#tau") == [71, 72, 73, 74, 75]

@@ -1,4 +1,4 @@
-"""Tasks read the stored segments from the manifest of their batch and from no other."""
+"""Tests that tasks read the segments in the manifest of their batch, and no other."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def one(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 
 def stored(one: Driver) -> dict[str, tuple[Segment, ...]]:
-    """Store -> segments that the driver has committed."""
+    """Return store -> segments that the driver has committed."""
     return {name: store.segments for name, store in one.state.stores.items()}
 
 
 def contexts(one: Driver, batches: int) -> list[BatchContext]:
-    """Run the next batches: what their tasks were given, once it has been seen to be right."""
+    """Run the next batches; return their tasks' contexts, after checking them."""
     seen: list[BatchContext] = []
 
     def run(context: BatchContext) -> list[TaskReport]:
@@ -61,7 +61,7 @@ def test_a_task_does_not_take_another_manifest_for_its_batchs(
     late = contexts(one, 2)[0]
     root = one.settings.state
     assert live_segments(late).keys() == stored(one).keys()
-    # A dead driver might leave another manifest under the batch's number.
+    # A killed driver might leave another manifest with the batch's number.
     path = manifest_path(root, late.batch)
     path.write_bytes(manifest_path(root, late.batch + 1).read_bytes())
     monkeypatch.setattr(committed, "_last", committed._Last())

@@ -1,4 +1,6 @@
-"""Results that are only counted, of many queries with filters of their own in one shared store."""
+"""Tests of results that are only counted, for many queries with different filters in one shared
+store.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ BATCHES, ROWS = 4, 3000
 
 
 def _counts(shares: bool, home: Path, url: str) -> list[Counter[str]]:
-    """Results of each query by batch."""
+    """Return the number of results of each query by batch."""
     case = batches.Case("rules", tuple(rules.rules(90)), (rules.STREAM,), (rules.STREAM,), shares)
     made = batches.planned(case)
     engine = Engine(home, url, list(made.streams), (), rules=made)

@@ -1,4 +1,4 @@
-"""A batch takes no more private memory than it may, and its results don't depend on it."""
+"""Tests that a batch takes no more private memory than allowed, with the same results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LIMIT = 256 << 20
 
 
 def run(url: str, folder: Path, what: str, *limit: str) -> dict[str, int]:
-    """One batch in a process of its own, without ``coverage``, which numba loads where it is."""
+    """Run one batch in a separate process, without ``coverage``, which would load numba."""
     module = "tests.support.surroundings.memory_run"
     code = "import runpy, sys; sys.modules['coverage'] = None; runpy.run_module(%r, run_name=%r)"
     command = [
@@ -73,14 +73,15 @@ def test_tasks_do_not_load_libraries_of_the_driver() -> None:
 def test_a_limit_is_kept_where_results_are_many_or_wide(
     what: str, results: int, url: str, tmp_path: Path
 ) -> None:
-    # Kernels that are not compiled yet are compiled here: the compiler's memory is no batch's.
+    # Kernels that are not compiled yet are compiled here, so that no batch needs the compiler's
+    # memory.
     free = run(url, tmp_path / "free", what)
     assert free["results"] == results
     redis_client.Redis.from_url(url).flushall()
     limited = run(url, tmp_path / "limited", what, str(LIMIT))
     assert limited["results"] == results
     assert limited["peak"] <= LIMIT
-    # Or the limit would have had nothing to do.
+    # Otherwise the limit would have had no effect.
     assert free["peak"] - free["before"] > 1.5 * (limited["peak"] - limited["before"])
 
 
@@ -97,7 +98,7 @@ def test_a_probe_makes_no_more_than_it_may(
         return found
 
     monkeypatch.setattr(Prober, "probe", watched)
-    # Rounds make no more than they may, either, but of all edges together.
+    # Rounds also make no more than allowed, but of all edges together.
     monkeypatch.setattr("anabranch_runtime.probe.probe.FEW", 0)
     small = Budget(pairs=80, combinations=1, page=100)
     monkeypatch.setattr("anabranch_runtime.task.worker.budget", lambda limit, tasks: small)
@@ -109,7 +110,7 @@ def test_a_probe_makes_no_more_than_it_may(
     assert sum(found for _, found in made) == (5 * 8) ** 2
     assert all(found <= 80 or length == 1 for length, found in made)
     assert max(length for length, _ in made) > 1
-    # Tuples that find too much are sent again in smaller pieces, but counted once.
+    # Tuples with too many matches are repeated in smaller pieces, but counted once.
     assert sum(length for length, _ in made) == 2 * 5 * 8
 
 
@@ -139,10 +140,10 @@ def test_shares_add_up_to_less_than_the_limit() -> None:
 
 def test_memory_is_given_back_at_the_end_of_a_task() -> None:
     memory = PrivateMemory()
-    # Earlier tests may have left free room in the heap.
+    # Earlier tests may have left free memory in the heap.
     memory.give_back(Budget(total=1))
     before = private_bytes()
-    # Too small to be mapped one by one: what the allocator keeps is in the heap.
+    # Too small to be mapped separately: the allocator's memory is in the heap.
     parts: list[Any] = [np.ones(8_000, np.int8) for _ in range(8_000)]
     held = parts[-1]
     assert memory.look() > before + (50 << 20)

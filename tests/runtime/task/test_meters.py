@@ -1,4 +1,4 @@
-"""Values of all key types as tasks report them."""
+"""Tests of values of all key types in tasks' reports (meters)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Views over one join share its rows, whenever they begin; a failing expression fails the views
-that read it only.
+"""Tests that views over one join share its rows, whenever they begin; a failing expression fails
+only the views that read it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.support.worlds.kept_tables import Here
 from tests.support.worlds.view_runs import comparable, current_rows
 
 ON = "FROM R JOIN S ON R.a = S.a"
-#: Batch ``b`` brings ``S.b = b``.
+#: In batch ``b``, ``S.b = b``.
 VIEWS = {
     "by": f"SELECT S.b AS b, count(*) AS n {ON} GROUP BY S.b",
     "all": f"SELECT sum(S.b) AS s, max(R.a) AS m {ON}",
@@ -83,7 +83,7 @@ def test_a_query_that_comes_later_shares_rows_from_then_on(url: str, tmp_path: P
     (readers,) = last_round(one).feeds.values()
     assert sorted(readers) == ["all", "by"]
     assert rows_of(one, tmp_path, "by") == [(0, 3), (1, 3), (2, 3)]
-    # Five results have their last member in the batch: 2 * 3 + 0 + 1.
+    # Five results have their last tuple in the batch: 2 * 3 + 0 + 1.
     assert rows_of(one, tmp_path, "all") == [(7, 0)]
 
 
@@ -126,7 +126,8 @@ WINDOWS = (None, 4, 15)
 
 @dataclass
 class _Later:
-    """Views over ``R JOIN S`` that begin and end at any batch, in a driver that restarts and dies.
+    """Views over ``R JOIN S`` that begin and end at any batch, in a driver that restarts and is
+    killed.
 
     Attributes:
         rows: stream -> accepted tuples: batch, event time, ``a``, ``v`` or ``b``.
@@ -269,6 +270,6 @@ def test_views_that_begin_in_any_batch_are_what_duckdb_says(
             one.tables.close()
             one = driver(url, tmp_path, every=1)
     one.tables.close()
-    # Rows and sums of queries that have begun in several batches are common.
+    # Queries that have begun in several batches share rows and sums.
     assert run.later or seed not in range(4)
     assert run.shared[2] + run.shared[3] + run.shared[4] or seed not in range(4)

@@ -1,4 +1,4 @@
-"""Rows whose key can't be evaluated: stored for those who do not need it."""
+"""Tests of rows whose key expression fails: stored for queries that do not need it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SQL = "SELECT A.k FROM A JOIN B ON CAST(A.s AS INT) = B.n AND A.k = B.k"
 
 
 def layout_with_partition() -> tuple[Layout, StoreId]:
-    """A's store cut by the cast, in four."""
+    """Return a layout in which A's store has four partitions by the cast."""
     parsed = parse_sql("q", SQL, {"A": A, "B": B}, None)
     for seed in range(100):
         plan = random_plan([parsed], Random(seed))

@@ -1,4 +1,4 @@
-"""Rows of a partial result for a store that keeps some values only."""
+"""Tests of rows of a partial result for a store that keeps only some values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def spec(kept: KeptValues | None) -> StoreSpec:
 
 
 class Made(Starts):
-    """Combinations with one key column, ``R.a`` to :class:`Keys`."""
+    """Combinations with one key column, ``R.a`` or :class:`Keys`."""
 
     def where(self, mask: object) -> Made:
         kept = self.array.filter(pa.array(mask)).to_pylist()

@@ -1,4 +1,4 @@
-"""Starting tuples by substream: every tuple is of exactly one."""
+"""Tests of dividing starting tuples by substream: each tuple is in exactly one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Keys:
 
 
 class Failing(Keys):
-    """A key that can't be evaluated where it is negative."""
+    """A key that fails on negative values."""
 
     def probed(self, starts: Starts, ref: AttrRef) -> pa.Array:
         if any(v is not None and v < 0 for v in starts.array.to_pylist()):

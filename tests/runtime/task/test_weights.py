@@ -1,4 +1,4 @@
-"""Tuples and deletes that cancel in a merge."""
+"""Tests of tuples and deletes that cancel in a merge of segments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def rows_of(rows: Sequence[tuple[float | None, str | None, int, int, int]]) -> p
 def test_sums_stay_in_every_range_of_batches(
     rows: list[tuple[float | None, str | None, int, int, int]], cells: list[int]
 ) -> None:
-    """Of each value and range of batches the sum of weights stays, and no more pair may cancel."""
+    """For each value and range of batches the sum of weights stays, and no more pairs
+    can cancel.
+    """
     batch, place = (np.array([row[at] for row in rows], np.int64) for at in (3, 4))
     ranks = np.argsort(np.lexsort((place, batch)))
     gone = cancelled(rows_of(rows), ["x", "t"], batch, ranks, cells)
@@ -58,7 +60,7 @@ def test_sums_stay_in_every_range_of_batches(
 
 @given(st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=12))
 def test_the_current_row_of_a_key_stays(versions: list[str]) -> None:
-    """Each version replaces the one before it; the search finds the last row."""
+    """Each version replaces the previous one; a probe finds the last row."""
     rows = [(0.0, text, 1, at, 0) for at, text in enumerate(versions)]
     rows += [(0.0, text, -1, at + 1, 0) for at, text in enumerate(versions[:-1])]
     batch, weight = (np.array([row[at] for row in rows], np.int64) for at in (3, 2))

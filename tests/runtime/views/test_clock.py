@@ -1,4 +1,6 @@
-"""Clocks of views; times of any year: no row of a view or of an outer join is lost."""
+"""Tests of views' clocks (watermarks), with times of any year: no row of a view or outer join is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def test_a_bound_longer_than_all_of_time_leaves_a_clock_that_can_be_written() ->
 
 
 def test_windows_over_a_kept_outer_join_never_end() -> None:
-    """A partner may come after any time, and changes the row of its left row's window."""
+    """A partner may arrive at any time, and changes the row of its left row's window."""
     query = parse_sql(
         "v",
         "SELECT window.start AS s, count(c.k) AS n FROM a LEFT JOIN c ON c.k = a.k AND c.ts >= a.ts"
@@ -84,7 +86,7 @@ def test_the_clock_of_a_union_is_the_least_of_its_branches() -> None:
     marks = {"a": 10**15, "c": 10**15 + 1}
     assert clock_of(specs[0], ruleset, marks) == 10**15
     assert clock_of(specs[0], ruleset, {**marks, "c": 5}) == 5
-    # No row of a stream has arrived: any of its windows may still come.
+    # No row of a stream has arrived: any of its windows may still get rows.
     assert clock_of(specs[0], ruleset, {"a": 10**15}) is None
 
 

@@ -1,4 +1,6 @@
-"""Equal views have one table while their rows are the same, whatever befalls their sinks."""
+"""Tests that equal views share one table while their rows are equal, whatever happens to their
+sinks.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ NAMES = ("one", "two", "third")
 
 @dataclass
 class _Views:
-    """Equal views; the last one's sink refuses versions now and then."""
+    """Equal views; the last one's sink sometimes refuses versions."""
 
     folder: Path
     statement: str
@@ -74,7 +76,7 @@ class _Views:
         self.taken += delivery.read().to_pylist()
 
     def feed(self, given: Mapping[str, pa.RecordBatch]) -> None:
-        """A batch with own rows of some views, and shared rows (``""``) of the others."""
+        """Run a batch with separate rows of some views, and shared rows (``""``) of the others."""
         shared = tuple(name for name in NAMES if name not in given)
         joined = {name: self.stage(own)["v"] for name, own in given.items() if name}
         joined["shared:one"] = self.stage(given[""])["v"]
@@ -97,7 +99,7 @@ class _Views:
         assert found == self.wanted(NAMES[-1]), self.statement
 
     def wanted(self, name: str) -> list[tuple[Any, ...]]:
-        """DuckDB's result over the rows of a view."""
+        """Return DuckDB's result over the rows of a view."""
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
             connection.register("t", pa.Table.from_batches(self.rows[name], SCHEMA))
@@ -105,7 +107,7 @@ class _Views:
 
     @property
     def linked(self) -> int:
-        """The number of result files that two views have in common."""
+        """Return the number of result files that two views share (hard links)."""
         return sum(p.stat().st_nlink > 1 for p in self.world.results.glob("one/*.parquet"))
 
 
@@ -135,7 +137,7 @@ def test_common_work_is_divided_among_its_views(tmp_path: Path) -> None:
 def test_views_are_published_and_followed_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A view that can't be shown, or a server that is away, holds up no other view for ever."""
+    """A view that can't be published, or an unreachable server, delays no other view."""
     views = _Views(tmp_path, STATEMENTS[0], Random(1))
     published, followed = list[dict[str, ViewRows]](), list[list[WrittenVersion]]()
     shown, away = KeptView.shown, {"two"}

@@ -1,4 +1,4 @@
-"""Estimates over all joined rows are right on average, and their stated errors are true.
+"""Tests that views' estimates from rationed rows are unbiased, and their stated errors correct.
 
 The sample is of ranks: all rows of a rank in a batch are kept or none. Each seed is another batch
 number, so other ranks. Populations are fixed, with ranks that have many rows.
@@ -60,7 +60,7 @@ QUERY, VIEW = _query()
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """Joined rows: group, value, and the unit of each slot."""
+    """Joined rows: group, value, and the unit (rank) of each slot."""
 
     group: NDArray[np.int64]
     value: NDArray[np.int64]
@@ -68,7 +68,7 @@ class Population:
 
 
 def population(seed: int, units: int = 120, slots: int = 1) -> Population:
-    """Units with one row to a dozen, whose values depend on the unit and on the group."""
+    """Return units with one to twelve rows, whose values depend on the unit and on the group."""
     draw = np.random.default_rng(seed)
     unit = np.repeat(np.arange(units), draw.integers(1, 13, units))
     group = draw.integers(0, GROUPS, len(unit))
@@ -84,7 +84,7 @@ def _ranks(unit: NDArray[np.int64], batch: int) -> NDArray[np.int64]:
 def draw(
     rows: Population, shares: Sequence[NDArray[np.float64]], batch: int
 ) -> tuple[pa.Table, NDArray[np.bool_]]:
-    """The corrections by one batch in which ``rows`` came, and which of them were kept."""
+    """The corrections by one batch in which ``rows`` arrived, and which of them were kept."""
     found, kept = sample(rows, shares, batch)
     return corrections(QUERY, VIEW, found), kept
 
@@ -92,7 +92,7 @@ def draw(
 def sample(
     rows: Population, shares: Sequence[NDArray[np.float64]], batch: int
 ) -> tuple[pa.Table, NDArray[np.bool_]]:
-    """The joined rows of one batch in which ``rows`` came, and which of them were kept.
+    """Return the joined rows of one batch in which ``rows`` arrived, and which of them were kept.
 
     Args:
         shares: of each slot, what its rows are given.
@@ -113,7 +113,7 @@ def sample(
 
 
 def answers(rows: Population, kept: NDArray[np.bool_], table: pa.Table) -> NDArray[np.float64]:
-    """Estimates as (group, column, value or error)."""
+    """Return estimates as (group, column, value or error)."""
     aggregates = pa.RecordBatch.from_pylist(
         [
             {
@@ -152,7 +152,7 @@ def truth(rows: Population) -> NDArray[np.float64]:
 def simulate(
     rows: Population, shares: Sequence[NDArray[np.float64]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The answers of all seeds, less the truth, and their errors: (seed, group, column) each."""
+    """All seeds' estimates minus true values, and their errors: (seed, group, column) each."""
     found = []
     for batch in SEEDS:
         table, kept = draw(rows, shares, batch)
@@ -170,7 +170,7 @@ def _is_unbiased(missed: NDArray[np.float64], *, but: NDArray[np.float64] | floa
 def _variances(
     missed: NDArray[np.float64], errors: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean estimated variance, and the observed variance."""
+    """Return the mean estimated variance, and the observed variance."""
     return ((errors / DEVIATIONS) ** 2).mean(axis=0), missed.var(axis=0, ddof=1)
 
 
@@ -178,7 +178,7 @@ def _variances(
 def test_one_goal(share: float) -> None:
     rows = population(1)
     missed, errors = simulate(rows, [np.full(len(rows.group), share)])
-    # A ratio has a bias, small beside its error.
+    # A ratio has a bias that is small compared with its error.
     assert _is_unbiased(missed, but=np.array([0, 0, 0.1]))
     estimated, met = _variances(missed, errors)
     assert (estimated / met > 0.75).all()
@@ -189,7 +189,7 @@ def test_one_goal(share: float) -> None:
 
 
 def test_goals_with_one_rank_and_different_shares() -> None:
-    """A unit's rows may be of several goals: those with the smaller share are kept within the
+    """A unit's rows may belong to several goals: those with the smaller share are kept within the
     others.
     """
     rows = population(2)
@@ -203,7 +203,7 @@ def test_goals_with_one_rank_and_different_shares() -> None:
 
 
 def test_rows_that_need_two_ranks() -> None:
-    """Errors may be too large then, and not too small."""
+    """The stated errors may be too large then, but not too small."""
     rows = population(3, units=200, slots=2)
     length = len(rows.group)
     second = np.where(np.arange(length) % 2 == 0, 0.7, 1.0)
@@ -215,7 +215,7 @@ def test_rows_that_need_two_ranks() -> None:
 
 
 def test_rows_alone_would_seem_more_certain_than_they_are() -> None:
-    """The reason for units: the variance by rows is several times too small."""
+    """This is why variances are by units: by rows they would be several times too small."""
     rows = population(4)
     share = 0.5
     missed, _ = simulate(rows, [np.full(len(rows.group), share)])
@@ -252,7 +252,7 @@ def test_a_group_without_corrections_is_as_it_is() -> None:
     everything = np.ones(len(rows.group), np.bool_)
     found = answers(rows, everything, schema_of_estimates(VIEW).empty_table())
     assert np.allclose(found[..., 0], truth(rows))
-    # Nothing was kept of a rationed batch, so it is not known how much was withheld.
+    # Nothing was kept of a rationed batch, so it is unknown how much was withheld.
     assert np.isnan(found[..., 1]).all()
 
 

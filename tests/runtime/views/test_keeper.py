@@ -1,4 +1,6 @@
-"""Views are what DuckDB makes of all joined rows, whenever one looks, and through restarts."""
+"""Tests that views equal DuckDB's results over all joined rows, at any time and
+through restarts.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,12 @@ from tests.support.worlds.kept_tables import Lagging
 from tests.support.worlds.processes import wait_until
 from tests.support.worlds.view_runs import MINUTE, SCHEMA, Drawn, ViewRun, run_seed
 
-#: Before 1970, where Spark's own watermark does not get.
+#: Before 1970, where Spark's own watermark can't be.
 BEGIN = dt.datetime(1950, 1, 1, tzinfo=dt.UTC)
 
 
 def rows(*values: tuple[int | None, int, int]) -> pa.RecordBatch:
-    """Rows of (k, n, minute)."""
+    """Return rows of (k, n, minute)."""
     return pa.RecordBatch.from_pylist(
         [
             {
@@ -143,7 +145,7 @@ def test_windows_that_are_over_are_let_go_and_no_late_row_is_lost(
     peer = run.tables.peer
     assert isinstance(peer, Lagging)
     (table,) = (view._table for view in peer.keeper._views.values())
-    # The windows from 500 and from 30 on; the one from 0 on is gone.
+    # The windows from minutes 500 and 30 on; the one from 0 on has been removed.
     assert table is not None
     assert (len(table), table.forgotten) == (2, 1)
 
@@ -170,7 +172,7 @@ def test_a_batch_that_was_not_committed_is_not_there(start: Callable[..., ViewRu
 
 
 class CrashError(BaseException):
-    """A death of the process."""
+    """The simulated death of the process."""
 
 
 @pytest.mark.parametrize("point", [Point.VIEWED, Point.KEEPING])

@@ -1,4 +1,6 @@
-"""Outer, semi and anti joins are what DuckDB says, as far as the partner's stream has come."""
+"""Compare kept outer, semi and anti joins with DuckDB, up to the watermark of the
+partner's stream.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ def test_a_pair_comes_at_once_and_a_lonely_row_when_it_is_certain(
     run.feed([("a", 1, 7, at(0)), ("a", 2, 8, at(0)), ("c", 1, 5, at(3))])
     run.tables.drain()
     assert run.table() == [(7, 5)]
-    # With five minutes of lateness a partner at minute 10 may still come.
+    # With five minutes of lateness a partner at minute 10 may still arrive.
     run.feed([("c", 9, 0, at(14))])
     run.tables.drain()
     assert run.table() == [(7, 5)]
@@ -91,7 +93,7 @@ def test_a_row_whose_deadline_is_past_when_it_comes_is_decided_at_once(
     run = start("left")
     run.feed([("c", 9, 0, at(100)), ("c", 1, 5, at(1))])
     run.tables.drain()
-    # Stream a is far behind stream c, whose tuples are stored, and which sends nothing any more.
+    # Stream a is far behind stream c, whose tuples are stored, and which has no more input.
     run.feed([("a", 1, 7, at(0)), ("a", 2, 8, at(0)), ("a", 2, 8, at(0)), ("a", 1, 7, at(80))])
     run.tables.drain()
     assert run.table() == run.wanted() == [(7, 5), (7, None), (8, None), (8, None)]

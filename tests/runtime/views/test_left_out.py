@@ -1,4 +1,6 @@
-"""Groups that may miss joined rows: by time, by key, and by share of rows kept."""
+"""Tests of which groups of a view may miss joined rows: by time, by key, and by share of
+kept rows.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ KEYS = view("SELECT k, count(*) AS c FROM t GROUP BY k")
 
 
 def windows(*starts: int) -> pa.Table:
-    """Rows of ten-minute windows that begin at these minutes."""
+    """Return rows of ten-minute windows that begin at these minutes."""
     micros = np.array(starts) * MINUTE
     first, last = WINDOWS.identity
     kind = pa.timestamp("us", "UTC")
@@ -69,7 +71,7 @@ def test_keys_below_the_ration_are_whole(share: float) -> None:
     ranked = ranks(Ranking((("k", "bigint"),), by_batch=False), lambda _: values, 200, 7)
     kept = ranked < limit(share)
     assert found == [GroupKnowledge.WHOLE if k else GroupKnowledge.UNKNOWN for k in kept]
-    # Grouped by something else, keys are missing from all groups.
+    # Grouped by something else, the missing keys may concern all groups.
     other = stand([LeftOut(None, None, 0.4, True)], rows, KEYS)
     assert set(other) == {GroupKnowledge.UNBOUNDED}
 
@@ -88,6 +90,6 @@ def test_many_spans_are_fewer_that_say_less() -> None:
     for n in range(3 * MOST):
         spans = with_gap(spans, LeftOut(100 * n, 100 * n + 1, 0.9 - n / 1000, universe=n == 7))
     assert len(spans) == MOST
-    # The one that is unlike the others leaves nothing to be said of the time that it is fused with.
+    # The different one makes nothing known about the time span with which it is merged.
     assert spans[0].share == 0.0
     assert (spans[0].low, spans[-1].high) == (0, 100 * (3 * MOST - 1) + 1)

@@ -1,4 +1,4 @@
-"""Views over joined rows with some withheld by rations report completeness and scaled values.
+"""Tests that views over rationed joined rows report completeness and scaled values.
 
 Runs with restarts and failed attempts are compared with sums over lists of rows.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    #: A row's groups.
+    #: Returns a row's groups.
     Keys = Callable[[dict[str, Any]], list[dict[str, Any]]]
 
 RANKING = Ranking((("n", "bigint"), ("ts", "timestamp")), by_batch=True)
@@ -51,7 +51,7 @@ class Sampled:
     shares: list[float] = field(default_factory=list)
 
     def feed(self, rows: pa.RecordBatch, share: float, *, fail: bool = False) -> None:
-        """Feed a batch and keep a ``share`` of it; ``fail``: publishing fails at first."""
+        """Run a batch of which a ``share`` is kept; ``fail``: publishing fails at first."""
         run, batch = self.run, self.run.world.state.next_batch
         found = ranks(RANKING, rows.column, rows.num_rows, batch)
         mask = found < limit(share)
@@ -105,7 +105,7 @@ class Sampled:
 
 
 def _expected(rows: list[dict[str, Any]]) -> dict[str, tuple[float | None, float]]:
-    """Column -> estimate and variance."""
+    """Return column -> estimate and variance."""
 
     def total(of: Callable[[dict[str, Any]], float]) -> tuple[float, float]:
         units: dict[Any, float] = defaultdict(float)
@@ -138,7 +138,7 @@ def _expected(rows: list[dict[str, Any]]) -> dict[str, tuple[float | None, float
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[[str], ViewRun]]:
-    """Begins a view; closed at the end."""
+    """Return a function that begins a view, which is closed at the end."""
     runs: list[ViewRun] = []
 
     def begin(sql: str) -> ViewRun:
@@ -217,7 +217,7 @@ def test_files_of_changes_say_how_complete_they_are(start: Callable[[str], ViewR
 
 
 def test_what_is_owed_is_not_scaled(start: Callable[[str], ViewRun]) -> None:
-    """The rest will come, so the rows that are there stand for themselves."""
+    """Owed rows will be added later, so the present ones are not scaled."""
     run, rng = start(BY_KEY), Random(4)
     run.missing = Activation(0, {}, results=60, owed=60.0)
     run.feed(draw_rows(rng, 60, 0))

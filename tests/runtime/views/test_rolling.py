@@ -1,4 +1,6 @@
-"""Rows that come and leave by the time agree with a plain loop over all rows."""
+"""Compare views' rolling conditions (on ``now()``) with a loop over all rows: rows enter and leave
+with time.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ def _limits(rng: Random) -> list[TimeLimit]:
     def drawn(number: int, *, until: bool) -> TimeLimit:
         unit, shift, delay = rng.choice((1, 1, 7, 60)), rng.randrange(-90, 90), rng.choice((0, 5))
         if months := rng.choice((0, 0, 1, 3, 12)):
-            # Around the first of January, with which a quarter and a year begin.
+            # Around the first of January, when a quarter and a year begin.
             later = rng.choice((0, 0, -1, 1, 5)) if rng.random() < 0.5 else 0
             return TimeLimit(f"{MOMENT}{number}", shift, until, 1, delay, months, later)
         return TimeLimit(f"{MOMENT}{number}", shift, until, unit, delay)
@@ -35,7 +37,7 @@ def _limits(rng: Random) -> list[TimeLimit]:
 
 
 def _first_of(month: int) -> int:
-    """Microseconds of the first of a month, counted from January 1970."""
+    """Return the first of a month in microseconds, counted from January 1970."""
     first = datetime(1970 + month // 12, month % 12 + 1, 1, tzinfo=UTC)
     return round(first.timestamp()) * 1_000_000
 
@@ -126,7 +128,7 @@ def test_rows_that_have_left_are_forgotten() -> None:
     for now in range(2000):
         rows: list[_Row] = [(n, "text", now, None) for n in range(10)]
         rolling.apply(_table(rows, None), now)
-    # A hundred batches of ten rows, of 16 bytes and a text.
+    # A hundred batches of ten rows, each of 16 bytes and a text.
     assert rolling.bytes < 4 * 100 * 10 * 60
     assert rolling.apply(None, 3000).num_rows == 1000
     assert (rolling.bytes, rolling.next) == (0, 1 << 62)

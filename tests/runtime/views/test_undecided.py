@@ -1,4 +1,4 @@
-"""Left rows that withheld partners leave undecided, against the rule spelled out."""
+"""Compare left rows that withheld partners leave undecided with the documented rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How many results of an outer join rations have kept back: estimates, beside DuckDB's truth."""
+"""Compare estimates of how many results of an outer join rations have withheld with DuckDB's true
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,10 @@ from anabranch_runtime.views.undecided import Undecided
 from tests.support.worlds.outer_runs import STREAMS
 
 BY_KEY = Ranking((("k", "bigint"),), by_batch=False)
-#: Batches of ten seconds of event time each.
+#: Number of batches, and the event time in microseconds of each.
 BATCHES, LENGTH = 12, 10_000_000
 KEYS = 60_000
-#: Batch -> ration. A partner may come up to three batches after a left row.
+#: Batch -> ration. A partner may arrive up to three batches after a left row.
 SHARES = {1: 0.5, 2: 0.2, 5: 0.1, 6: 0.6, 7: 0.6, 9: 0.3}
 _LEFT_KEPT = "NOT EXISTS (SELECT 1 FROM held h WHERE h.batch = a.batch AND a.r >= h.least)"
 _PAIR_KEPT = "NOT EXISTS (SELECT 1 FROM held h WHERE h.batch = c.batch AND a.r >= h.least)"
@@ -95,7 +97,7 @@ def test_the_completeness_is_the_true_one(
         number, scaled = _one(truth, f"SELECT {figures} FROM {table} WHERE {kept}")
         one = Activation(0, {}, results=int(number), withheld=scaled)
         pairs, left = (one, one) if own else (pairs, one)
-    # The left rows that batches have kept, with the pairs that they have.
+    # The left rows that batches have kept, with their pairs.
     found = truth.sql(
         f"SELECT a.k, a.ts, a.batch, (SELECT count(*) FROM c WHERE c.k = a.k AND {_PAIR_KEPT}) "
         f"FROM a WHERE {_LEFT_KEPT}"
@@ -111,7 +113,7 @@ def test_the_completeness_is_the_true_one(
             FLOOR: nothing,
         }
     )
-    # A row for each pair, whose partner is of no interest here.
+    # One row per pair, whose partner does not matter here.
     times = found[found.column_names[3]].to_numpy()
     columns = [(o.name, o.expr.type) for o in query.projection]
     pairs_of = rows.take(pa.array(np.repeat(np.arange(len(times)), times)))
@@ -138,7 +140,7 @@ def test_the_completeness_is_the_true_one(
         most += _one(truth, "SELECT count(*) FROM a JOIN c USING (k)")[0]
     assert said.results == given
     assert said.completeness == pytest.approx(given / most, rel=0.1)
-    # Both joins in one count say something else.
+    # Both joins counted together give another number.
     both = (pairs.results + left.results) / (
         pairs.results + left.results + pairs.withheld + left.withheld
     )

@@ -1,4 +1,4 @@
-"""The audit log: who changed what, who was refused, and no secrets."""
+"""Tests of the audit log: who changed what, who was refused, and no secrets."""
 
 from __future__ import annotations
 

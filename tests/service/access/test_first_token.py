@@ -1,4 +1,4 @@
-"""The first administrator's token where two services start at one time."""
+"""Test that two services that start at the same time make one first administrator's token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every route under every role: who is let in, and that no route was forgotten."""
+"""Tests of every REST route under every role: who is admitted, and that no route is missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.worlds.access import Guarded, guarded
 
-#: The matrix, written out: a change of a route's need has to change it here as well.
+#: Route -> least role, written out, so that a changed route has to be changed here as well.
 MATRIX = {
     "GET /": "",
     "GET /openapi.json": "",
@@ -137,13 +137,13 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 def operations() -> dict[str, GuardedRoute]:
-    """Every operation of the application; fails on a route that declares nothing."""
+    """Return all operations of the application; fails if a route declares no role."""
     found: dict[str, GuardedRoute] = {}
 
     def collect(routes: list[Any]) -> None:
         for route in routes:
             if isinstance(route, Mount):
-                # Files that anybody may have.
+                # Public files.
                 assert route.path in ("/dashboard", "/dashboard/swagger")
             elif hasattr(route, "original_router"):
                 collect(route.original_router.routes)
@@ -212,7 +212,7 @@ def test_every_route_under_every_role(locked: Guarded, operation: str) -> None:
     for role, token in locked.tokens.items():
         found = status(token)
         if not open_to or role in open_to:
-            # 503: /readyz where the loop of a busy machine is behind.
+            # 503: /readyz if the event loop of a busy machine is late.
             assert found not in (401, 403, 429, 500), (role, found)
         else:
             assert found == 403, role

@@ -1,4 +1,4 @@
-"""Tokens: made once, kept as digests, refused once they are revoked or have expired."""
+"""Tests of access tokens: shown once, stored as digests, refused when revoked or expired."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_comparison_looks_at_digests_in_constant_time(monkeypatch: pytest.Monkey
     assert is_same(made.text, made.record)
     assert not is_same(made.text[:-1] + "g", made.record)
     assert not is_same(made.text, None)
-    # As much work for an unknown token as for a wrong one, and never on the secrets themselves.
+    # An unknown token takes as much work as a wrong one, and secrets themselves are never compared.
     assert len(compared) == 3
     assert all(len(part) == 64 for pair in compared for part in pair)
 

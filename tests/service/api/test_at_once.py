@@ -1,4 +1,5 @@
-"""Requests sent at once: some order of them explains answers and registry.
+"""Tests of simultaneous REST requests: some sequential order of them must explain answers and
+registry.
 
 Each round draws two or three requests, sends them at once to the services of one pipeline, and then
 one after the other in every order, with other names. One of the orders must have given the same
@@ -66,8 +67,8 @@ CALLS = "SELECT b.k, @f(b.k) AS y FROM @b b"
 SINK = {"format": "redis", "stream": "out:@"}
 F = {"signature": "@f(x BIGINT) RETURNS BIGINT", "module": "places", "attribute": "f"}
 
-#: Name -> requests for it, sent before a round with requests that contain the name: streams, a
-#: table, a function, a query, a view, a paused and an ended query.
+#: Name -> requests that set it up, sent before a round with requests that contain the name:
+#: streams, a table, a function, a query, a view, a paused and an ended query.
 SETUP = {
     "a": [Request("POST", "/v1/streams", _stream("@a", event_time="ts"))],
     "b": [Request("POST", "/v1/streams", _stream("@b", event_time="ts"))],
@@ -86,7 +87,7 @@ SETUP = {
 }
 _NAME = re.compile(r"@([a-z])\b")
 
-#: By kind, so that pairs can be drawn that have something in common.
+#: Requests by kind, so that drawn pairs may conflict.
 REQUESTS = {
     "query": [
         Request("PUT", "/v1/queries/@q", {"sql": JOIN, "priority": 2}),
@@ -176,12 +177,12 @@ REQUESTS = {
 
 #: Fields of records that differ from one registration to another.
 _VARYING = {"created_at", "removed_at", "paused_at", "registration", "sequence"}
-#: Fields of successful answers that do not depend on what others have done since.
+#: Fields of successful answers that do not depend on later requests.
 _SHOWN = ("action", "fields", "run", "sql", "title", "tags", "columns", "registered", "refused")
 
 
 class World:
-    """Services of one pipeline, to which requests go in turn."""
+    """Services of one pipeline, to which requests are sent alternately."""
 
     def __init__(self, services: list[Service]) -> None:
         self.services = services
@@ -189,11 +190,11 @@ class World:
         self._pool = ThreadPoolExecutor(3)
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._pool.shutdown()
 
     def outcome(self, requests: list[Request], *, at_once: bool, chance: int = 0) -> Any:
-        """The answers to ``requests`` over a new set-up, and what they leave."""
+        """Return the answers to ``requests`` over a new set-up, and the records afterwards."""
         prefix = f"x{next(self._rounds)}x"
         for one in setup(requests):
             assert (answer := self.send(one, prefix, 0, {})).is_success, answer.text
@@ -231,7 +232,7 @@ class World:
         return http.request(one.method, path, content=content, headers=headers)
 
     def _left(self, prefix: str) -> Any:
-        """The records of streams, runs of queries and functions of a round."""
+        """Return the records of streams, runs of queries and functions of a round."""
         first = self.services[0]
         names = [prefix + name for name in ascii_letters]
         runs = [f"{name}{run}" for name in names for run in ("", "~2", "~3", "~4")]
@@ -246,7 +247,7 @@ class World:
 
 
 def setup(requests: Iterable[Request]) -> list[Request]:
-    """Requests that register all that ``requests`` need."""
+    """Return requests that register all that ``requests`` need."""
     found: dict[str, list[Request]] = {}
 
     def add(one: Request) -> None:
@@ -264,7 +265,7 @@ def setup(requests: Iterable[Request]) -> list[Request]:
 
 
 def _told(answer: Any) -> list[Any]:
-    """Code, errors or fields of an answer that depend on its own request only."""
+    """Return code, errors or fields of an answer that depend on its own request only."""
     if not answer:
         return []
     if "code" in answer:
@@ -274,7 +275,7 @@ def _told(answer: Any) -> list[Any]:
 
 
 def _plain(text: str, prefix: str) -> Any:
-    """A document without the prefix of names and what differs from one registration to another."""
+    """Return a document without the names' prefix and what differs between registrations."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
@@ -286,7 +287,7 @@ def _plain(text: str, prefix: str) -> Any:
 
 @contextmanager
 def worlds(settings: ServiceSettings, folder: Path, services: int) -> Iterator[World]:
-    """``services`` of one pipeline, with a module of functions."""
+    """Context with ``services`` of one pipeline, with a module of functions."""
     (folder / "places.py").write_text(MODULE)
     access = replace(settings.access, functions=(str(folder),))
     given = settings.changed(access=access)
@@ -299,7 +300,9 @@ def worlds(settings: ServiceSettings, folder: Path, services: int) -> Iterator[W
 
 
 def check(world: World, requests: list[Request], rounds: int = 1) -> None:
-    """Send ``requests`` at once, ``rounds`` times: an order of them explains each outcome."""
+    """Send ``requests`` simultaneously, ``rounds`` times; check that an order of them explains each
+    outcome.
+    """
     serial: list[Any] = []
     for order in permutations(range(len(requests))):
         answers, left = world.outcome([requests[n] for n in order], at_once=False)
@@ -320,7 +323,7 @@ def check(world: World, requests: list[Request], rounds: int = 1) -> None:
 
 
 def draw(chance: random.Random) -> list[Request]:
-    """Two or three requests, mostly of one kind."""
+    """Return two or three random requests, mostly of one kind."""
     kind = chance.choice(sorted(REQUESTS))
     some = chance.choices(REQUESTS[kind], k=chance.choice((2, 2, 2, 3)))
     if chance.random() < 0.2:
@@ -328,7 +331,7 @@ def draw(chance: random.Random) -> list[Request]:
     return some
 
 
-#: Pairs by kind and place that once had outcomes of no order.
+#: Pairs by kind and place that once had outcomes explained by no order.
 FOUND = {
     "query": [(0, 0), (1, 3)],
     "resumed": [(0, 0)],
@@ -367,7 +370,8 @@ def test_limits_hold_for_requests_at_once(settings: ServiceSettings, tmp_path: P
                 )
             return sorted(sent)
 
-        # Pydantic builds validators at their first use, and fails if two threads do so at once.
+        # Pydantic builds validators at their first use, and fails if two threads do so
+        # simultaneously.
         for method, path in (("POST", "/v1/streams"), ("DELETE", "/v1/streams/@z")):
             body = _stream("@z") if method == "POST" else None
             assert world.send(Request(method, path, body), "x", 0, {}).is_success

@@ -1,4 +1,4 @@
-"""Attacks, each under every role and without a token."""
+"""Tests of attacks on the REST API, each under every role and without a token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.service.conftest import STREAMS
 from tests.support.worlds.access import Guarded, bearer, guarded
 
 EVERYBODY = (None, *Role)
-#: Roles that an administrator's rights must be kept from.
+#: Roles that must not get an administrator's rights.
 OTHERS = (None, Role.VIEWER, Role.EDITOR, Role.WORKER)
 
 
@@ -34,7 +34,7 @@ def token_of(locked: Guarded, role: Role | None) -> str | None:
 
 
 def raw(locked: Guarded, request: bytes, *, seconds: float = 10) -> bytes:
-    """Response within ``seconds`` to raw bytes, which no HTTP library would send."""
+    """Return the response within ``seconds`` to raw bytes, which no HTTP library would send."""
     with closing(socket.create_connection(("127.0.0.1", locked.service.settings.port))) as wire:
         wire.settimeout(seconds)
         wire.sendall(request)
@@ -108,7 +108,9 @@ def test_no_header_stands_for_a_token(
 
 
 def test_where_a_token_does_not_count(locked: Guarded) -> None:
-    """In the address it would be in logs and histories, in a cookie a page could use it."""
+    """In the address a token would appear in logs and histories, and a page could use one in a
+    cookie.
+    """
     admin = locked.tokens[Role.ADMIN]
     for path in (f"/v1/tokens?token={admin}", f"/v1/tokens?access_token={admin}"):
         assert locked.call("GET", path, None).status_code in (401, 429)
@@ -122,7 +124,7 @@ def test_where_a_token_does_not_count(locked: Guarded) -> None:
 
 
 def test_two_tokens_are_none(locked: Guarded) -> None:
-    """A proxy and the service might each look at another one."""
+    """A proxy and the service might each use another one."""
     viewer, admin = locked.tokens[Role.VIEWER], locked.tokens[Role.ADMIN]
     head = f"GET /v1/tokens HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {viewer}\r\n"
     answer = raw(locked, closes(f"{head}Authorization: Bearer {admin}\r\n\r\n".encode()))
@@ -130,7 +132,7 @@ def test_two_tokens_are_none(locked: Guarded) -> None:
 
 
 def test_how_wrong_a_token_is_does_not_show_in_time(locked: Guarded) -> None:
-    """Unknown, right but for the last digit, wrong from the first: no difference to be measured.
+    """Unknown, with a wrong last digit, wrong from the first: no measurable difference in time.
 
     The bound is wide, for a busy machine; a comparison that ends early on secrets is excluded by
     `test_comparison_looks_at_digests_in_constant_time`.
@@ -207,7 +209,7 @@ def test_a_request_in_a_request_is_not_read(locked: Guarded, smuggled: bytes) ->
     hidden = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     head = b"POST /v1/tokens HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     answer = raw(locked, head + smuggled + hidden, seconds=0.5)
-    # Where both lengths are given, the chunks count, as RFC 9112 says.
+    # If both lengths are given, the chunks count, by RFC 9112.
     first = answer.split(b"\r\n", 1)[0]
     assert not first.startswith(b"HTTP/1.1 2"), answer[:300]
     assert answer.count(b'{"status":"ok"}') <= (b"chunked\r\n" in smuggled and b"x" not in smuggled)

@@ -1,4 +1,4 @@
-"""The time of a batch in its results, also of a batch that is repeated after a kill."""
+"""Test of a batch's time in its results, also of a batch that is repeated after a kill."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_results_of_a_batch_have_its_time_whatever_is_killed(
     assert first["age"].unique().to_pylist() == [int((moments[0] - since).total_seconds() * 1e6)]
     assert isinstance(first["day"][0].as_py(), date)
 
-    # Batch 3 has written its results when its driver dies; a second driver repeats it, later.
+    # Batch 3 has written its results when its driver is killed; a second driver repeats it later.
     def killed(point: Point) -> None:
         if point is Point.PUBLISHED:
             raise Killed

@@ -1,4 +1,4 @@
-"""Streams of changes over REST."""
+"""Tests of streams with inserts and deletes over REST."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PRICES = {
     "event_time": "ts",
     "kind": "changes",
 }
-#: A query over a stream of changes and one without deletes.
+#: A query over a stream with deletes and one without.
 SQL = "SELECT o.order_id, p.price FROM orders o JOIN prices p ON p.order_id = o.order_id"
 
 

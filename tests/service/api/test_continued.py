@@ -1,4 +1,4 @@
-"""Streams of files or a table that topics continue: registration and refusals."""
+"""Tests of streams of files or a table continued by topics: registration and refusals over REST."""
 
 from __future__ import annotations
 

@@ -31,13 +31,13 @@ from tests.support.worlds.service import Service
 from tests.support.worlds.small_pipeline import MINUTE, START, small_pipeline
 
 LETTERS = "abcde"
-#: Columns of an order and of a customer, by which filters of tests decide.
+#: Values of an order and of a customer, on which filters of tests depend.
 Order: TypeAlias = dict[str, Any]
 Customer: TypeAlias = dict[str, Any]
 
 
 class Crowd:
-    """A pipeline with orders and customers, and the rows it got."""
+    """A pipeline with orders and customers, and its input rows."""
 
     def __init__(self, shop: Service, folder: Path, every: int = 2) -> None:
         self.shop, self.folder = shop, folder
@@ -90,7 +90,7 @@ class Crowd:
         self.driver.tick()
 
     def got(self, name: str) -> Counter[tuple[int, str]]:
-        """The results of a query."""
+        """Return the results of a query."""
         files = sorted((self.folder / "results" / name).glob("*.parquet"))
         tables = [pq.read_table(f) for f in files]
         rows = [
@@ -99,7 +99,7 @@ class Crowd:
         return Counter(rows)
 
     def wanted(self, name: str, holds: Callable[[Order, Customer], bool]) -> Counter[Any]:
-        """The results of a query over the rows that it sees."""
+        """Return the expected results of a query over the rows that it sees."""
         one = self.driver.state.queries[name]
         end = self.driver.state.next_batch if one.expired_batch is None else one.expired_batch
         since = {a: min(seen.batch, one.activated_batch) for a, seen in one.visible_from.items()}
@@ -117,7 +117,7 @@ class Crowd:
 
 @pytest.mark.parametrize("count", mostly_slow([120, 5_000]))
 def test_filters_that_no_index_takes(count: int, shop: Service, tmp_path: Path) -> None:
-    """Patterns with a leading wildcard, and comparisons of two columns: tested once a row each."""
+    """Patterns with a leading wildcard, and comparisons of two columns: tested once per row."""
     rng, crowd = Random(3), Crowd(shop, tmp_path)
     texts = {n: "".join(rng.choices(LETTERS, k=2 + n % 2)) for n in range(count)}
     crowd.add(
@@ -132,7 +132,7 @@ def test_filters_that_no_index_takes(count: int, shop: Service, tmp_path: Path) 
     indexes = tag_program(crowd.rules).indexes
     assert sum(map(len, indexes.values())) >= len(set(texts.values()))
     assert not any(index.overflowed for index in indexes.values())
-    # A set per row and one without the conditions that are tested alone, at most.
+    # At most one set per row and one without the conditions that are tested alone.
     rows = len(crowd.orders) + len(crowd.customers)
     assert sum(len(index.met) for index in indexes.values()) <= 2 * rows
     for n, text in list(texts.items())[:: max(1, count // 60)]:
@@ -173,7 +173,9 @@ def test_a_filter_that_fails_ends_its_own_query_only(shop: Service, tmp_path: Pa
 def test_filters_that_come_and_go(
     batches: int, shop: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten come and ten go with each batch. Indexes are replaced before they fill with old ones."""
+    """Ten are added and ten deleted with each batch. Indexes are replaced before they fill with old
+    ones.
+    """
     monkeypatch.setattr(program, "_FEW", 64)
     crowd = Crowd(shop, tmp_path, every=1)
     crowd.add({f"stays{n}": f"o.order_id > {n} AND c.city > '{LETTERS[n % 5]}'" for n in range(20)})
@@ -203,7 +205,7 @@ def test_filters_that_come_and_go(
 def test_a_family_with_a_million_constants_is_refused(
     count: int, status: int, shop: Service
 ) -> None:
-    """By the number of queries, or by the size of the text; the service goes on."""
+    """Refused for the number of queries, or for the size of the text; the service continues."""
     parameters = {str(n): {"n": n} for n in range(count)}
     sql = f"{PAIR} WHERE o.order_id = :n"
     body = json.dumps({"id": "family", "sql": sql, "parameters": parameters})

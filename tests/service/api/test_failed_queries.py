@@ -1,4 +1,6 @@
-"""A query that failed at run time: its reported failure, and its absence from later plans."""
+"""Tests of a query that failed at run time: its reported failure, and its absence from
+later plans.
+"""
 
 from __future__ import annotations
 

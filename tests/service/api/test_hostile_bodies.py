@@ -1,4 +1,6 @@
-"""Bodies, parameters and headers that no client of ours sends: structured refusals, never a 500."""
+"""Tests of bodies, parameters and headers that no client of ours sends: structured refusals, never
+a 500.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import httpx
 
 from tests.support.worlds.service import Service
 
-#: Values in place of any other.
+#: Values that replace any other.
 HOSTILE: list[Any] = [
     2**63, -(2**63), 2**64, 10**400, 1e308, float("nan"), float("inf"), -0.0, True, None,
     "", " ", "\x00", "a\x00b", "\ud800", "\U0010ffff", "ſ", "K", "é", "e\u0301", "９", "x" * 70_000,
@@ -20,7 +22,7 @@ HOSTILE: list[Any] = [
     "9" * 5000, "P" + "9" * 5000 + "D", "INTERVAL '1e999999999' SECOND", "-1 day", "0 s",
     [], {}, [[]], [None], [{}], {"": ""}, {"\x00": 1}, {"a": {"a": {"a": [1]}}},
 ]  # fmt: skip
-#: Bodies of routes whose description has no example.
+#: Bodies for routes whose description has no example.
 EXAMPLES: dict[str, list[Any]] = {
     "/v1/streams/{name}": [
         {"retention": {"ttl": "1 day", "latest": ["order_id"]}, "idle_timeout": "1 minute"},
@@ -41,7 +43,7 @@ STATEMENTS = [
 
 
 def refused_or_done(answer: httpx.Response) -> None:
-    """Check for an answer below 500 with code and remedy."""
+    """Check that an answer is below 500, and that a refusal has code and remedy."""
     said = f"{answer.request.method} {answer.request.url} {answer.request.content[:300]!r}"
     assert answer.status_code < 500, f"{said}\n{answer.text[:500]}"
     if answer.status_code >= 400:
@@ -121,7 +123,7 @@ def _filled(path: str) -> str:
 
 
 def _with_one(body: Any, chance: random.Random) -> Any:
-    """A copy of ``body`` with a hostile value in one place."""
+    """Return a copy of ``body`` with a hostile value in one place."""
     changed = copy.deepcopy(body)
     at = changed
     while True:

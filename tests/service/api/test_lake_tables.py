@@ -1,4 +1,4 @@
-"""Streams of tables of a lake over REST: registration, refusals, policies, progress."""
+"""Tests of streams of lake tables over REST: registration, refusals, policies, progress."""
 
 from __future__ import annotations
 

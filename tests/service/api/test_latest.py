@@ -1,4 +1,4 @@
-"""Streams that keep the latest per key, over REST."""
+"""Tests of streams that keep the latest row per key, over REST."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PATH = "/v1/streams/orders"
 
 
 def given(service: Service, retention: Any, status: int = 200) -> dict[str, Any]:
-    """The answer to a change of orders' retention."""
+    """Return the answer to a change of the retention of ``orders``."""
     return service.call("PATCH", PATH, status, {"retention": retention})
 
 
 def notes(service: Service, query: str) -> list[str]:
-    """Notes of a query about the latest rows per key."""
+    """Return the notes of a query about the latest rows per key."""
     found: list[str] = service.get(f"/v1/queries/{query}")["normalised"]["notes"]
     return [n for n in found if "latest" in n]
 

@@ -1,4 +1,4 @@
-"""Random requests against everything that the OpenAPI document describes."""
+"""Tests of random requests for everything in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_examples_of_the_document_are_taken_as_they_are(
                 assert answer.is_success, (name, answer.text)
 
 
-#: The codes that 503 is documented with, for a service whose Redis answers.
+#: Documented error codes of 503, for a service whose Redis answers.
 BUSY = {
     *("not-ready", "too-many-tails", "too-many-tables", "too-many-bodies"),
     *("source-too-slow", "files-replaced"),
@@ -163,7 +163,7 @@ ROLES = (Role.ADMIN, None, *(role for role in Role if role is not Role.ADMIN))
 def test_no_request_breaks_the_service(
     settings: ServiceSettings, tmp_path: Path, role: Role | None
 ) -> None:
-    """Requests made from the document for every operation, under every role and none."""
+    """Requests are made from the document for every operation, under every role and none."""
     assert fuzz(settings, tmp_path, role, each=1) >= 50
 
 
@@ -172,13 +172,13 @@ def test_no_request_breaks_the_service(
 def test_no_request_of_thousands_breaks_the_service(
     settings: ServiceSettings, tmp_path: Path, role: Role | None
 ) -> None:
-    """At least 5,000 with all roles together."""
+    """At least 5,000 requests with all roles together."""
     assert fuzz(settings, tmp_path, role, each=50) >= 1000
 
 
 def fuzz(config: ServiceSettings, folder: Path, role: Role | None, *, each: int) -> int:
-    """Make requests for every operation, more where it takes a body; say how many."""
-    # Imported here, as in `probe`: every process that collects tests would wait for it.
+    """Make random requests for every operation, more if it has a body; return their number."""
+    # Imported here, as in `probe`, since it would slow every process that collects tests.
     import schemathesis
     from schemathesis.core.result import Ok
 

@@ -1,4 +1,4 @@
-"""Streams of PostgreSQL tables over REST: columns and key by the catalog, and refusals."""
+"""Tests of streams of PostgreSQL tables over REST: columns and key by the catalog, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Previews of statements over the latest rows of streams, compared with DuckDB over these rows."""
+"""Compare previews of statements over the latest rows of streams with DuckDB over these rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EVENTS = {
 }
 LABELS = {"name": "labels", "columns": {"id": "bigint", "label": "string"}}
 START = datetime(2026, 1, 1, tzinfo=UTC)
-#: A statement in Spark's dialect, and its meaning in DuckDB's.
+#: Statements in Spark's SQL and DuckDB's.
 STATEMENTS = [
     (
         "SELECT e.id, l.label, e.price * 2 AS p FROM events e JOIN labels l ON l.id = e.id",
@@ -96,7 +96,7 @@ def publish(service: Service, rows: dict[str, pa.RecordBatch]) -> None:
 
 @pytest.fixture
 def read(shop: Service) -> tuple[Service, dict[str, pa.RecordBatch]]:
-    """A service with two streams more, and their latest rows."""
+    """A service with two additional streams, and their latest rows."""
     for stream in (EVENTS, LABELS):
         shop.post("/v1/streams", stream)
     ids = list(range(0, 400, 3))
@@ -142,7 +142,7 @@ def test_columns_are_those_that_the_stream_has_now(
     found = preview(service, "SELECT * FROM events")
     assert found["columns"] == ["id", "kind", "price", "took", "at"], "no nested ones"
     assert [row[0] for row in found["rows"]] == rows["events"]["id"].to_pylist()[::-1]
-    # Another stream of the name, before its first row.
+    # Another stream of the same name, before its first row.
     other = pa.RecordBatch.from_pydict({"id": ["x"], "else": [1]})
     publish(service, {"labels": other})
     found = preview(service, "SELECT * FROM labels")

@@ -1,4 +1,4 @@
-"""The service as the process that users start."""
+"""Tests of the service as a process, as users start it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STREAM = {"name": "events", "columns": {"id": "bigint"}}
 
 
 def environment() -> dict[str, str]:
-    """This process's environment, in which the packages can be imported from anywhere."""
+    """Return this process's environment, in which the packages can be imported from anywhere."""
     roots = [Path(m.__path__[0]).parent for m in (anabranch_planner, anabranch_service)]
     path = os.pathsep.join([*map(str, roots), os.environ.get("PYTHONPATH", "")])
     return {**os.environ, "PYTHONPATH": path}

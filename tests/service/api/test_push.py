@@ -1,4 +1,4 @@
-"""Rows pushed to a stream: checked, all or nothing, and what the runtime reads of them."""
+"""Tests of rows pushed to a stream over REST: checked, all or none, and read by the runtime."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def add(service: Service, **source: Any) -> None:
 
 
 def read(service: Service) -> list[dict[str, Any]]:
-    """Rows of the stream ``s``, as the runtime reads them."""
+    """Return rows of the stream ``s``, as the runtime reads them."""
     text = str(service.redis.hget(service.keys.streams, "s"))
     record = StreamRecord.model_validate_json(text)
     feed = redis_feed(record, service.settings.redis_url, service.keys.stream("s"))
@@ -153,7 +153,7 @@ def test_how_sources_stand_is_shown(service: Service) -> None:
         resources=Resources(private_bytes=200, memory_limit=300),
     )
     service.progress(progress)
-    # Counts of a runtime that lives no more are out of date.
+    # Counts of a runtime that has ended are out of date.
     assert service.get("/v1/streams/s")["waiting_tuples"] is None
     service.beat()
     assert Progress.loads(progress.dumps()) == progress
@@ -250,7 +250,7 @@ def test_a_repeated_request_appends_its_rows_once(service: Service) -> None:
     assert send(rows[:1], "k2").status_code == 202
     assert send(rows[:1], None).status_code == send(rows[:1], None).status_code == 202
     assert [row["k"] for row in read(service)] == [0, 1, 2, 0, 0, 0]
-    # Keys are forgotten after a day.
+    # Idempotency keys expire after a day.
     kept = list(service.redis.scan_iter(f"{service.settings.namespace}:idempotency:rows:*"))
     assert {86_000 < int(str(service.redis.ttl(key))) <= 86_400 for key in kept} == {True}
     assert len(kept) == 2

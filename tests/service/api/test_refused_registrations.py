@@ -1,4 +1,4 @@
-"""Attacks by registrations over REST, under every role and without a token.
+"""Tests of attacks by registrations over REST, under every role and without a token.
 
 Each is refused, with the field for roles that may register, and leaves no trace.
 """
@@ -32,7 +32,7 @@ SECRET = "hunter2-of-the-test"
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The one directory that may be read, with links that lead out of it."""
+    """The only directory that may be read, with links that lead out of it."""
     tmp_path = tmp_path_factory.mktemp("attacks")
     home = tmp_path / "home"
     (home / "in").mkdir(parents=True)
@@ -59,7 +59,7 @@ def guarded(redis: str, root: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def databases(redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    """A service that takes sinks of format jdbc."""
+    """A service that allows sinks of format jdbc."""
     access = AccessPolicy(formats=frozenset({"jdbc"}), hosts=("*.db.lan",))
     with _shop(redis, "databases", access, tmp_path_factory.mktemp("tokens")) as running:
         yield running
@@ -93,13 +93,13 @@ def refused_sink(
 
 
 def _refused(guarded: Guarded, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """The refusal that an editor and an administrator get; others get none of what it says."""
+    """The refusal for an editor and an administrator; other roles get none of its content."""
     redis, keys = guarded.service.redis, guarded.service.keys
     kept = keys.streams if path == "/v1/streams" else keys.queries
     before = redis.hgetall(kept)
     anybody = guarded.service.http.build_request("POST", path, json=body)
     del anybody.headers["Authorization"]
-    # After many requests without a token the address has to wait.
+    # After many requests without a token the client's address has to wait.
     assert guarded.service.http.send(anybody).status_code in (401, 429)
     found = {
         role: guarded.service.http.post(path, json=body, headers=bearer(token))
@@ -557,7 +557,7 @@ def test_what_is_allowed_goes_through(guarded: Guarded, root: Path) -> None:
 
 
 def _old_stream(service: Service, source: SourceRecord) -> None:
-    """A record that no registration would make."""
+    """Return a record that no registration would make."""
     columns = [{"name": "a", "type": "string"}]
     record = StreamRecord.model_validate({"name": "old", "columns": columns, "source": source})
     put(service.redis, service.keys, "streams", "old", record.model_dump_json())

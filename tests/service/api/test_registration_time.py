@@ -1,4 +1,4 @@
-"""Time limit of a registration, and the latency of other requests meanwhile."""
+"""Tests of the time limit of a registration, and of the latency of other requests meanwhile."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.service.conftest import PAIR, STREAMS
 from tests.service.registry.test_sizes import chain
 from tests.support.worlds.service import eventually, serving
 
-#: Seconds that a request for nothing may take beside registrations; on a busy machine, where all
-#: take longer, this share of the registrations' time.
+#: Maximum seconds of an empty request beside registrations; on a busy machine, where all take
+#: longer, this share of the registrations' time.
 LATENCY, SHARE = 1.0, 0.25
 
 
 def wide(name: str, characters: int) -> dict[str, Any]:
-    """A stream whose expressions have about so many characters."""
+    """Return a stream whose expressions have about so many characters."""
     terms = ", ".join(str(100_000 + n) for n in range(200))
     expression = f"CASE WHEN value IN ({terms}) THEN 1 ELSE value END"
     count = characters // (len(expression) + 10)
@@ -39,14 +39,14 @@ def wide(name: str, characters: int) -> dict[str, Any]:
 
 
 def conditions(count: int) -> str:
-    """A query that takes a second or so to understand."""
+    """Return a query whose parsing takes a second or so."""
     terms = " AND ".join(f"o.total + {n} < c.customer_id" for n in range(count))
     return f"{PAIR} WHERE {terms}"
 
 
 @contextmanager
 def latency(base: str) -> Iterator[list[float]]:
-    """Seconds that each of many requests takes meanwhile."""
+    """Return the seconds that each of many requests takes meanwhile."""
     taken: list[float] = []
     over = threading.Event()
 
@@ -68,7 +68,9 @@ def latency(base: str) -> Iterator[list[float]]:
 
 
 def test_others_are_answered_while_statements_are_read(redis: str, tmp_path: Path) -> None:
-    """The process that users start: here the service would share its interpreter with the test."""
+    """With a service process as users start it: in the test's process it would share the
+    interpreter.
+    """
     port_file = tmp_path / "port"
     with process(redis, "latency", port_file):
         eventually(port_file.exists, "it listens")
@@ -90,7 +92,7 @@ def test_others_are_answered_while_statements_are_read(redis: str, tmp_path: Pat
 
 
 def test_a_registration_that_takes_too_long_leaves_nothing(settings: ServiceSettings) -> None:
-    # A fast machine needs four times as long for the slow ones, a small one takes a tenth.
+    # A fast machine needs four times as much for the slow ones, a small one a tenth.
     with serving(settings) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)
@@ -115,7 +117,7 @@ def test_a_registration_that_takes_too_long_leaves_nothing(settings: ServiceSett
             "customers", "items", "orders",
         ]  # fmt: skip
         assert records() == kept
-        # The abandoned registrations end by themselves; then the service takes new ones.
+        # The abandoned registrations end by themselves; then the service accepts new ones.
         eventually(lambda: _registered(service.http), "a small query is understood")
 
 

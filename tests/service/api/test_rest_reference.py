@@ -1,4 +1,4 @@
-"""``docs/rest-guide.md`` describes operations that exist, with bodies that are accepted."""
+"""Tests that the operations in ``docs/rest-guide.md`` exist, with accepted bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sinks over REST: kept as given, refused by field, carried by the ruleset."""
+"""Tests of sinks over REST: kept as given, refused by field, passed on in the ruleset."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_topic_of_a_view_has_its_identity_as_key(shop: Service) -> None:
     assert "give city" in problem["remedy"]
     keyed = {**TOPIC, "payload": "upsert", "key": "city"}
     shop.post("/v1/queries", {"id": "v", "sql": sql, "sink": {**sink, "options": keyed}})
-    # Another query would replace and delete its rows.
+    # Another query would replace and delete this query's rows.
     problem = shop.post("/v1/queries", {"sql": sql, "sink": {**sink, "options": keyed}}, 409)
     assert problem["code"] == "sink-in-use"
 
@@ -87,7 +87,7 @@ def test_two_queries_do_not_write_to_one_place(shop: Service) -> None:
         shop.call("DELETE", f"/v1/queries/{name}", 202)
         shop.activate(name, Activation(0, {}, expired_batch=1))
     shop.progress(Progress("running"))
-    # Files are free once their query has ended; a stream goes on to be its first writer's.
+    # Files may be reused when their query has ended; a stream remains its first writer's.
     shop.post("/v1/queries", {"sql": PAIR, "sink": files})
     shop.post("/v1/queries", {"sql": PAIR, "sink": stream}, 409)
 

@@ -1,4 +1,4 @@
-"""Tables of queries over REST: as Arrow streams, and by SQL that may be hostile."""
+"""Tests of queries' tables over REST: as Arrow streams, and by SQL that may be hostile."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read(service: Service, path: str) -> pa.Table:
 @pytest.fixture
 def tables(shop: Service, tmp_path: Path) -> Service:
     """Two queries with results of batches 0 and 2, and versions of a view after batches 0 and 3;
-    four batches are committed, and files of a fifth are there.
+    four batches are committed, and files of a fifth exist.
     """
     shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
     shop.post("/v1/queries", {"id": "cities", "sql": CITIES})
@@ -141,7 +141,7 @@ def test_rows_of_a_view(tables: Service, tmp_path: Path) -> None:
         ("Oslo", "delete"),
         ("Rome", "upsert"),
     ]
-    # A view that lags behind is read as of the batch that it has.
+    # A view that lags is read as of its latest batch.
     late = Telemetry(view_lag={"cities": 2})
     tables.progress(replace(progress(tmp_path, 4, pair=3, cities=8), telemetry=late))
     assert tables.get("/v1/queries/cities/table")["batch"] == 1
@@ -236,7 +236,7 @@ def test_statements_that_are_refused(hostile: Service, tmp_path: Path, sql: str)
 def test_statements_that_fail(hostile: Service, sql: str, status: int, code: str) -> None:
     answer = hostile.post("/v1/queries:sql", {"sql": sql, "limit": 1_000_000}, status)
     assert answer["code"] == code
-    # The next one is not affected.
+    # The next statement is not affected.
     assert hostile.post("/v1/queries:sql", {"sql": "SELECT 1"}, 200)["rows"] == [[1]]
 
 

@@ -1,4 +1,4 @@
-"""Tables over REST."""
+"""Tests of tables (reference data) over REST."""
 
 from __future__ import annotations
 

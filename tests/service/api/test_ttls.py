@@ -1,4 +1,4 @@
-"""Streams' ttls over REST: accepted values, effects on queries, refusals."""
+"""Tests of streams' ttls over REST: accepted values, effects on queries, refusals."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ JOIN = "SELECT o.order_id, i.part FROM orders o JOIN items i ON i.order_id = o.o
 
 
 def given(service: Service, stream: str, ttl: str | None, status: int = 200) -> dict[str, Any]:
-    """The answer to a change of a stream's ttl."""
+    """Return the answer to a change of a stream's ttl."""
     retention = None if ttl is None else {"ttl": ttl}
     return service.call("PATCH", f"/v1/streams/{stream}", status, {"retention": retention})
 
 
 def bounds(service: Service, query: str) -> dict[tuple[str, str], str]:
-    """(earlier, later) -> the bound between them."""
+    """Return (earlier, later) -> the time bound between these aliases."""
     normalised = service.get(f"/v1/queries/{query}")["normalised"]
     return {(b["earlier"], b["later"]): b["duration"] for b in normalised["bounds"]}
 
 
 def planned(service: Service, epoch: int) -> rulesets.Ruleset:
-    """The published ruleset of an epoch."""
+    """Return the published ruleset of an epoch."""
     return rulesets.from_json(json.loads(str(service.redis.get(service.keys.ruleset(epoch)))))
 
 
@@ -121,7 +121,7 @@ def test_a_ttl_that_queries_could_not_live_with_is_refused(shop: Service) -> Non
     assert problem["code"] == "ttl-contradicts-queries"
     assert problem["errors"][0]["field"] == "retention.ttl"
     assert "later (the time bounds" in problem["detail"]
-    # It joins with a stream that has no event time.
+    # It joins a stream that has no event time.
     assert "pair (the ttl of stream 'orders' (alias 'o') needs event times" in problem["detail"]
     assert "withdraw" in problem["remedy"]
     assert (shop.get("/v1/streams/orders"), shop.get("/v1/queries")) == before
@@ -139,7 +139,7 @@ def test_a_ttl_that_contradicts_a_stated_freshness_is_refused(shop: Service) -> 
     given(shop, "orders", "1 day")
     for name, age in (("tight", "1 day"), ("loose", "3 days")):
         shop.post("/v1/queries", {"id": name, "sql": JOIN, "slo": {"freshness": {"o": age}}})
-    # This query's own window bounds it, whatever the ttl.
+    # This query has its own window, whatever the ttl.
     own = {"id": "own", "sql": JOIN, "window": "1 hour", "slo": {"freshness": {"o": "1 hour"}}}
     shop.post("/v1/queries", own)
     before = (shop.get("/v1/streams/orders"), shop.get("/v1/queries"))
@@ -156,7 +156,7 @@ def test_a_ttl_that_contradicts_a_stated_freshness_is_refused(shop: Service) -> 
     assert (shop.get("/v1/streams/orders"), shop.get("/v1/queries")) == before
     assert given(shop, "orders", "23 hours")["retention"]["ttl"] == "23 hours"
     given(shop, "orders", "1 day")
-    # Another property is not refused for it, and what the answer names is enough.
+    # Another property is not refused because of it, and the remedy in the answer suffices.
     shop.call("PATCH", "/v1/streams/orders", 200, {"retention": {"latest": ["order_id"]}})
     shop.call("PATCH", "/v1/queries/tight", 200, {"slo": {"freshness": {"o": "2 days"}}})
     assert given(shop, "orders", "2 days")["retention"] is not None

@@ -1,4 +1,4 @@
-"""Views and outer joins over REST: descriptions, rows, completeness, errors."""
+"""Tests of views and outer joins over REST: descriptions, rows, completeness, errors."""
 
 from __future__ import annotations
 

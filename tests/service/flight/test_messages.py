@@ -1,4 +1,4 @@
-"""Messages of Flight SQL, compared with the library of Protocol Buffers."""
+"""Compare messages of Flight SQL with the Protocol Buffers library."""
 
 from __future__ import annotations
 

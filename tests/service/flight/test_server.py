@@ -1,4 +1,6 @@
-"""Arrow Flight SQL, read by ADBC's driver: tables, statements, refusals, and one batch for all."""
+"""Tests of Arrow Flight SQL, read by ADBC's driver: tables, statements, refusals, and one batch for
+all tables.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +45,11 @@ class World:
     uri: str
 
     def connect(self, **options: str) -> dbapi.Connection:
-        """A client."""
+        """Return a client connection."""
         return dbapi.connect(self.uri, db_kwargs=options, autocommit=True)
 
     def commit(self, batch: int, lag: int = 0) -> None:
-        """A batch whose results are one more pair, of customer 1, and the count of pairs."""
+        """Commit a batch whose results are one more pair, of customer 1, and the count of pairs."""
         pairs = {"order_id": pa.array([batch], pa.int64()), "city": [f"city {batch}"]}
         self._write(f"pairs/{batch:09d}-0000.parquet", pa.table(pairs))
         if not lag:
@@ -91,7 +93,7 @@ def world(settings: ServiceSettings, results: Path, **options: Any) -> Iterator[
         service.http.headers.update(headers)
         for name in ("orders", "customers"):
             service.post("/v1/streams", {"name": name, "columns": columns, "source": REDIS})
-        # Now: with a runtime, the service would wait until it has tried the sources.
+        # Only now: with a runtime, the service would have waited until it has tried the sources.
         service.beat()
         for name, sql in (("pairs", PAIR), ("sums", SUMS)):
             service.post("/v1/queries", {"name": name, "sql": sql})
@@ -191,7 +193,7 @@ def test_what_is_not_a_select_has_no_command(running: World) -> None:
 
 
 def test_all_tables_of_a_statement_are_as_of_one_batch(running: World) -> None:
-    # The view lags behind: the rows are read as of the batch that both have.
+    # The view lags behind: all rows are read as of the batch that both queries have.
     running.commit(3, lag=2)
     with running.connect() as connection:
         assert rows(connection, "SELECT count(*) FROM pairs") == [(4,)]
@@ -280,7 +282,7 @@ def test_a_cancelled_statement_frees_its_process(running: World) -> None:
                 with pytest.raises(adbc_driver_manager.Error):
                     cursor.fetchall()
                 reader.join()
-        # Two processes at a time: they would all be taken.
+        # Two statements at the same time would occupy all reading processes.
         assert rows(connection, "SELECT count(*) FROM pairs") == [(3,)]
 
 

@@ -1,4 +1,6 @@
-"""Arrow Flight SQL by Apache Arrow's JDBC driver, whose jar ``ANABRANCH_FLIGHT_JDBC`` names."""
+"""Tests of Arrow Flight SQL by Apache Arrow's JDBC driver, whose jar ``ANABRANCH_FLIGHT_JDBC``
+names.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not JAR.is_file(), reason="ANABRANCH_FLIGHT_JDBC names no jar"),
 ]
-#: Prints rows of statements, or what the driver says of tables; a line each.
+#: Java program that prints rows of statements, or the driver's metadata, one per line.
 PROGRAM = """
 import java.sql.*;
 
@@ -66,7 +68,7 @@ class Read {
 
 
 def read(folder: Path, port: int | str, options: str, *statements: str, code: int = 0) -> list[str]:
-    """The lines that the program prints."""
+    """Return the lines that the program prints."""
     program = folder / "Read.java"
     program.write_text(PROGRAM)
     url = f"jdbc:arrow-flight-sql://127.0.0.1:{port}?{options}"

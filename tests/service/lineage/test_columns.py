@@ -1,4 +1,4 @@
-"""Which columns a query's results are made of, exactly."""
+"""Tests of column lineage: which input columns a query's results depend on, exactly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ STREAMS |= {
     for name, columns in TABLES.items()
 }
 
-#: Statement -> column -> the columns that it is made of, and how; then what decides on rows.
+#: Statement -> column -> its input columns, and how they are used; then those that determine the
+#: rows.
 CASES = {
     "SELECT o.id, c.city AS town FROM orders o JOIN customers c ON o.customer = c.id": (
         {"id": "orders.id IDENTITY", "town": "customers.city IDENTITY"},

@@ -1,4 +1,4 @@
-"""Lineage events over HTTP: the events of each run, and retries that nothing waits for."""
+"""Tests of lineage events over HTTP: the events of each run, and retries that delay nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.worlds.service import Service, eventually, serving
 
 
 class Collector:
-    """A server that takes events.
+    """HTTP server that receives events.
 
     Attributes:
         events: that it has taken. ``status``: what it answers.
@@ -56,7 +56,7 @@ class Collector:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look for due events more often than each second."""
+    """Check for due events more often than each second."""
     monkeypatch.setattr(emitter, "PAUSE", 0.05)
 
 

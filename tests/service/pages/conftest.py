@@ -1,4 +1,4 @@
-"""One browser for the modules that follow one another."""
+"""Fixtures: one browser for all modules of page tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements as they are shown: pages replace them at every answer of the service."""
+"""Read elements of a page that replaces them at every answer of the service."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def drawn(elements: Locator, script: str) -> list[Any]:
-    """Values of the JavaScript function ``script`` for each of ``elements``.
+    """Return values of the JavaScript function ``script`` for each of ``elements``.
 
     Waits until there is one and none has been replaced meanwhile.
     """

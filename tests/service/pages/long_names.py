@@ -1,4 +1,4 @@
-"""Eight queries with names as long as people's, planned and measured, for tests of pages."""
+"""Eight queries with long realistic names, planned and measured, for tests of pages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ QUERIES = {
 
 
 def run(shop: Service) -> None:
-    """Register the queries, plan them, and say what a runtime would."""
+    """Register the queries, plan them, and report measurements as a runtime would."""
     for name, sql in QUERIES.items():
         shop.post("/v1/queries", {"id": name, "sql": sql})
     shop.plan(-1)
@@ -77,7 +77,7 @@ def _store(spec: Any) -> StoreReport:
 
 
 def nothing_is_cut(page: Page) -> None:
-    """Nothing is wider than the window, and no text is wider than what it stands in."""
+    """Check that nothing is wider than the window, and no text is wider than its element."""
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     cut = page.evaluate(
         """() => [...document.querySelectorAll("main *, header *")]

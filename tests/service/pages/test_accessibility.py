@@ -1,4 +1,4 @@
-"""Every page by the rules of axe-core: none is broken that it calls serious or critical."""
+"""Tests of every page by axe-core's rules: no serious or critical violations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PAGES = (
 
 
 def broken(page: Page) -> list[str]:
-    """The rules that are broken, with the first element of each."""
+    """Return the violated rules, with the first element of each."""
     violations: list[Any] = Axe().run(page).response["violations"]
     return [
         f"{v['id']} ({v['impact']}): {v['nodes'][0]['html'][:160]}"
@@ -72,7 +72,7 @@ def test_no_page_has_a_serious_finding(
 
 
 def findings(browser: Browser, shop: Service, looks: dict[str, Any]) -> dict[str, list[str]]:
-    """Broken rules by path; ``looks``: window width and colour scheme of each."""
+    """Return violated rules by path; ``looks``: window width and colour scheme of each."""
     run(shop)
     shop.plan(0)
     found = {}

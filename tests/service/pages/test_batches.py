@@ -1,4 +1,4 @@
-"""The page of batches in a real browser."""
+"""Tests of the page of batches in a real browser."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = "dashboard/batches"
 
 
 def batch(number: int, *, slow: int = 0) -> BatchReport:
-    """A batch of some 400 ms, in epochs of forty."""
+    """Return a report of a batch of some 400 ms, in epochs of forty batches."""
     phases = {"read": 60, "store": 40, "wait": 20, "probe": 120 + 3 * (number % 17) + slow}
     job = 40 + sum(phases.values())
     return BatchReport(
@@ -44,7 +44,7 @@ def batch(number: int, *, slow: int = 0) -> BatchReport:
 
 
 def keep(shop: Service, *batches: BatchReport) -> None:
-    """Store batch reports in Redis, as the runtime does."""
+    """Write batch reports to Redis, as the runtime does."""
     shop.redis.rpush(shop.keys.batches, *(one.dumps() for one in batches))
 
 
@@ -78,7 +78,7 @@ def test_the_newest_batches_are_stacked_by_phase(
 
 
 def report(seconds: float) -> CpuReport:
-    """Counters of the runtime ``seconds`` after its start, at one core."""
+    """Return the runtime's CPU counters ``seconds`` after its start, with one busy core."""
     uses = (
         CpuUse(CpuGroup.SPARK, "JVM", (), 0.4 * seconds),
         CpuUse(CpuGroup.PROBE, "orders>items", ("p", "q"), 0.3 * seconds),
@@ -101,7 +101,7 @@ def test_cpu_time_is_stacked_by_group_and_listed_by_use_and_query(
         expect(page.locator("#cpu-note")).to_contain_text("Measuring")
         shop.redis.set(shop.keys.profile, report(40.0).dumps())
         expect(page.locator("#cpu-note")).to_contain_text("in 30 s", timeout=60_000)
-        # Service and Redis have worked too.
+        # Service and Redis have used CPU time, too.
         expect(page.locator("#cpu rect")).to_have_count(7)
         picture = page.get_by_role("img", name="CPU time by group: insert")
         expect(picture).to_have_count(1)

@@ -1,4 +1,4 @@
-"""The cost of a plan on the first page, and its parts, or why they are not known."""
+"""Tests of a plan's cost on the overview page, and of its parts, or why they are unknown."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_what_is_saved_is_a_mean_with_its_time_and_range(
             )
             expect(text).to_contain_text("estimated over")
             expect(page.locator(".cost-unit")).to_have_text(["CPU seconds per epoch"] * 2)
-            # Another epoch than the one that runs has its own estimate.
+            # An epoch other than the running one has its own estimate.
             page.get_by_role("button", name="Show epoch 2").click()
             expect(text).to_contain_text("estimated for this epoch")
             assert complaints == []

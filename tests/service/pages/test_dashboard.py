@@ -1,4 +1,4 @@
-"""The dashboard in a real browser, with nothing but this service to talk to."""
+"""Tests of the dashboard in a real browser, which connects to the service only."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 
-#: Makes a page's clock five times as fast: its pauses between two requests, which are seconds, and
-#: the durations that it measures. Dates stay.
+#: Script that makes a page's clock five times as fast: pauses between requests, and measured
+#: durations. Dates are unchanged.
 HURRY = """(() => { const wait = window.setTimeout, now = performance.now.bind(performance);
   window.setTimeout = (work, ms, ...rest) => wait(work, ms / 5, ...rest);
   performance.now = () => 5 * now(); })()"""
@@ -48,8 +48,9 @@ HURRY = """(() => { const wait = window.setTimeout, now = performance.now.bind(p
 
 @contextmanager
 def opened(browser: Browser, service: Service, path: str = "") -> Iterator[tuple[Page, list[str]]]:
-    """A page of the dashboard, and whatever it complains of. It shares nothing with earlier ones:
-    every service has a port, and so an origin, of its own, whose storage is cleared.
+    """Open a page of the dashboard; return it, and the list of its console errors. It shares
+    nothing with earlier ones: each service has another port, and so another origin, whose storage
+    is cleared.
     """
     context = browser.contexts[0]
     before = context.pages
@@ -281,7 +282,7 @@ def test_revisions_with_what_they_were_to_save_and_have_saved(
         expect(row.get_by_role("img", name=predicted)).to_be_visible()
         expect(row.get_by_role("img", name="not measured yet")).to_be_visible()
 
-        # 29 more revisions, with long names of streams and measured costs that grew.
+        # 29 more revisions, with long names of streams and increased measured costs.
         key = f"{shop.keys.namespace}:revisions:{rules.epoch}"
         kept = json.loads(str(shop.redis.hget(key, "1")))
         for number in range(2, 31):
@@ -397,13 +398,13 @@ def test_the_page_follows_what_happens(browser: Browser, shop: Service) -> None:
 
 
 def _js(record: dict[str, float]) -> str:
-    """The record's individual cost as JavaScript writes it."""
+    """Return the record's individual cost as JavaScript writes it."""
     cost = record["individual_cost"]
     return str(int(cost)) if cost == int(cost) else repr(cost)
 
 
 def _assert_no_overlap(page: Page) -> None:
-    """No two boxes of a tree lie on each other."""
+    """Assert that no two boxes of a tree overlap."""
     for tree in page.locator("#trees svg").all():
         boxes = drawn(
             tree.locator("rect.box"), "r => [r.x, r.y, r.width, r.height].map(v => v.baseVal.value)"

@@ -1,4 +1,4 @@
-"""The page of epochs in a real browser."""
+"""Tests of the page of epochs in a real browser."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = "dashboard/epochs"
 
 
 def history(shop: Service) -> None:
-    """Epoch 0 with eight queries, 1 to 6 the same, 7 without one, 8 and 9 with another."""
+    """Publish epoch 0 with eight queries, 1 to 6 the same, 7 without one, 8 and 9 with another."""
     run(shop)
     for epoch in range(6):
         shop.plan(epoch)
@@ -87,7 +87,7 @@ def test_any_two_epochs_are_compared_by_their_address(browser: Browser, shop: Se
         page.get_by_label("to", exact=True).fill("4711")
         page.get_by_role("button", name="Compare").click()
         expect(page.locator("#refusal")).to_contain_text("epoch 4711 has not been published")
-        # The page asks again after a while, and keeps the text that somebody types there.
+        # The page polls after a while, and keeps text that a user types meanwhile.
         with page.expect_response("**/v1/epochs/4711/diff*") as answer:
             page.get_by_label("to", exact=True).fill("5")
         answer.value.finished()

@@ -1,4 +1,4 @@
-"""The page that explains a statement, in a real browser."""
+"""Tests of the page that explains a statement, in a real browser."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def test_a_statement_is_explained_in_pictures(browser: Browser, shop: Service) -
         expect(page.locator("#answer")).to_be_hidden()
         chosen = "e => e.value.slice(e.selectionStart, e.selectionEnd)"
         assert statement.evaluate(chosen) == "o.nope"
-        # The browser itself tells of an answer that is an error; nothing else complains.
+        # The browser itself logs error responses; nothing else is logged.
         assert all("422" in text for text in complaints)

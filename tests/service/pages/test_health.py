@@ -1,4 +1,4 @@
-"""The page of health in a real browser."""
+"""Tests of the page of health in a real browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan that waits for approval: every page says so, and the page of epochs shows it."""
+"""Tests of a plan that waits for approval: every page says so, and the page of epochs shows it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAME_TIME = "SELECT o.order_id, i.part FROM orders o JOIN items i ON i.ts = o.ts
 
 
 def held(shop: Service) -> None:
-    """A plan that waits, with one query more, which shares nothing."""
+    """A service with a waiting plan, which has one more query, without shared steps."""
     run(shop)
     shop.call("PATCH", "/v1/settings", 200, {"approval": "manual"})
     shop.post("/v1/queries", {"id": NEW, "sql": SAME_TIME})

@@ -1,4 +1,4 @@
-"""The page of the load in a real browser."""
+"""Tests of the page of load (overload, rations) in a real browser."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_what_overload_leaves_is_no_completeness(browser: Browser, shop: Service
             for cells in drawn(page.locator("#queries tbody tr"), CELLS)
         }
         assert shown == {
-            # Nearly all is not all.
+            # Nearly all is not shown as all.
             "rationed": ("> 99.9 %", "first result"),
             "always": ("all", "first result"),
             "late": ("all", "2026-11-24 07:22:56"),
@@ -65,7 +65,7 @@ def test_what_overload_leaves_is_no_completeness(browser: Browser, shop: Service
         assert next(iter(shown)) == "rationed"
         heads = drawn(page.locator("#queries thead th"), "e => e.innerText")
         assert (heads[2], heads[8]) == ("Kept", "Complete from")
-        # The list of queries has the same words.
+        # The list of queries shows the same words.
         page.goto(page.url.replace("/dashboard/load", "/dashboard/queries"))
         for name, (_, complete) in shown.items():
             link = page.get_by_role("link", name=name, exact=True)
@@ -122,12 +122,12 @@ def test_what_overload_keeps_from_queries(browser: Browser, shop: Service) -> No
         shop.progress(progress)
         expect(levers.nth(3)).to_contain_text("about 321 rows")
 
-        # The least complete comes first, whatever it is called.
+        # The least complete query is first, whatever its name.
         first = page.locator("#queries tbody tr").first
         expect(first.get_by_role("link")).to_have_text(names[7])
         for text in ("75.0 %", "90 %", "o 25 %", "12"):
             expect(first).to_contain_text(text)
-        # Then queries whose loss can't be estimated.
+        # Next are queries whose loss can't be estimated.
         second = page.locator("#queries tbody tr").nth(1)
         expect(second.get_by_role("link")).to_have_text(names[99])
         expect(second).to_contain_text("below 100.0 %")

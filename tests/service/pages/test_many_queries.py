@@ -1,4 +1,6 @@
-"""From a statement to the difference of two epochs, with eight queries and with a thousand."""
+"""Test of pages from a statement to the difference of two epochs, with eight queries and with a
+thousand.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,10 @@ if TYPE_CHECKING:
 
 NEW = "deliveries_to_customers_in_the_north_with_their_items_2026"
 PATIENCE = 120_000
-#: Most milliseconds for which a loaded page may keep the browser busy at a time. Twice the
-#: target (50), as these tests share their processors with others.
+#: Maximum milliseconds for which a loaded page may block the browser at a time. Twice the target
+#: (50), as these tests share their processors with others.
 BUSY = 100
-#: An element of the list of queries, and its text once the list is there.
+#: An element of the list of queries, and its text when the list is loaded.
 LISTED = "#queries", LONGEST
 WATCH = """() => { window.busy = [];
   new PerformanceObserver((seen) => window.busy.push(...seen.getEntries().map((e) => e.duration)))

@@ -1,4 +1,4 @@
-"""The map of the joint plan, in a real browser, with names as long as people's."""
+"""Tests of the map of the joint plan, in a real browser, with long realistic names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUERIES = {
 
 
 def fill(shop: Service, queries: dict[str, str]) -> None:
-    """Register, plan, and measure."""
+    """Register queries, plan, and report measurements."""
     plan(shop, queries)
     measure(shop)
 
@@ -52,7 +52,7 @@ def measure(shop: Service) -> None:
 
 
 def boxes(page: Page) -> list[dict[str, Any]]:
-    """Screen rectangles of the nodes and of the texts in them."""
+    """Return the screen rectangles of the nodes and of the texts in them."""
     found = page.evaluate(
         """() => {
           const of = (shape) => {
@@ -130,7 +130,7 @@ def test_a_query_is_followed_to_its_path_and_back(browser: Browser, shop: Servic
 
 
 def outside(page: Page) -> list[str]:
-    """The nodes that are not wholly inside the picture's frame."""
+    """Return the nodes that are not completely inside the picture's frame."""
     page.evaluate("document.querySelector('#map').scrollIntoView()")
     left, top, right, bottom = page.evaluate(
         """() => {
@@ -163,7 +163,7 @@ def test_the_map_is_whole_when_figures_come_and_queries_change(
         assert outside(page) == []
         expect(part).to_be_hidden()
 
-        # A picture that somebody has moved stays, with a note that it shows a part.
+        # A picture that a user has moved stays, with a note that it shows only a part.
         page.get_by_role("button", name="Larger").click()
         page.get_by_role("button", name="Larger").click()
         expect(part).to_be_visible()
@@ -199,7 +199,7 @@ def test_the_map_is_zoomed_and_fits_again(browser: Browser, shop: Service) -> No
 
 
 def inside(page: Page, node: str) -> None:
-    """Assert that the picture shows the middle of a node, once it has moved there."""
+    """Assert that the picture shows the middle of a node, after it has moved there."""
     page.wait_for_function(
         """(id) => {
           const of = (shape) => shape.getBoundingClientRect();

@@ -1,4 +1,4 @@
-"""No page shows an id that the planner makes."""
+"""Test that no page shows an internal id made by the planner."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ PAGES = (
     *(f"dashboard/{name}" for name in ("plan", "queries", "measured", "epochs", "state", "load")),
     f"dashboard/query/{LONGEST}",
 )
-#: ``orders[a68a12a5]``, ``part*partsupp@51841d98``, ``orders/2~471411``, ``unpaid+left``.
+#: Internal ids such as ``orders[a68a12a5]``, ``part*partsupp@51841d98``, ``orders/2~471411``,
+#: ``unpaid+left``.
 IDS = re.compile(r"\[[0-9a-f]{8}\]|@[0-9a-f]{6,}|/\d+~[0-9a-f]+|:\w+\]/\d|\w\*\w|\w>\w|\+left")
 LEFT = (
     "SELECT o.order_id, r.reason FROM orders o LEFT JOIN refunds r ON r.order_id = o.order_id "
@@ -39,7 +40,7 @@ LEFT = (
 
 
 def shown(page: Page) -> list[str]:
-    """Texts and ARIA labels of the page, drawings included, that contain a planner's id."""
+    """Return texts and ARIA labels of the page, drawings included, that contain a planner's id."""
     texts: list[str] = page.evaluate(
         """() => [...document.querySelectorAll("main *")]
           .filter((e) => e.childElementCount === 0 && !e.closest("pre, code, [hidden]"))

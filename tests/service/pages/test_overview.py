@@ -1,4 +1,6 @@
-"""The overview: five figures on two screens at most, whatever the number of queries."""
+"""Tests of the overview page: five figures on at most two screens, whatever the number
+of queries.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from tests.support.worlds.service import Service
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-#: Height of a screen in pixels, and most screens of the overview.
+#: Height of a screen in pixels, and maximum number of screens of the overview.
 SCREEN, MOST = 900, 2
 
 
@@ -122,7 +124,7 @@ def test_all_fits_a_window_that_becomes_narrower(browser: Browser, shop: Service
 
 
 def test_money_is_saved_cpu_time_by_its_price(browser: Browser, service: Service) -> None:
-    """Half of 36 CPU seconds in 100 s: 0.18 CPU hours an hour, 129.6 in thirty days."""
+    """Half of 36 CPU seconds in 100 s: 0.18 CPU hours per hour, 129.6 in thirty days."""
     with opened(browser, service) as (page, complaints):
         expect(page.locator("#pulse")).to_have_text("live")
         texts = page.evaluate(

@@ -1,4 +1,4 @@
-"""The page of one query in a real browser."""
+"""Tests of the page of one query in a real browser."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def test_what_a_query_does_and_takes(
 
 
 def aligned(page: Page) -> list[list[str]]:
-    """Find classes of cells by column: integers, texts, decimals, and texts like decimals."""
+    """Find alignment classes of cells by column: integers, texts, decimals, and texts like
+    decimals.
+    """
     found = page.evaluate(
         """async () => {
           const { showRows } = await import("/dashboard/dom.js");
@@ -90,7 +92,7 @@ def test_the_table_of_a_view_is_shown_with_its_cost(browser: Browser, shop: Serv
         ):
             expect(figures).to_contain_text(text)
         nothing_is_cut(page)
-        # Texts of several words have lines of their own.
+        # Texts of several words have separate lines.
         for text in ("GROUP BY customers.city", "alone"):
             line = figures.locator("div", has_text=text)
             widths = line.evaluate("e => [e.clientWidth, e.parentElement.clientWidth]")
@@ -190,7 +192,7 @@ def test_expiry_priority_and_needs_are_changed(browser: Browser, shop: Service) 
         assert found["slo"]["latency"] is None
 
 
-#: Placeholders that are longer than the room of their inputs.
+#: Placeholders that are wider than their inputs.
 CUT = """() => [...document.querySelectorAll("#change input[placeholder]")].filter((input) => {
   const [style, pen] = [getComputedStyle(input), document.createElement("canvas").getContext("2d")];
   pen.font = style.font;
@@ -211,7 +213,7 @@ def test_placeholders_of_the_form_are_whole(browser: Browser, shop: Service) -> 
 
 @pytest.mark.e2e
 def test_a_form_is_filled_when_it_is_shown(browser: Browser, shop: Service) -> None:
-    """A person may be faster than what else the page asks for: nothing is saved as empty."""
+    """A user may be faster than the page's other requests: nothing may be saved as empty."""
     run(shop)
     shop.call("PATCH", "/v1/queries/p99-audit", 200, {"slo": {"latency": "2 seconds"}})
     with opened(browser, shop, "dashboard/queries") as (page, complaints):
@@ -291,7 +293,9 @@ def test_a_query_that_waits_and_one_that_is_not_there(browser: Browser, shop: Se
 
 
 def test_kinds_of_tuples_are_told_in_words(browser: Browser, service: Service) -> None:
-    """Table rows and path labels of a plan with substreams; substreams with equal paths merge."""
+    """Table rows and path labels of a plan with substreams; substreams with equal paths
+    are merged.
+    """
     with opened(browser, service, "dashboard") as (page, complaints):
         found = page.evaluate(
             """async () => {
@@ -329,7 +333,7 @@ def test_kinds_of_tuples_are_told_in_words(browser: Browser, service: Service) -
 
 
 def test_what_came_of_each_activation_is_not_added_up(browser: Browser, service: Service) -> None:
-    """Counts go on from one activation to the next; ended ones of views count joined rows."""
+    """Counts continue from one activation to the next; ended ones of views count joined rows."""
     with opened(browser, service, "dashboard") as (page, complaints):
         found = page.evaluate(
             """async () => {

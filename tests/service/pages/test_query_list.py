@@ -1,4 +1,4 @@
-"""Owners and tags in pages: shown, changed, and found by."""
+"""Tests of owners and tags of queries in pages: shown, changed, and searched."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_families_show_their_constants(browser: Browser, shop: Service) -> None:
         family.locator("summary").click()
         rows = family.locator("tbody tr")
         expect(rows).to_have_count(3)
-        # The constant that is the same for all has no column.
+        # A constant that is equal in all queries has no column.
         expect(family.locator("th")).to_have_text(["Query", "Status", "Results", "Constant 1"])
         expect(rows.nth(2).locator("td").last).to_have_text("2")
         nothing_is_cut(page)

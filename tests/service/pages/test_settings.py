@@ -1,4 +1,4 @@
-"""The page of settings in a real browser."""
+"""Tests of the page of settings in a real browser."""
 
 from __future__ import annotations
 

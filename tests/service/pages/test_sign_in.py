@@ -1,4 +1,4 @@
-"""The dashboard where tokens are required, in a real browser."""
+"""Tests of the dashboard's sign-in if tokens are required, in a real browser."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_nothing_is_shown_before_somebody_signs_in(browser: Browser, locked: Gua
     expect(page.locator("#banner")).to_contain_text("requires a token")
     expect(page.locator("#queries")).not_to_contain_text("pair")
     page.wait_for_timeout(500)
-    # It does not go on asking: one failure for each page that is opened.
+    # It does not continue to poll: one refusal per opened page.
     refusals = locked.service.get("/v1/audit?kind=refusal")["items"]
     assert [r["target"] for r in refusals] == ["/v1/whoami"]
 

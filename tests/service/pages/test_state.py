@@ -1,4 +1,4 @@
-"""The page of stored state in a real browser, over a pipeline that really runs."""
+"""Tests of the page of stored state in a real browser, over a running pipeline."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def numbers(page: Page, column: int) -> list[str]:
-    """The texts of a column of the table of stores."""
+    """Return the texts of a column of the table of stores."""
     return drawn(page.locator(f"#list tbody tr td:nth-child({column})"), "e => e.innerText")
 
 
@@ -59,7 +59,7 @@ def test_a_pipeline_s_stores_their_segments_and_readers(
         probes = sum(s["reads"]["probes"] for s in stores.values())
         expect(page.locator("#asked")).to_contain_text(f"{probes:,}")
 
-        # Sorting, by pointer and by keyboard.
+        # Sorting, by mouse and by keyboard.
         largest = sorted(stores.values(), key=lambda s: (-s["bytes"], s["store"]))
         links = page.locator("#list tbody a[title]")
         ids = drawn(links, "a => a.title")
@@ -72,7 +72,7 @@ def test_a_pipeline_s_stores_their_segments_and_readers(
         expect(head).to_have_attribute("aria-sort", "ascending")
         assert numbers(page, 3) == [f"{s:,}" for s in sorted(_of(stores, "rows"))]
 
-        # Filtering by a stream, and by something that there is not.
+        # Filtering by a stream, and by a name that does not exist.
         page.get_by_label("Show").fill("ITEMS")
         expect(rows).to_have_count(sum("items" in s["streams"] for s in stores.values()))
         page.get_by_label("Show").fill("no such thing")
@@ -105,7 +105,7 @@ def test_a_pipeline_s_stores_their_segments_and_readers(
         nothing_is_cut(page)
         page.set_viewport_size({"width": 1480, "height": 1000})
 
-        # Its last epochs.
+        # The epochs shown last.
         rate = detail["history"][-1]["reads"]["hit_rate"]
         epochs = [e["epoch"] for e in detail["history"]]
         assert epochs == [0, 1, 2]
@@ -165,7 +165,7 @@ def test_a_store_that_is_not_there(browser: Browser, shop: Service) -> None:
 
 
 def test_thousands_of_stores_stay_usable(browser: Browser, shop: Service) -> None:
-    """Of 2,000 stores a hundred are rows; the others are a filter away."""
+    """Of 2,000 stores a hundred are shown; the others can be filtered."""
     one = replace(store("s", 20), indexes=(IndexReport("k:int", 20, 100, 0, Reads(9, 3, 3)),))
     stores = [replace(one, store=f"store {n}", rows=n, bytes=n) for n in range(2000)]
     shop.redis.set(shop.keys.state, report(*stores).dumps())
@@ -192,7 +192,7 @@ def test_thousands_of_stores_stay_usable(browser: Browser, shop: Service) -> Non
               return took;
             }"""
         )
-        # Without the pauses of a busy machine.
+        # The minimum, without pauses of a busy machine.
         assert min(took) < 1000
         assert complaints == []
 

@@ -1,4 +1,4 @@
-"""The page of one stream in a real browser."""
+"""Tests of the page of one stream in a real browser."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PAGE = "dashboard/stream/"
 
 
 def measured(shop: Service) -> None:
-    """Eight queries, a sample of orders, and an epoch's statistics."""
+    """A service with eight queries, a sample of orders, and an epoch's statistics."""
     run(shop)
     statistics = StreamStatistics(5000, 3, 0, 10.0, 100.0, (4000, *[0] * 20, 900, 100))
     found = Snapshot(0, 4, 4, measured={"orders": statistics})
@@ -181,7 +181,7 @@ def test_a_stream_is_changed_and_what_is_refused_is_said(browser: Browser, shop:
         assert found["keep_late"] is True
         expect(page.locator("#description")).to_have_text("what people have bought")
         assert not complaints
-        # A ttl of orders needs event times of the streams that they join; customers have none.
+        # A ttl of orders needs event times in joined streams; customers have none.
         page.get_by_label("Kept for").fill("7 days")
         page.get_by_role("button", name="Save").click()
         expect(page.locator("#change-refusal")).to_contain_text("declares none")

@@ -1,4 +1,4 @@
-"""The page of all streams in a real browser: what they are, a test of a source, a registration."""
+"""Tests of the page of all streams in a real browser: the list, a source test, a registration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGE = "dashboard/streams"
 
 
 NAMED = "visits_of_customers_by_city_2026"
-#: A column of the table of columns in order: place of its name, type, event time and key.
+#: Positions of name, type, event time and key in a row of the table of columns.
 NAME, TYPE, TIME, KEY = range(4)
 
 
@@ -97,7 +97,7 @@ def test_a_folder_is_sampled_corrected_and_registered(
     assert [(c["name"], c["type"]) for c in made["columns"]] == [
         ("id", "bigint"), ("<i>at", "timestamp"),
     ]  # fmt: skip
-    # A refused request is an error to the browser.
+    # To the browser, a refused request is an error.
     assert all("422" in text for text in complaints)
 
 
@@ -235,7 +235,7 @@ REGISTERED: dict[str, dict[str, Any]] = {
         "source": {"format": "csv", "path": "s3://b/c", "options": {"sep": "="}}
     },
 }
-#: Place of a source -> the name of its stream.
+#: Location of a source -> the proposed name of its stream.
 PLACES = {"/data/my orders/": "my_orders", "public.2026": "s_2026", "s3://b/c-d": "c_d", "//": ""}
 
 

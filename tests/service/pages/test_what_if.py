@@ -1,4 +1,4 @@
-"""The page of what could be, from a statement to the registered query, in a real browser."""
+"""Tests of the what-if page, from a statement to the registered query, in a real browser."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_statement_is_previewed_over_latest_rows(browser: Browser, shop: Servi
         assert not complaints
 
 
-#: A statement with | for the caret -> the first word offered.
+#: A statement with | for the caret -> the first completion.
 WORDS = {
     "SELECT * FROM or|": "orders",
     "SELECT * FROM orders o JOIN cus|": "customers",
@@ -187,7 +187,7 @@ def test_words_of_a_statement_are_completed(browser: Browser, shop: Service) -> 
         expect(page.locator("#words [aria-selected=true]")).to_contain_text("total")
         statement.press("Enter")
         expect(statement).to_have_value("SELECT o.order_id FROM orders o WHERE o.total")
-        # Without a choice Enter begins a line, and Escape closes the list only.
+        # If nothing is selected, Enter starts a new line, and Escape only closes the list.
         statement.press_sequentially(" > 100 A")
         expect(first).to_be_visible()
         statement.press("Escape")
@@ -217,7 +217,7 @@ def test_errors_are_shown_where_they_are(browser: Browser, shop: Service) -> Non
         chosen = "e => e.value.slice(e.selectionStart, e.selectionEnd)"
         assert statement.evaluate(chosen) == "o.nope"
         expect(page.locator("#answer")).to_be_hidden()
-        # A change takes the mark away.
+        # A change removes the error mark.
         statement.press("End")
         statement.press("Space")
         expect(page.locator("#gutter .bad")).to_have_count(0)

@@ -1,4 +1,4 @@
-"""Cost constants from measured periods, and where plans show them."""
+"""Tests of cost constants from measured periods, and of where plans show them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SECONDS = PlanningSettings(optimizer="clash", objective=Objective.SECONDS, paral
 
 
 def interim(batch: int, seed: int) -> str:
-    """A period of two steps with times according to :data:`TRUE`."""
+    """Return a period of two steps with times according to :data:`TRUE`."""
     rng = Random(seed)
     steps = []
     for head, target in (("orders", "customers"), ("customers", "orders")):
@@ -121,7 +121,7 @@ def test_other_objectives_read_nothing_unless_kinds_are_chosen(objective: Object
 
 
 def test_a_service_prices_plans_in_seconds_from_its_first_epoch_on(redis: str) -> None:
-    """By constants that no clock decides, until something is measured."""
+    """With built-in constants, until something is measured."""
     settings = ServiceSettings(redis_url=redis, namespace="by default", mode=Mode.STEP, access=OPEN)
     with serving(settings) as service:
         for stream in STREAMS:

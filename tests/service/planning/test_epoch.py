@@ -1,4 +1,4 @@
-"""Planning when optimisers fail: one query never takes others down."""
+"""Tests of planning an epoch when optimisers fail: one query's failure never affects others."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ RECORDS: dict[str, StreamRecord] = {
     for stream in STREAMS
 }
 
-#: A thousand tuples of everything.
+#: A thousand tuples of each relation.
 COUNTED = Statistics(dict.fromkeys(map(RelationId, RECORDS), 1000.0))
 
 
@@ -106,7 +106,7 @@ def test_a_joint_plan() -> None:
 def _failing(
     monkeypatch: pytest.MonkeyPatch, *, on: str = "", jointly: bool = False, error: Exception
 ) -> None:
-    """Make the solver fail on one query, or on several at once (unless individually)."""
+    """Make the solver fail on one query, or on several together (unless individually)."""
     solve = optimise
 
     def fragile(given: Sequence[JoinQuery], statistics: Statistics, options: Options) -> Plan:
@@ -222,7 +222,7 @@ def test_the_past_of_what_is_kept_is_decided_and_the_decision_is_remembered() ->
 
 
 def test_the_explanation_that_is_shown_decides_nothing() -> None:
-    """The next plan is the same, whatever became of the document for people."""
+    """The next plan is the same, whatever the content of the displayed document."""
     known = COUNTED
     given = replace(limited(backfill=Backfilling.ALWAYS, switching=0.5), statistics=known)
     running = as_running(plan_queries(queries(), given))
@@ -237,7 +237,7 @@ def test_the_explanation_that_is_shown_decides_nothing() -> None:
         plans.append((again.plan, again.ruleset, again.rules.decisions))
     assert plans[1:] == plans[:-1]
     assert plans[0][0].switching == 0
-    # Decisions that can't be read are planned without, and logged.
+    # Unreadable decisions are ignored in planning, and logged.
     broken = running.record.model_copy(update={"decisions": {"version": 99}})
     unread = RunningEpoch.of(broken, running.queries)
     assert unread.decisions is None

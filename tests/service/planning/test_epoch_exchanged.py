@@ -1,4 +1,6 @@
-"""On several hosts an epoch predicts the traffic between them, and shows the measured one."""
+"""Tests that an epoch on several hosts predicts the traffic between them, and shows the measured
+one.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ SNAPSHOT = Snapshot(
 
 
 def report(shop: Service, snapshot: Snapshot) -> None:
-    """The statistics of an epoch, as the runtime reports them at its end."""
+    """Report the statistics of an epoch at its end, as the runtime does."""
     shop.redis.set(shop.keys.statistics(snapshot.epoch), json.dumps(codec.to_json(snapshot)))
     shop.plan(snapshot.epoch, next_batch=snapshot.total_batches, snapshot=snapshot)
 
@@ -82,12 +84,12 @@ FEW = {"orders": {"customer_id": HOT}, "customers": {"customer_id": HOT}}
 
 
 def published(shop: Service, epoch: int) -> Ruleset:
-    """The rules of an epoch."""
+    """Return the ruleset of an epoch."""
     return rulesets.loads(str(shop.redis.get(shop.keys.ruleset(RulesetId(epoch)))))
 
 
 def hot(ruleset: Ruleset) -> dict[str, list[int]]:
-    """Store -> hashes of the hot values whose new rows are spread over hosts."""
+    """Return store -> hashes of the hot values whose new rows are distributed over hosts."""
     return {str(s.id): [one.hash for one in s.hot] for s in ruleset.stores if s.hot}
 
 
@@ -105,7 +107,7 @@ def test_rows_of_frequent_values_are_dealt_to_several_hosts(shop: Service) -> No
     assert {(s, h) for s, hashes in hot(found).items() for h in hashes} == {
         (one["store"], int(one["hash"])) for one in explained["values"]
     }
-    # The next plan spreads the same hot values.
+    # The next plan distributes the same hot values.
     report(shop, replace(many, epoch=1, total_batches=2 * BATCHES))
     assert hot(published(shop, 2)) == hot(found)
     shop.call("PUT", "/v1/settings", 200, {"hot_keys": "never"})

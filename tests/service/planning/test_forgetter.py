@@ -1,4 +1,6 @@
-"""Queries that ended long ago are forgotten, their ids are free, and no run comes twice."""
+"""Tests that queries that ended long ago are forgotten, their ids are free, and no run id is
+reused.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +24,18 @@ ENDED = replace(ACTIVE, expired_batch=3)
 
 
 def register(shop: Service, name: str) -> str:
-    """The run that is begun."""
+    """Register a query; return the run that is begun."""
     found = shop.post("/v1/queries", {"id": name, "sql": PAIR})
     return str(found["run"])
 
 
 def remove(shop: Service, name: str) -> None:
-    """Withdraw it."""
+    """Delete a query."""
     assert shop.http.delete(f"/v1/queries/{name}").is_success
 
 
 def look(shop: Service, *days: float) -> list[int]:
-    """How many runs the service that leads forgets so many days from now."""
+    """Return how many runs the leading service forgets so many days from now."""
     settings = shop.settings
 
     async def turns() -> list[int]:
@@ -64,7 +66,7 @@ def test_what_has_ended_goes_after_some_days(shop: Service) -> None:
     assert look(shop, 7.1, 7.2) == [1, 0]
     shop.get("/v1/queries/ends", 404)
     assert [one["id"] for one in shop.get("/v1/queries")["items"]] == ["stays"]
-    # The id is free, and its next run is another than the one that is forgotten.
+    # The id is free, and its next run differs from the forgotten one.
     assert register(shop, "ends") == "ends~2"
     assert [one["run"] for one in shop.get("/v1/queries/ends/runs")["items"]] == ["ends~2"]
 
@@ -110,7 +112,7 @@ def test_a_failed_query_is_forgotten_and_its_activation_stays(shop: Service) -> 
     shop.activate("gone", ENDED)
     assert look(shop, 0.0, 8.0) == [0, 1]
     shop.get("/v1/queries/q", 404)
-    # The runtime keeps writing a failed activation; others without a record are removed.
+    # The runtime continues to write a failed activation; others without a record are removed.
     assert shop.redis.hkeys(shop.keys.activations) in ([b"q"], ["q"])
 
 

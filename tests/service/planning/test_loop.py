@@ -1,4 +1,4 @@
-"""The epoch loop against boundaries written by hand, as the runtime would."""
+"""Tests of the epoch loop with boundaries written by hand, as the runtime would."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_live_answers_leave_the_runtime_an_epoch_of_time(settings: ServiceSettin
 
 
 def test_the_newest_of_several_boundaries_is_answered(settings: ServiceSettings) -> None:
-    """Live: planning is slower than epochs, or no service was there."""
+    """Live: planning is slower than epochs, or no service was running."""
 
     def measured(epoch: int) -> Snapshot:
         return Snapshot(epoch, 4, 4, arrivals={"orders": 100 * epoch, "customers": 10})
@@ -118,7 +118,7 @@ def test_the_newest_of_several_boundaries_is_answered(settings: ServiceSettings)
         assert service.get("/v1/epochs/8")["statistics_epoch"] == 6
         assert "anabranch_boundaries_passed_over_total 5.0" in service.http.get("/metrics").text
         service.plan(7, snapshot=measured(7))
-        # A start of the runtime says nothing that is newer.
+        # A start of the runtime reports nothing newer.
         service.boundary(8, snapshot=measured(8))
         service.plan(-1)
         assert [e["epoch"] for e in service.get("/v1/epochs")["items"]] == [10, 9, 8, 0]
@@ -210,7 +210,7 @@ def test_a_crash_between_publishing_and_the_cursor_is_made_good(settings: Servic
         published = service.redis.get(service.keys.ruleset(0))
     keys = Keys(settings.namespace)
     with serving(settings) as service:
-        # As if the crash had come right after the publication.
+        # As if the crash had been right after the publication.
         planned = json.loads(str(before))
         put(service.redis, keys, "queries", "pair", json.dumps({**planned, "first_epoch": None}))
         service.redis.set(keys.cursor, 0)
@@ -226,7 +226,7 @@ def test_only_the_newest_epochs_are_kept(settings: ServiceSettings) -> None:
     settings = settings.changed(kept_epochs=kept, mode=Mode.STEP)
     with serving(settings) as service:
         keys, redis = service.keys, service.redis
-        # Every other epoch runs by the rules of the one before, and is measured all the same.
+        # Every other epoch runs by the rules of the one before, and is measured nevertheless.
         ended = range(-1, 3 * kept, 2)
         for number in range(3 * kept):
             redis.set(keys.statistics(number), "{}")
@@ -362,7 +362,7 @@ def test_an_epoch_is_not_rewired_for_next_to_nothing(shop: Service) -> None:
     assert charged["cost"] == pytest.approx(free["cost"])
     assert charged["switching_cost"] > 0
     assert (charged["switching"], charged["copies"], charged["memory"]) == (1e-6, 3, None)
-    # It changes what pays more than its charge.
+    # The plan changes where the saving exceeds the charge.
     shop.call("PUT", "/v1/settings", 200, {"switching": 1e-6})
     shop.plan(1, next_batch=8, snapshot=snapshot)
     third = shop.get("/v1/epochs/2")
@@ -374,7 +374,7 @@ def test_an_epoch_is_not_rewired_for_next_to_nothing(shop: Service) -> None:
 
 
 def test_no_more_intermediate_results_are_kept_than_may_be(shop: Service) -> None:
-    """Set, and assumed in a dry run; whatever optimiser plans."""
+    """As a setting, and as an assumption of a dry run; with any optimiser."""
     shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
     shop.plan(-1)
     selective = {"orders.customer_id = customers.customer_id": 1e-4}

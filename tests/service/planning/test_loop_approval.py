@@ -1,4 +1,6 @@
-"""Plans that wait for approval: the rules published meanwhile, and the effect of each answer."""
+"""Tests of plans that wait for approval: the rules published meanwhile, and the effect of each
+decision.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,7 @@ def test_a_new_query_waits_until_its_plan_is_approved(shop: Service) -> None:
 
 
 def test_rules_that_go_on_say_the_same_of_their_queries(shop: Service) -> None:
-    """Also what no plan follows from: the sink, limits of age, the past."""
+    """Also what does not depend on plans: the sink, limits of age, the past."""
     shop.post("/v1/queries", {"id": "pair", "sql": PAIR, "past": "stored", "sink": COUNT})
     shop.plan(-1)
     manual(shop)
@@ -223,7 +225,7 @@ def test_statistics_replace_the_plan_that_waits_and_never_the_one_that_runs(shop
 
 
 def orders(service: Service, epoch: int) -> dict[str, Any]:
-    """Choices of the plan of a published epoch."""
+    """Return the choices (probe orders, stores) of the plan of a published epoch."""
     found = ruleset(service, epoch)
     records = {
         name: QueryRecord.model_validate_json(text)
@@ -265,7 +267,7 @@ def test_what_streams_are_registered_with_is_not_held(shop: Service) -> None:
     shop.get("/v1/plan/held", 404)
     assert orders(shop, 1) == orders(shop, 0)
     assert "people" in [stream.name for stream in ruleset(shop, 1).streams]
-    # The same holds while a plan waits.
+    # The same is true while a plan waits.
     shop.post("/v1/queries", {"id": "same", "sql": ITEMS.replace("3", "9")})
     shop.call("PATCH", "/v1/streams/orders", 200, {"retention": {"ttl": "3 days"}})
     shop.plan(1)
@@ -411,18 +413,18 @@ def test_whatever_happens_only_what_was_approved_runs(shop: Service, seed: int) 
             assert own.items() <= known.items()
             copies, before = partitions(found), partitions(running)
             assert {copy[:2] for copy in copies} <= {copy[:2] for copy in before}
-            # An attribute that only queries compared which have ended can't be kept.
+            # An attribute that only ended queries compared can't be kept.
             assert copies <= before or own.keys() < known.keys()
         running = found
 
 
 def partitions(found: dict[str, Any]) -> set[tuple[str, ...]]:
-    """Store copies: owner, MIR and partitioning attribute."""
+    """Return store copies: owner, intermediate result and partitioning attribute."""
     return {(owner, mir, *attribute) for owner, mir, attribute in found["copies"]}
 
 
 def goals(found: dict[str, Any]) -> dict[tuple[str, str], Any]:
-    """Query and start -> the stores that are probed and what they fill."""
+    """Return query and start -> the stores that are probed and what they fill."""
     return {
         (goal, start): [(target, tuple(members)) for target, members, _ in steps]
         for _, goal, maintains, start, steps in found["orders"]

@@ -1,4 +1,4 @@
-"""When planning fails altogether, what runs goes on."""
+"""Tests that the running rules are kept when planning fails completely."""
 
 from __future__ import annotations
 

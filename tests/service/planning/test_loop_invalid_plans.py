@@ -1,4 +1,6 @@
-"""A plan that does not answer its queries is not published: what runs goes on."""
+"""Test that a plan that does not answer its queries is not published, and the running rules are
+kept.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from tests.support.worlds.service import serving
 
 
 def lossy(task: PlanTask) -> PlannedEpoch:
-    """A plan in which the tuples of one relation start no probe: it would lose results."""
+    """A plan in which the tuples of one relation start no probe, so that results would be lost."""
     planned = plan_and_explain(task)
     plan = replace(planned.plan, orders=planned.plan.orders[1:])
     return replace(planned, plan=plan)

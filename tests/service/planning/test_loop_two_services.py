@@ -1,4 +1,6 @@
-"""Two services whose leader is lost: one sequence of epochs, and no acknowledged change is lost."""
+"""Tests of two services whose leader is lost: one sequence of epochs, and no acknowledged change is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from anabranch_contract.plans import ruleset as wire
 from tests.support.worlds.processes import wait_until
 from tests.support.worlds.replicas import PATIENCE, Replica, Replicas, two_services
 
-#: Seconds; short, so that the tests are.
+#: Seconds of the leader's lease; short, so that tests are fast.
 LEASE = 0.3
 
 
@@ -37,7 +39,7 @@ def lose_leaders(redis: str, namespace: str, home: Path, times: int, seed: int =
             grow(world)
             for _ in range(times):
                 leader = world.leader()
-                # Anywhere in a turn, which takes some hundredths of a second.
+                # At a random moment of a turn, which takes some hundredths of a second.
                 time.sleep(chance.uniform(0.0, 0.2))
                 token = world.token()
                 if chance.random() < 0.5:
@@ -63,7 +65,7 @@ def lose_leaders(redis: str, namespace: str, home: Path, times: int, seed: int =
 
 
 def grow(world: Replicas) -> None:
-    """Wait until more epochs are there."""
+    """Wait until more epochs are published."""
     wanted = len(world.seen) + 3
 
     def grown() -> bool:
@@ -79,7 +81,7 @@ def answered(world: Replicas) -> bool:
 
 
 def is_one_sequence(world: Replicas) -> None:
-    """No epoch is missing, none was published twice, none has changed."""
+    """Check that no epoch is missing, was published twice, or has changed."""
     published = [int(str(n)) for n in world.redis.zrange(world.keys.published, 0, -1)]
     assert published == list(range(len(published)))
     for epoch, text in world.seen.items():
@@ -98,7 +100,7 @@ def is_one_sequence(world: Replicas) -> None:
 
 
 def nothing_is_lost(world: Replicas) -> None:
-    """Both services know all that either has acknowledged, and since when each query runs."""
+    """Check that both services know all acknowledged changes, and since when each query runs."""
     rulesets = {e: {str(q.id) for q in wire.loads(t).queries} for e, t in world.seen.items()}
     for replica in world.replicas:
         with httpx.Client(base_url=replica.url, timeout=30) as http:
@@ -116,7 +118,7 @@ def says_so_once(world: Replicas, stopped: int) -> None:
     lost = [
         lines(replica, "leadership lost, nothing more is published") for replica in world.replicas
     ]
-    # On a busy machine a lease runs out by itself now and then.
+    # On a busy machine a lease sometimes expires by itself.
     assert sum(map(len, lost)) >= stopped
     tokens = [token for found in lost for token in found]
     assert len(set(tokens)) == len(tokens)

@@ -1,4 +1,6 @@
-"""Forecast rates reach plans: of epochs in step mode, of interim measurements live."""
+"""Tests that forecast rates are used in plans: of epochs in step mode, of interim measurements
+live.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ ORDERS, CUSTOMERS = RelationId("orders"), RelationId("customers")
 
 
 def snapshot(epoch: int, orders: int, customers: int, batches: int = 4) -> Snapshot:
-    """Counts so far; customers are counted as a stream, three of them were late."""
+    """Return counts so far; customers are a measured stream, with three late tuples."""
     return Snapshot(
         epoch,
         batches,
@@ -37,7 +39,7 @@ def interim(next_batch: int, orders: int) -> str:
 
 
 def put(service: Service, *found: Snapshot) -> None:
-    """Statistics of epochs, as the runtime writes them."""
+    """Write statistics of epochs, as the runtime does."""
     for one in found:
         service.redis.set(service.keys.statistics(one.epoch), dumps(one))
 
@@ -131,7 +133,7 @@ def test_an_epoch_that_ended_early_changes_no_forecast() -> None:
     assert expected.length == pytest.approx(10 / 50)
     for batches in (0, 1, 2, 9):
         assert foresee(replace(usual, batches=batches), texts, Mode.LIVE).ahead == expected
-    # A longer epoch is forecast as such, and no forecast exceeds the history.
+    # A longer epoch is forecast with its length, and no forecast is longer than the history.
     longer = foresee(replace(usual, batches=20), texts, Mode.LIVE).ahead
     assert longer is not None
     assert longer.length == pytest.approx(20 / 50)

@@ -1,4 +1,4 @@
-"""Schedules of rations, from measurements written by hand as the runtime would."""
+"""Tests of schedules of rations, from measurements written by hand as the runtime would."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ OPTIONS = PlanningSettings(
 
 
 def rules_of(*sql: str) -> tuple[Ruleset, tuple[JoinQuery, ...]]:
-    """Queries ``q0``, ``q1``, ... and their rules, without intermediate results."""
+    """Return queries ``q0``, ``q1``, ... and their rules, without intermediate results."""
     queries = tuple(parse_sql(f"q{n}", text, JOINED) for n, text in enumerate(sql))
     plan = optimise(queries, Statistics(), Options(optimizer=Optimizer.SHARED))
     streams = tuple(JOINED.values())
@@ -71,8 +71,8 @@ def period(
     kept: float = 1.0,
     arrivals: int = 1000,
 ) -> Interim:
-    """A period of ten seconds in which each tuple of a step makes ``made`` and takes ``seconds``;
-    a share ``kept`` of all tuples was probed with.
+    """Return a period of ten seconds in which each tuple of a step makes ``made`` results and takes
+    ``seconds``; a share ``kept`` of all tuples probed.
     """
     probes = int(1000 * kept)
     counts = EdgeStatistics(
@@ -158,8 +158,8 @@ def test_greater_priority_comes_first() -> None:
 
 
 def test_one_query_that_takes_everything_pays_for_its_own_results() -> None:
-    """Thirty rules and one without a condition share a store, and so their steps. The one has
-    nearly all results: with a lower priority it alone is rationed.
+    """Thirty filtered queries and one without a condition share a store, and so their steps. The
+    one has nearly all results: with a lower priority it alone is rationed.
     """
     conditions = {f"q{n}": f" WHERE r.x = {n}" for n in range(30)} | {"all": ""}
     queries = tuple(
@@ -176,13 +176,13 @@ def test_one_query_that_takes_everything_pays_for_its_own_results() -> None:
     kept = {str(q): share for q, share in kept_shares(rules, [counted]).items()}
     assert kept["all"] == 1.0
     assert kept["q3"] == pytest.approx(5 / 4000)
-    # Queries that are not named share the rest.
+    # Unnamed queries share the rest.
     assert kept["q25"] == pytest.approx(50 / 10 / 4000)
     found = ration_schedule(rules, queries, {"all": -1}, [counted], OPTIONS)
     assert found is not None
     for budget in (0.4, 0.6, 0.9):
         assert {r.query for r in found.rations(budget)} == {"all"}
-    # Without these counts all seem to have equally many results.
+    # Without these counts, all queries seem to have equally many results.
     uncounted = replace(counted, emitted={})
     blind = ration_schedule(rules, queries, {"all": -1}, [uncounted], OPTIONS)
     assert blind is not None
@@ -201,7 +201,7 @@ def test_what_queries_need_is_in_the_schedule() -> None:
     assert [(f.query, f.completeness) for f in found.floors] == [("q0", 0.9), ("q1", 0.5)]
     needs = found.floors[0].needs
     assert needs == found.floors[1].needs
-    # All goals of a query bring as much here, so the mean ration is the completeness.
+    # All goals of a query yield equally much here, so the mean ration is the completeness.
     for budget, part in ((needs, 1.0), (needs / 2, 0.5)):
         shares = {(r.query, r.start): r.share for r in found.rations(budget)}
         for query, floor in (("q0", 0.9), ("q1", 0.5)):
@@ -296,7 +296,8 @@ def test_the_first_epoch_is_published_with_an_expected_schedule(
         assert [f.query for f in first.floors] == ["chain"]
         assert first.points[-1].shares == (1.0,) * len(first.goals)
 
-        # Nothing is measured yet, so it stays; then it is replaced, though no epoch has ended.
+        # Nothing is measured yet, so the schedule stays; then it is replaced, though no epoch has
+        # ended.
         rules = wire.loads(str(service.redis.get(service.keys.ruleset(RulesetId(0)))))
         measured = period(rules, 1, made=5.0)
         report(service, replace(measured, steps=()))
@@ -343,7 +344,7 @@ def test_a_replay_is_rationed_by_a_stated_capacity_only() -> None:
 
 
 def report(service: Service, found: Interim) -> None:
-    """Report a period and wait until it has been looked at."""
+    """Report a period and wait until it has been processed."""
     service.redis.rpush(service.keys.interims, found.dumps())
 
     def answered() -> bool:
@@ -413,5 +414,5 @@ def test_a_floor_that_the_budget_breaks_is_flagged(shop: Service) -> None:
 
 
 def parse_chain(rules: Ruleset) -> JoinQuery:
-    """The chain over the streams of ``rules``."""
+    """Return the chain query over the streams of ``rules``."""
     return parse_sql("chain", CHAIN, {str(s.name): s for s in rules.streams})

@@ -1,4 +1,4 @@
-"""A day in points of a minute: from the runtime's counts to the REST API."""
+"""Tests of a day's record in points of a minute: from the runtime's counts to the REST API."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_the_course_of_a_query_tells_gaps_from_zeros(shop: Service) -> None:
 
 
 def test_percentiles_of_merged_ages_are_those_of_all_ages() -> None:
-    """Against sorted ages: at least the age of that rank, and at most 19 % more."""
+    """Compared with sorted ages: at least the age of that rank, and at most 19 % more."""
     rng = Random(5)
     for _ in range(200):
         ages = [rng.lognormvariate(0, 2) for _ in range(rng.randint(1, 60))]

@@ -1,4 +1,4 @@
-"""A query that wants less than another one shares its stores where that is cheaper."""
+"""Tests that a query with a narrower filter shares another query's stores if this is cheaper."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _aliases(answer: dict[str, object]) -> dict[str, list[str]]:
 
 
 def _planned(shop: Service, **body: object) -> dict[str, Any]:
-    """A query as it is once an epoch has been planned with it."""
+    """Register a query; return its document after the next epoch was planned."""
     name = shop.post("/v1/queries", body)["id"]
     epochs = shop.get("/v1/epochs")["items"]
     shop.plan(max((epoch["epoch"] for epoch in epochs), default=-1))
@@ -40,7 +40,7 @@ def test_the_join_is_done_once_and_filtered_after(shop: Service) -> None:
     assert said["residuals"] == ["(c.city <> 'Oslo')", "(o.order_id > 100)"]
     assert any("shares the store" in note for note in said["notes"])
     assert _cost(shop) == before
-    # It stays so, whatever becomes of the other.
+    # It stays shared, also without the other query.
     shop.call("DELETE", "/v1/queries/wide", 202)
     assert _aliases(shop.get("/v1/queries/narrow")) == {"o": [], "c": []}
 
@@ -64,7 +64,9 @@ def test_who_wants_more_or_something_else_has_its_own(shop: Service) -> None:
 def test_the_fixed_cost_of_a_store_is_that_of_all_batches_so_far(
     batches: int, shared: bool, shop: Service
 ) -> None:
-    """Twelve filters that pass few of ten million rows: in one batch, own stores are cheaper."""
+    """Twelve filters that pass few of ten million rows: in one batch, separate stores
+    are cheaper.
+    """
     shop.plan(-1)
     names = [
         shop.post("/v1/queries", {"sql": f"{PAIR} WHERE o.order_id = {n}"})["id"] for n in range(12)

@@ -1,4 +1,4 @@
-"""Plans that tell tuples apart, as the service publishes and shows them."""
+"""Tests of plans with substreams, as the service publishes and shows them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_plan_that_tells_tuples_apart_costs_less_and_says_so() -> None:
     assert apart.ruleset.substreams
     assert apart.plan.cost < alike.plan.cost
     assert wire.loads(wire.dumps(apart.ruleset)) == apart.ruleset
-    # The individual plans that it is compared with have no substreams.
+    # The individual plans in the comparison have no substreams.
     assert apart.explanation is not None
     assert apart.explanation.individual_cost == pytest.approx(alike.plan.cost)
     assert as_running(apart).decisions == apart.rules.decisions
@@ -97,7 +97,7 @@ def test_a_querys_paths_say_whose_they_are() -> None:
         assert sum(s.share for s in one.substreams) == pytest.approx(1)
     others = {p.alias for p in out.paths} - {one.alias for one in out.divided}
     assert all(p.substreams == [] for p in out.paths if p.alias in others)
-    # An explanation of other functions is not shown.
+    # An explanation with other substreams is not shown.
     stale = query_plan_out(
         planned(1).ruleset,
         STAR.id,

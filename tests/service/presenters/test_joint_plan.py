@@ -1,4 +1,4 @@
-"""The joint plan as a graph, from rules and measurements written by hand."""
+"""Tests of the joint plan as a graph, from rules and measurements written by hand."""
 
 from __future__ import annotations
 

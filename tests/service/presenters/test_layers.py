@@ -1,4 +1,4 @@
-"""Layouts: nothing covers anything else."""
+"""Tests of graph layouts by layers: nothing overlaps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anabranch_service.presenters.layers import BEND, NodePlace, layered
 
 
 def drawn(rng: Random) -> list[tuple[str, str]]:
-    """Links of a random acyclic graph, some of whose parts may hang together."""
+    """Return links of a random acyclic graph, some parts of which may be connected."""
     size = rng.randrange(2, 40)
     links = {
         (f"n{min(a, b)}", f"n{max(a, b)}")

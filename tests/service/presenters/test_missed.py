@@ -1,4 +1,6 @@
-"""Rows that were read before a query: what the service says of them, where, and until when."""
+"""Tests of what the service reports of rows read before a query's registration, where, and until
+when.
+"""
 
 from __future__ import annotations
 

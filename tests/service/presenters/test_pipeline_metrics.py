@@ -1,4 +1,6 @@
-"""Metrics: each is in the table for people, with its type and labels, and nothing else is."""
+"""Tests of pipeline metrics: each is in the documented table, with its type and labels, and no
+others are.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ ROW = re.compile(r"^\| `(anabranch_\w+)` \| (\w+) \| ([^|]*) \| ([^|]+) \|$", re
 
 
 def rows() -> list[tuple[str, str, str, str]]:
-    """Name, type, labels and meaning of all metrics, as the table has them."""
+    """Return name, type, labels and meaning of all metrics in the table."""
     found = []
     for one in Metrics().registry.collect():
         instrument = Metrics().registry._names_to_collectors[one.name]
@@ -136,7 +138,7 @@ def test_every_metric_can_be_had() -> None:
         query_cpu={"pair": 0.01},
     )
     found = exposition(seen).decode()
-    # Metrics of the plan come from a service, in the next test.
+    # Metrics of the plan need a planning service, as in the next test.
     of_plan = {"epoch_newest", "planned_queries", "plan_cost", "plan_gap_ratio", "plan_fallback"}
     missing = {f.name for f in FAMILIES if f"\n# HELP anabranch_{f.name}" not in f"\n{found}"}
     assert missing == of_plan

@@ -1,4 +1,6 @@
-"""Dashboard and alert rules: they name metrics and labels that exist, in expressions that parse."""
+"""Tests of Grafana dashboards and alert rules: existing metrics and labels, in
+valid expressions.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ def test_an_expression_parses(expression: str) -> None:
 
 
 def selectors(node: Any) -> Iterator[str]:
-    """The names of all series that a parsed expression reads."""
+    """Return the names of all series that a parsed expression reads."""
     if hasattr(node, "vector_selector"):
         yield node.vector_selector.name
     elif hasattr(node, "matchers"):

@@ -1,4 +1,4 @@
-"""One query's part of the plan, from rules and measurements written by hand."""
+"""Tests of one query's part of the plan, from rules and measurements written by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Estimated and measured costs of maintained tables, in a pipeline with the real runtime."""
+"""Tests of estimated and measured costs of maintained tables, in a pipeline with the
+real runtime.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,7 @@ def test_estimates_have_the_magnitude_of_measured_costs(
         assert min(parts) > 0
     total = sum(plan["cpu"] for plan in plans.values())
     assert total == pytest.approx(plans["counts"]["cpu_of_plan"])
-    # They share a step; only a part of its output is of `medians`.
+    # They share a step; `medians` uses only a part of its output.
     rates = {name: plan["results_per_second"] for name, plan in plans.items()}
     shares = {name: rate / rates["counts"] for name, rate in rates.items()}
     assert shares.pop("medians") == pytest.approx(7 / 9, rel=0.05)

@@ -1,4 +1,6 @@
-"""Runs as clients see them: place of the results without secrets, results of the past, loss."""
+"""Tests of runs as clients see them: location of the results without secrets, results of the past,
+loss.
+"""
 
 from __future__ import annotations
 

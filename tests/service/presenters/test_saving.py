@@ -1,4 +1,4 @@
-"""The saving of a plan: over which epochs, its mean and its range."""
+"""Tests of a plan's saving: over which epochs, its mean and its range."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def epoch(
     plan: str | None = "p",
     first_batch: int | None = 0,
 ) -> EpochSummary:
-    """An epoch that was published so many seconds ago."""
+    """Return an epoch that was published ``age`` seconds ago."""
     moment = NOW - timedelta(seconds=age)
     return EpochSummary(
         optimizer=Optimizer.CLASH,

@@ -1,4 +1,4 @@
-"""Statistics over REST, as metrics, and what plans make of samples."""
+"""Tests of statistics over REST, as metrics, and of plans made from samples."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ SAMPLE = StreamSample(
 
 
 def measured(shop: Service) -> None:
-    """An epoch ends with statistics and a sample, as the runtime reports them."""
+    """End an epoch with statistics and a sample, as the runtime reports them."""
     shop.plan(-1)
     document = codec.to_json(SNAPSHOT)
     shop.redis.set(shop.keys.statistics(0), json.dumps(document))

@@ -1,4 +1,4 @@
-"""Queries that other queries read by name: registration, refusals, the end; whole runs."""
+"""Tests of queries that other queries read by name: registration, refusals, the end; whole runs."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_deletion_is_refused_or_cascades(live: Service) -> None:
     live.call("DELETE", "/v1/queries/spent?cascade=true", 202)
     statuses = {one["id"]: one["status"] for one in live.get("/v1/queries")["items"]}
     assert statuses == dict.fromkeys(("spent", "rich", "counted"), "expired")
-    # The name is free once the readers have ended.
+    # The name is free when the readers have ended.
     _query(live, "spent", "SELECT id, count(*) AS n FROM orders GROUP BY id")
     assert _streams(live) == ["customers", "orders"]
     again = _query(live, "two", "SELECT n FROM spent")
@@ -254,7 +254,7 @@ def test_readers_stay_when_the_query_expires(live: Service) -> None:
     assert rich["status"] == "pending"
     assert rich["input_problems"]["spent"] == "query 'spent' is expired: it produces no more rows"
     assert live.get("/v1/queries")["items"][1] == rich
-    # New readers share the stream, and the name stays that of the rows that are read.
+    # New readers share the stream, and the name remains that of the rows.
     assert _query(live, "more", "SELECT spent FROM spent")["reads"] == ["spent"]
     assert _query(live, "spent", SPENT, 409)["code"] == "query-is-read"
 
@@ -434,7 +434,7 @@ def test_a_reader_registered_later_sees_all_rows(settings: ServiceSettings, tmp_
         world.query("q3", "SELECT max(n) AS n, count(*) AS c FROM q2")
         world.settle()
         world.check()
-        # NULL is a value of an identity, and rows vanish with their last partner.
+        # NULL is a value of an identity, and rows are removed with their last partner.
         world.write("a", [("delete", (None, 1, None)), ("delete", (None, 9, None))])
         world.settle()
         world.check()
@@ -525,7 +525,7 @@ def test_outer_joins_with_streams_after_tables(
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         names = {**COLUMNS, "d": OTHERS["d"], **TABLE}
         world = Derived(service, tmp_path, rng, names)
-        # DuckDB names columns of one name apart.
+        # DuckDB renames columns with equal names.
         made = world.query(
             "q", sql.replace("*", "t.v, t.n, d.g, b.k, b.w") if " * " in sql else sql
         )

@@ -1,4 +1,6 @@
-"""Set operations as continuous queries: registration, explanation, readers, and whole runs."""
+"""Tests of set operations as continuous queries: registration, explanation, readers, and whole
+runs.
+"""
 
 from __future__ import annotations
 
@@ -197,7 +199,7 @@ def test_refusals_point_into_the_operand(live: Service) -> None:
 def test_rows_of_a_kept_outer_join_are_deleted_for_its_readers(
     settings: ServiceSettings, tmp_path: Path
 ) -> None:
-    """Deletes of an outer join without a deadline were rows to its readers."""
+    """Regression: deletes of an outer join without a deadline were rows to its readers."""
     outer = "SELECT a.v AS x, c.t AS g FROM a LEFT JOIN c ON c.v = a.k"
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         world = Derived(service, tmp_path)
@@ -219,7 +221,7 @@ def test_rows_of_a_kept_outer_join_are_deleted_for_its_readers(
 
 
 def test_the_order_of_a_subquery_has_no_effect(settings: ServiceSettings, tmp_path: Path) -> None:
-    """It made a part without a table, whose rows no reader saw."""
+    """Regression: it made a part without a table, whose rows no reader saw."""
     ordered = "(SELECT a.k FROM a ORDER BY a.k)"
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         world = Derived(service, tmp_path)
@@ -238,7 +240,7 @@ def test_the_order_of_a_subquery_has_no_effect(settings: ServiceSettings, tmp_pa
 
 
 def test_set_operations_in_conditions(settings: ServiceSettings, tmp_path: Path) -> None:
-    """EXISTS over a set operation failed with an internal error."""
+    """Regression: EXISTS over a set operation failed with an internal error."""
     conditions = (
         "a.v IN (SELECT b.w FROM b UNION ALL SELECT c.v FROM c)",
         "a.v IN (SELECT b.w FROM b EXCEPT SELECT c.v FROM c)",

@@ -1,4 +1,4 @@
-"""Descriptions of normalised queries."""
+"""Tests of descriptions of normalised queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status of a query is a function of its records."""
+"""Tests that the status of a query is a function of its records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process's mirror of records equals Redis at any moment, also after writes by others."""
+"""Tests that a process's mirror of records always equals Redis, also after writes by others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Records of epochs: long fields are stored separately, and later explanations are added."""
+"""Tests of records of epochs: long fields are stored separately, and later explanations
+are added.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ LATER = datetime(2026, 11, 24, tzinfo=UTC)
 
 
 def published(shop: Service) -> EpochRecord:
-    """The record of an epoch with one query, whole."""
+    """Return the complete record of an epoch with one query."""
     shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
     shop.plan(-1)
     light = EpochRecord.model_validate_json(str(shop.redis.get(shop.keys.epoch(0))))

@@ -1,4 +1,4 @@
-"""Search words of queries are computed once per record."""
+"""Test that search words of queries are computed once per record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of registrations: larger ones are refused at once, and slow no other request."""
+"""Tests of limits of registrations: larger ones are refused at once, and delay no other request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_join_of_too_many_aliases_is_refused_at_once(shop: Service, count: int
         refused = shop.post("/v1/plans:dry-run", {"add": [body]}, 422)
         assert refused["code"] == "too-many-aliases"
     assert shop.post("/v1/queries:explain", {"sql": sql}, 422)["code"] == "too-many-aliases"
-    # Seconds where each of them was planned: 11 to 20 for one with 99.
+    # It would take 11 to 20 s to plan each of them: one with 99 is refused.
     assert time.process_time() - began < 5
 
 
@@ -59,7 +59,7 @@ def test_columns_streams_and_queries_are_counted(settings: ServiceSettings) -> N
             service.post("/v1/streams", stream)
         more = {"name": "more", "columns": {"a": "int"}}
         assert service.post("/v1/streams", more, 409)["code"] == "too-many-streams"
-        # The same again is no more than before.
+        # The same stream again does not count twice.
         service.post("/v1/streams", STREAMS[0], 200)
         for name in "ab":
             service.post("/v1/queries", {"id": name, "sql": PAIR})
@@ -110,7 +110,7 @@ def test_a_structured_query_is_no_longer_than_sql_may_be(shop: Service) -> None:
 
 
 def test_all_options_of_a_source_together_are_bounded(shop: Service) -> None:
-    """Each is short enough, and all of them would take minutes to parse."""
+    """Each option is short enough, and all of them together would take minutes to parse."""
     columns = [f"c{n}" for n in range(100)]
     expression = "CASE WHEN " + "value + value + " * 200 + "1 > 0 THEN 1 END"
     options = {f"column.{column}": expression for column in columns}

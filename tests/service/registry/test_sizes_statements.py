@@ -1,4 +1,4 @@
-"""Statements that name their query (CREATE VIEW), and statements with parameters."""
+"""Tests of statements that name their query (CREATE VIEW), and of statements with parameters."""
 
 from __future__ import annotations
 

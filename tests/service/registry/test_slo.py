@@ -1,4 +1,4 @@
-"""SLOs of queries: registered, changed, shown, and refused by field with a remedy."""
+"""Tests of queries' SLOs: registered, changed, shown, and refused by field with a remedy."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_needs_are_told_back_and_changed_one_by_one(shop: Service) -> None:
 
 
 def test_a_left_join_can_have_no_freshness(shop: Service) -> None:
-    """Without a partner that is too old a row would seem to have none."""
+    """Without a partner that is too old, a row would seem to have none."""
     given = {"id": "left", "sql": LEFT, "slo": {"freshness": {"o": "2 hours"}}}
     refused = shop.call("POST", "/v1/queries", 422, given)
     found = refused["errors"][0]

@@ -1,4 +1,6 @@
-"""Unreadable sources show in every status; registrations wait for the runtime's trial."""
+"""Tests that unreadable sources are shown in every status; registrations wait for the runtime's
+trial.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ def test_a_source_that_cannot_be_read_turns_everything_red(shop: Service) -> Non
     metrics = shop.http.get("/metrics").text
     assert 'anabranch_stream_unreadable{stream="customers"} 1.0' in metrics
     assert 'anabranch_stream_unreadable{stream="orders"} 0.0' in metrics
-    # Without a runtime nothing is read, and what it said is history.
+    # Without a runtime nothing is read, and its last report is history.
     shop.redis.delete(shop.keys.heartbeat)
     assert shop.get("/v1/streams/orders")["source_status"]["state"] == "stopped"
     stopped = shop.get("/v1/streams/customers")["source_status"]
@@ -108,7 +110,7 @@ def test_a_registration_waits_until_a_runtime_has_tried_the_source(live: Service
         answer = live.post(f"/v1/streams{query}", {"name": name, "columns": {"k": "bigint"}})
         return answer["source_status"]["state"], time.monotonic() - started
 
-    # No runtime is there, or it reports nothing about the source.
+    # No runtime is running, or it reports nothing about the source.
     state, seconds = post("a", "?wait=30")
     assert (state, seconds < 30) == ("not tried", True)
     live.beat()

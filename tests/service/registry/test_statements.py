@@ -1,4 +1,6 @@
-"""A statement is parsed once; its normal form is kept as long as it holds, within a bound."""
+"""Tests that a statement is parsed once; its normal form is cached as long as it is valid, within a
+limit.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,16 @@ from tests.service.planning.test_epoch import RECORDS
 from tests.support.worlds.service import serving
 
 LINES = "SELECT o.total, i.part FROM orders o JOIN items i ON o.order_id = i.order_id"
-#: Queries that are registered; every other one implies the filter of the one before.
+#: Number of registered queries; every other one implies the filter of the one before.
 COUNT = 6
 USABLE = usable_streams(RECORDS.values())
 
 
 @contextmanager
 def parses() -> Iterator[Counter[str]]:
-    """Counts statements parsed by threads begun within the block, with the interpreter's hook."""
+    """Count the statements parsed by threads started within the context, with the interpreter's
+    hook.
+    """
     counted: Counter[str] = Counter()
 
     def called(frame: FrameType, event: str, _: object) -> None:
@@ -45,7 +49,7 @@ def parses() -> Iterator[Counter[str]]:
 
 
 def taken(counted: Counter[str]) -> int:
-    """Statements parsed since the last call."""
+    """Return the number of statements parsed since the last call."""
     return counted.pop("statements", 0)
 
 
@@ -111,6 +115,6 @@ def test_those_read_longest_ago_are_given_up() -> None:
     again = forms.of(pairs[1], USABLE)
     assert again is not second
     assert again == second
-    # One that is larger than all that may be kept is not kept, and leaves nothing behind.
+    # A normal form larger than the cache is not cached, and displaces nothing.
     small = NormalForms(most=1)
     assert small.of(pairs[0], USABLE) is not small.of(pairs[0], USABLE)

@@ -1,4 +1,6 @@
-"""Something else wrote to the service's keys: the answer names the key, and is no 503 for ever."""
+"""Tests of foreign values in the service's Redis keys: the answer names the key, and is no
+permanent 503.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def test_writing_beside_a_key_of_another_type(shop: Service) -> None:
 
 
 def test_rows_for_a_key_that_is_no_stream(service: Service) -> None:
-    """Not the registry's: the stream's own, and the client's mistake."""
+    """The foreign value is in the stream's own key, not the registry's: the client's mistake."""
     service.redis.set("elsewhere", "a string")
     source = {"format": "redis-stream", "options": {"keys": "elsewhere"}}
     service.post("/v1/streams", {"name": "s", "columns": {"k": "bigint"}, "source": source})

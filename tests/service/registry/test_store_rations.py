@@ -1,4 +1,4 @@
-"""The schedule of rations is read once per text, however many answers need it."""
+"""Test that the schedule of rations is parsed once per text, however many answers need it."""
 
 from __future__ import annotations
 

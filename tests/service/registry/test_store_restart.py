@@ -1,4 +1,4 @@
-"""After a restart of Redis no request pays for the connections that died with it."""
+"""Test that after a restart of Redis no request fails because of the broken connections."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_request_is_served_once_redis_is_back(settings: ServiceSettings) -
 
             for stream in STREAMS:
                 service.post("/v1/streams", stream)
-            # Many at once, so that the pool holds many connections.
+            # Many at the same time, so that the pool has many connections.
             assert set(pool.map(register, range(8))) == {201}
             service.beat()
             redis.kill()

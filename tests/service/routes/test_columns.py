@@ -1,4 +1,4 @@
-"""Columns that are added to streams in use, widened and dropped."""
+"""Tests of columns of streams in use that are added, widened and dropped, over REST."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def query(service: Service, name: str, sql: str, status: int = 201) -> dict[str,
 
 
 def columns(service: Service, epoch: int) -> dict[str, Any]:
-    """Query -> names of the columns of its rows, in the rules of an epoch."""
+    """Return query -> names of the columns of its rows, in the ruleset of an epoch."""
     service.plan(epoch - 1)
     path = service.keys.ruleset(RulesetId(epoch))
     rules = rulesets.loads(unpack(str(service.redis.get(path))))
@@ -266,7 +266,7 @@ def widen(service: Service, column: str, type: str, status: int = 200) -> dict[s
     return dict(response.json())
 
 
-#: Statements that go on when all columns get wider types.
+#: Statements that continue when all columns get wider types.
 STAYING = (
     f"SELECT e.id, i.price {JOINED}",
     "SELECT i.price FROM events e JOIN items i ON e.n = i.id",
@@ -297,7 +297,7 @@ def test_queries_go_on_with_wider_types(events: Service, sql: str) -> None:
 
 
 def definition(service: Service, epoch: int) -> list[tuple[Any, ...]]:
-    """Relations and results of the query ``old`` and its parts in the rules of an epoch."""
+    """Relations and results of the query ``old`` and its parts in the ruleset of an epoch."""
     service.plan(epoch - 1)
     path = service.keys.ruleset(RulesetId(epoch))
     rules = rulesets.loads(unpack(str(service.redis.get(path))))
@@ -427,7 +427,7 @@ def test_a_column_that_no_query_reads_is_dropped(events: Service) -> None:
     assert definition(events, 1) == rules
     missing = query(events, "late", f"SELECT e.f {JOINED}", 422)
     assert missing["code"] == "unknown-column"
-    # Their values are stored still, and must not come back.
+    # Their values are still stored, and must not reappear.
     again = events.post("/v1/streams/events/columns", {"name": "F", "type": "float"}, 409)
     assert again["code"] == "dropped-column"
     assert drop(events, "f", 404)["code"] == "unknown-column"

@@ -117,7 +117,7 @@ def test_two_epochs_are_compared(shop: Service) -> None:
     back = shop.get("/v1/epochs/0/diff?from=3")
     assert back["diff"]["totals"]["added"]["count"] == whole["diff"]["totals"]["removed"]["count"]
     assert back["diff"]["cost_before"] == whole["diff"]["cost_after"]
-    # Left out it is the epoch before; two of the same plan do not differ.
+    # By default it is compared with the epoch before; two epochs with the same plan do not differ.
     assert shop.get("/v1/epochs/1/diff")["diff"]["unchanged"]
     assert shop.get("/v1/epochs/0/diff")["diff"]["unchanged"]
     assert shop.get("/v1/epochs/9/diff", 404)["code"] == "unknown-epoch"

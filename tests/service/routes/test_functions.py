@@ -1,4 +1,4 @@
-"""Users' functions: registered, called by queries, changed and deleted."""
+"""Tests of user-defined functions over REST: registered, called by queries, changed and deleted."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_called_function_stays_as_it_is(programmed: Service, folder: Path) -> 
     assert f"half@{made['version']}(total)" in str(query["normalised"])
     assert programmed.get("/v1/functions/half")["queries"] == ["q"]
     assert add(programmed, HALF, 409)["code"] == "duplicate-function"
-    # The same function again changes nothing but its description.
+    # The same function again changes only its description.
     again = add(programmed, HALF, path="?replace=true", description="new")
     assert (again["version"], again["description"]) == (made["version"], "new")
     (folder / "prices.py").write_text(MODULE + "# changed\n")

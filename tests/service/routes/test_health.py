@@ -1,4 +1,4 @@
-"""Health over REST."""
+"""Tests of health over REST."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses of the console's pages, with and without a slash at their end."""
+"""Tests of addresses of the console's pages, with and without a final slash."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from anabranch_service.routes.pages import PAGES
 from tests.support.worlds.service import Service
 
-#: Address -> address to which it leads.
+#: Address -> address to which it redirects.
 ELSEWHERE = {
     "/dashboard": "/",
     "/dashboard/": "/",

@@ -1,4 +1,4 @@
-"""CPU time over REST: of a pipeline in this process, and without one."""
+"""Tests of CPU profiles over REST: of a pipeline in this process, and without one."""
 
 from __future__ import annotations
 

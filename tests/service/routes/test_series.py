@@ -1,4 +1,4 @@
-"""``GET /v1/series``, the client's method and its command."""
+"""Tests of ``GET /v1/series``, the client's method and its command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches over REST."""
+"""Tests of batches' reports over REST."""
 
 from __future__ import annotations
 

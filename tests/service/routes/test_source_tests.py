@@ -1,4 +1,6 @@
-"""``POST /v1/streams:test`` over real files, a real Redis and a port without a listener."""
+"""Tests of ``POST /v1/streams:test`` over real files, a real Redis and a port without
+a listener.
+"""
 
 from __future__ import annotations
 

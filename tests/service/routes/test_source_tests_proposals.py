@@ -1,4 +1,4 @@
-"""``POST /v1/streams:test?propose=true``: a proposal is what a registration accepts.
+"""Tests of ``POST /v1/streams:test?propose=true``: a registration accepts the proposal.
 
 Over real files, a real Redis and PostgreSQL.
 """
@@ -36,7 +36,7 @@ def types(found: dict[str, Any]) -> dict[str, str]:
 
 
 def registered(service: Service, found: dict[str, Any]) -> dict[str, Any]:
-    """Register a proposal, and check that the stream is what it says."""
+    """Register a proposal, and check that the stream equals it."""
     asked = found["registration"]
     made = service.post("/v1/streams", asked)
     columns = [c for c in made["columns"] if c["name"] != (made["changes"] or {}).get("operation")]

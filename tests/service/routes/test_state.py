@@ -1,4 +1,4 @@
-"""Stored state over REST."""
+"""Tests of stored state over REST."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.worlds.service import Service
 
 
 def store(name: str, rows: int) -> StoreReport:
-    """A store with two levels."""
+    """Return a report of a store with two levels."""
     levels = (LevelReport(0, 2, 10, 100), LevelReport(1, 1, rows - 10, 900))
     return StoreReport(
         store=name,
@@ -48,7 +48,7 @@ def store(name: str, rows: int) -> StoreReport:
 
 
 def report(*stores: StoreReport, epoch: int = 0) -> StateReport:
-    """A state with ``stores``."""
+    """Return a state report with ``stores``."""
     return StateReport(
         next_batch=10,
         epoch=epoch,

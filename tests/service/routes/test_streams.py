@@ -115,7 +115,7 @@ def test_a_site_is_where_executors_read_it(service: Service) -> None:
     for bad in ("x" * 254, "two words", "a/b", "é"):
         problem = service.call("PATCH", "/v1/streams/events", 422, {"site": bad})
         assert problem["errors"][0]["field"] == "site"
-    # Another site is another definition.
+    # Another site makes another definition.
     service.post("/v1/streams", {**PLAIN, "site": "oslo"}, 409)
 
 
@@ -299,7 +299,7 @@ def test_a_stream_of_a_withdrawn_query_can_be_deleted_where_no_runtime_could_end
     shop.redis.delete(shop.keys.heartbeat)
     shop.call("DELETE", "/v1/streams/orders", 204)
     assert shop.get("/v1/queries/pair")["status"] == "expiring"
-    # Planning goes on without both.
+    # Planning continues without both.
     shop.plan(0)
     assert shop.get("/v1/epochs/1")["queries"] == []
 

@@ -1,4 +1,4 @@
-"""``/v1/leader``, and requests to a service that follows another."""
+"""Tests of ``/v1/leader``, and of requests to a service that is not the leader."""
 
 from __future__ import annotations
 

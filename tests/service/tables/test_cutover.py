@@ -1,4 +1,4 @@
-"""Cutover when complete: a query goes on with its present run until the new one has caught up."""
+"""Tests of cutover when complete: a query keeps its present run until the new one has caught up."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def planned(shop: Service, epoch: int) -> list[str]:
 
 
 def named(shop: Service) -> str:
-    """The run that the name denotes, in the answer and in the list."""
+    """Return the run that the query's name denotes, in the answer and in the list."""
     found = str(shop.get("/v1/queries/pair")["run"])
     assert [q["run"] for q in shop.get("/v1/queries")["items"]] == [found]
     return found
@@ -60,7 +60,7 @@ def why(shop: Service) -> str | None:
 
 @pytest.fixture
 def pair(shop: Service) -> Service:
-    """The query runs in epoch 0."""
+    """A service in which the query runs in epoch 0."""
     shop.post("/v1/queries", {"id": "pair", "sql": PAIR, "owner": "web"})
     shop.plan(-1)
     shop.activate("pair", BEGUN)
@@ -69,7 +69,7 @@ def pair(shop: Service) -> Service:
 
 
 def waiting(shop: Service, activation: Activation = BEGUN) -> None:
-    """The new run is active beside the present one, in epoch 1 from batch 4 on."""
+    """Let the new run become active beside the present one, in epoch 1 from batch 4 on."""
     answer = put(shop, owner="web")
     assert (answer["action"], answer["query"]["run"]) == ("replaced", "pair~2")
     shop.plan(0, next_batch=4)
@@ -79,13 +79,13 @@ def waiting(shop: Service, activation: Activation = BEGUN) -> None:
 
 
 def caught_up(shop: Service) -> None:
-    """The leader has noted that the new run has caught up."""
+    """Let the leader note that the new run has caught up."""
     key = shop.keys.queries
     eventually(lambda: '"caught_up":true' in str(shop.redis.hget(key, "pair~2")), "it caught up")
 
 
 def cut_over(shop: Service) -> None:
-    """The present run ends in batch 8, and the new one is read."""
+    """Let the present run end in batch 8, after which the new one is read."""
     caught_up(shop)
     assert why(shop) is None
     shop.plan(1, next_batch=8)
@@ -132,7 +132,7 @@ def test_a_run_that_can_never_catch_up_says_so_and_the_present_one_stays(pair: S
     assert "at-once" in found["remedy"]
     pair.plan(1, next_batch=8)
     assert planned(pair, 2) == ["pair", "pair~2"]
-    # The same again changes nothing; at once, the wait is over.
+    # The same again changes nothing; with cutover at once, the wait is over.
     assert put(pair, owner="web")["action"] == "none"
     assert put(pair, owner="web", cutover="at-once")["action"] == "replaced"
     pair.plan(2, next_batch=12)
@@ -144,7 +144,7 @@ def test_a_new_run_that_fails_leaves_the_present_one(pair: Service, how: str) ->
     if how == "rejected":
         put(pair, sql=PAIR.replace("o.order_id", "o.order_id AS x"), owner="web")
         found = pair.redis.hget(pair.keys.queries, "pair~2")
-        # The column it reads is gone by the time of planning.
+        # The column that it reads is dropped before planning.
         pair.redis.hset(pair.keys.queries, "pair~2", str(found).replace("o.total", "o.gone"))
     waiting(pair) if how == "failed" else pair.plan(0, next_batch=4)
     if how == "failed":
@@ -154,7 +154,7 @@ def test_a_new_run_that_fails_leaves_the_present_one(pair: Service, how: str) ->
         assert why(pair) == "it failed in batch 6: division by zero"
         pair.plan(1, next_batch=8)
         assert planned(pair, 2) == ["pair"]
-        # The numbering goes on, and so does the query.
+        # The run numbers continue, and so does the query.
         assert put(pair, owner="web")["query"]["run"] == "pair~3"
     assert named(pair) == "pair"
 
@@ -166,12 +166,12 @@ def test_a_replace_of_the_replace_withdraws_the_run_that_waits(pair: Service) ->
     pair.plan(1, next_batch=8)
     assert planned(pair, 2) == ["pair", "pair~3"]
     assert named(pair) == "pair"
-    # The body of the present run withdraws the other.
+    # The body of the present run withdraws the other one.
     answer = put(pair, sql=PAIR, owner="web")
     assert (answer["action"], answer["fields"]) == ("changed", ["sql"])
     pair.plan(2, next_batch=12)
     assert planned(pair, 3) == ["pair"]
-    # At once, the replaced runs both end.
+    # With cutover at once, both replaced runs end.
     waiting_again = put(pair, sql=LARGE, owner="web")
     assert waiting_again["query"]["run"] == "pair~4"
     answer = put(pair, sql=LARGER, owner="web", cutover="at-once")
@@ -258,7 +258,7 @@ def test_a_statement_in_parts_is_refused(settings: ServiceSettings) -> None:
         for name in ("orders", "items", "customers"):
             columns = {"order_id": "bigint", "customer_id": "bigint", "city": "string"}
             live.post("/v1/streams", {"name": name, "columns": columns, "source": REDIS})
-        # Now: with a runtime, the service would wait until it has tried the sources.
+        # Only now: with a runtime, the service would have waited until it has tried the sources.
         live.beat()
         live.post("/v1/queries", {"id": "pair", "sql": PAIR})
         live.plan(-1)

@@ -1,4 +1,4 @@
-"""Result files as tables: any range of batches, merged or not, as the rows that were written."""
+"""Tests of result files as tables: any range of batches, merged or not, has the written rows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read(results: Path, spec: TableSpec) -> list[Row]:
 
 
 def key(row: Iterable[object]) -> str:
-    """Rows with NaN and NULL compare as their texts."""
+    """Return a row with NaN and NULL as texts, for comparison."""
     return repr([*row])
 
 

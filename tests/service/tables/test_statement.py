@@ -1,4 +1,4 @@
-"""Statements over tables: names that they read, and statements that are refused."""
+"""Tests of SQL statements over tables: the names that they read, and refused statements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document as a generator of clients reads it."""
+"""Tests of the OpenAPI document as generators of clients read it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_every_field_and_every_parameter_has_a_meaning() -> None:
         for parameter in operation.get("parameters", ())
     ]
     assert {(owner, name) for owner, name, text in found if not text} == set()
-    # A text of one line, and no markup of docstrings.
+    # Each text has one line, without docstring markup.
     odd = [text for _, _, text in found if "\n" in text or "``" in text or ":`" in text]
     assert odd == []
     assert ("RuntimeOut", "state_bytes", "Size of the stored rows, in bytes.") in found

@@ -1,4 +1,4 @@
-"""HEAD answers as GET does, without a body."""
+"""Tests that HEAD is answered like GET, without a body."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_head_has_the_headers_of_get(shop: Service, path: str) -> None:
     assert head.content == b""
     same = ("content-type", "content-length", "etag")
     assert [head.headers.get(h) for h in same] == [whole.headers.get(h) for h in same]
-    # The connection can be used again: nothing of a body was sent.
+    # The connection can be reused: no part of a body was sent.
     assert shop.http.get("/healthz").json() == {"status": "ok"}
 
 

@@ -1,4 +1,4 @@
-"""Pages of other sites, open in a user's browser, can do nothing to a local service."""
+"""Tests that pages of other sites, open in a user's browser, can't access a local service."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_foreign_page_changes_nothing(
     ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""],
 )
 def test_a_form_that_spells_json_is_no_json(untouched: Service, kind: str) -> None:
-    """A page may send these types without being asked: they need no permission."""
+    """A page may send these content types without the service's permission."""
     content = b'{"name": "forged", "columns": {"k": "bigint"}}'
     headers = {"Content-Type": kind} if kind else {}
     found = untouched.http.post("/v1/streams", content=content, headers=headers)
@@ -122,7 +122,7 @@ def test_the_dashboard_may_ask(untouched: Service) -> None:
 
 
 def test_behind_a_proxy_a_token_is_enough(settings: ServiceSettings, tmp_path: Path) -> None:
-    """The proxy may have another name than the service sees."""
+    """The proxy may have another host name than the service."""
     with guarded(settings, tmp_path) as locked:
         headers = {"Origin": "https://streams.example", "Sec-Fetch-Site": "same-origin"}
         found = locked.service.http.post("/v1/plans:dry-run", json={}, headers=headers)
@@ -145,7 +145,7 @@ def test_pages_of_named_origins_may_use_the_service(settings: ServiceSettings) -
         assert answer.status_code == 200
         assert answer.headers["Access-Control-Allow-Origin"] == ORIGIN
         assert "ETag" in answer.headers["Access-Control-Expose-Headers"]
-        # A refusal can be read as well.
+        # A refusal can be read by the page, too.
         answer = service.http.post("/v1/queries", json={}, headers=page)
         assert (answer.status_code, "Access-Control-Allow-Origin" in answer.headers) == (422, True)
         page["Origin"] = "https://console.example.org"

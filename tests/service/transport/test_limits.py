@@ -1,4 +1,4 @@
-"""How much a client may take: the process that users start, over sockets."""
+"""Tests of limits per client, with the service process as users start it, over sockets."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tests.service.conftest import PAIR, STREAMS
 from tests.support.worlds.access import bearer
 from tests.support.worlds.service import eventually
 
-#: Of the process under test: what takes minutes by default takes seconds.
+#: Limits of the tested process: seconds instead of the default minutes.
 SECONDS, CONNECTIONS, BODY = 1.0, 24, 64 * 1024
 LARGE = 24 * 1024 * 1024
-#: More chunks of 4 KiB than sockets hold by themselves.
+#: More chunks of 4 KiB than socket buffers hold.
 CHUNKS = 20_000
 NOW = "POST /v1/streams HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 @contextmanager
 def process(redis: str, folder: Path, *more: str) -> Iterator[int]:
-    """The port of a service process with small limits."""
+    """Return the port of a service process with small limits."""
     port_file = folder / "port"
     started = subprocess.Popen(
         [
@@ -66,7 +66,7 @@ def connect(port: int) -> socket.socket:
 
 
 def rest_of(connection: socket.socket) -> bytes:
-    """All that is sent until the other side closes."""
+    """Return everything that is sent until the other side closes."""
     parts = []
     try:
         while part := connection.recv(65536):
@@ -91,7 +91,7 @@ def test_a_header_that_never_ends(port: int) -> None:
 
 
 def test_a_header_a_byte_at_a_time(port: int) -> None:
-    """Bytes that keep arriving do not extend the deadline."""
+    """Bytes that continue to arrive do not extend the deadline."""
     started = time.monotonic()
     with closing(connect(port)) as slow:
         slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
@@ -131,7 +131,7 @@ def test_a_body_that_never_ends(port: int, length: str) -> None:
 
 
 def test_a_body_that_no_route_reads(port: int) -> None:
-    """The answer comes at once, and the connection is not kept for what follows."""
+    """The answer is sent at once, and the connection is closed."""
     with closing(connect(port)) as slow:
         slow.sendall(
             NOW.replace("/v1/streams", "/nothing").encode() + b"Content-Length: 9999\r\n\r\n"
@@ -155,7 +155,7 @@ def test_a_body_that_says_how_large_it_is(port: int) -> None:
 
 @pytest.fixture(scope="module")
 def roomy(redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """With a limit beyond what sockets hold by themselves."""
+    """Port of a service whose body limit exceeds socket buffers."""
     more = ("--body-limit", str(LARGE // 3), "--request-seconds", "20")
     with process(redis, tmp_path_factory.mktemp("roomy"), *more) as found:
         yield found
@@ -166,12 +166,12 @@ def roomy(redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]
 def test_a_client_that_sends_all_of_a_large_body_sees_the_answer(
     roomy: int, path: str, chunked: bool
 ) -> None:
-    """Closing the connection at once would make sending fail before the answer is read."""
+    """If the connection were closed at once, sending would fail before the answer is read."""
     piece = LARGE // 16 * b"1"
     content = (piece for _ in range(16)) if chunked else 16 * piece
     with closing(HTTPConnection("127.0.0.1", roomy, timeout=60)) as plain:
         plain.request("POST", path, content, {"content-type": "application/json"})
-        # The size of a chunked body shows only when a route reads it; ``/nothing`` reads none.
+        # The size of a chunked body is known only when a route reads it; ``/nothing`` reads none.
         assert plain.getresponse().status == (404 if chunked and path == "/nothing" else 413)
 
 
@@ -278,7 +278,7 @@ def _served(port: int) -> bool:
 
 
 def test_who_does_not_read_is_cut_off(port: int) -> None:
-    """A client that asks for much and takes nothing must not keep its answer in memory."""
+    """A client that requests much and reads nothing must not keep its answer in memory."""
     for n in range(40):
         columns = {f"{'c' * 200}{i}": "bigint" for i in range(200)}
         body = {"name": f"wide{n}", "columns": columns}

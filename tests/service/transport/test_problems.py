@@ -1,4 +1,4 @@
-"""Every error is answered with problem details (RFC 9457)."""
+"""Tests that every error is answered with problem details (RFC 9457)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Everyday statements of some domains, over streams of their own."""
+"""Common SQL statements of some domains (airline etc.), over their own streams."""

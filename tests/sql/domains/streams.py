@@ -1,4 +1,6 @@
-"""Streams of a file of statements: columns whose values are drawn from lists in the file."""
+"""Streams that a file of statements declares: columns whose values are drawn from lists in the
+file.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ class DeclaredStream(RandomStream):
 
 
 def _value(value: Any, kind: pa.DataType) -> Any:
-    """A value of JSON as one of Python, hashable: arrays and maps are tuples."""
+    """Return a JSON value as a hashable Python value: arrays and maps are tuples."""
     if value is None:
         return None
     if pa.types.is_timestamp(kind):
@@ -76,14 +78,14 @@ def _frozen(value: Any) -> Any:
 
 
 class Struct(dict[str, Any]):
-    """A value of a struct, hashable."""
+    """Value of a struct, hashable."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(self.items()))
 
 
 def declared(blocks: Sequence[Block]) -> Callable[[Path, Random], dict[str, RandomStream]]:
-    """The streams of a file, as a run draws them."""
+    """Return the streams that a file declares."""
 
     def drawn(folder: Path, _: Random) -> dict[str, RandomStream]:
         made = [DeclaredStream(block, folder) for block in blocks if block.kind == "stream"]

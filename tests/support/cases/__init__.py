@@ -1,1 +1,1 @@
-"""Cases: queries, problems, plans, rulesets and states, by hand or drawn."""
+"""Test cases: queries, problems, plans, rulesets and states, hand-written or random."""

@@ -1,4 +1,4 @@
-"""Rulesets whose orders are written down."""
+"""Rulesets with hand-written probe orders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def by_hand(orders: Mapping[str, tuple[str, ...]], *queries: JoinQuery) -> Rules
     """Compile a ruleset without intermediate results.
 
     Args:
-        orders: "query:start" -> probed labels in order; any connected order without an entry.
+        orders: "query:start" -> probed labels in order; without an entry, any connected order.
     """
     found = []
     for query in queries:

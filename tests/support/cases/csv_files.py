@@ -1,4 +1,4 @@
-"""Random CSV files whose rows and invalid records are known from how they were written."""
+"""Random CSV files, whose valid rows and invalid records are known from the generation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from anabranch_contract.queries.text_values import reader_of
 from anabranch_contract.queries.types import parse_type
 
-#: Texts for columns of each type; some do not fit.
+#: Texts for columns of each type; some are invalid for the type.
 TEXTS = {
     "bigint": ("0", "-7", "9223372036854775807", " 5 ", "+3", "9223372036854775808", "1.0"),
     "int": ("0", "12", "-2147483648", "2147483648", "ten"),
@@ -22,18 +22,19 @@ TEXTS = {
     ),
     "boolean": ("true", "F", "1", "no", "maybe"),
 }
-#: Fields that end their record: closed too early, or never in their line.
+#: Fields that make their record malformed: text after a closing quote, or no closing quote in the
+#: line.
 MALFORMED = ('"a"b', '"a" ', '"open')
 
 
 @dataclass
 class CsvCase:
-    """A file under way; afterwards ``content`` and ``options`` are all that a reader gets.
+    """A CSV file while it is generated; at the end, readers get only ``content`` and ``options``.
 
     Attributes:
-        spark: whether it is of Spark's format ``csv``, else of ``files``.
-        rows: the rows that fit: numbers, dates as days, moments as microseconds.
-        invalid: the records that do not, as bytes.
+        spark: whether it is for Spark's format ``csv``, else for ``files``.
+        rows: expected valid rows: numbers, dates as days, moments as microseconds.
+        invalid: expected invalid records, as bytes.
     """
 
     chance: random.Random
@@ -73,7 +74,7 @@ class CsvCase:
         }
 
     def record(self) -> bytes:
-        """A record; it is noted what becomes of it."""
+        """Append a record, and record whether it is valid."""
         chance, kinds = self.chance, dict(self.columns)
         values = [self.value(kinds.get(name, "string")) for name in self.shown]
         fate = chance.random()
@@ -86,12 +87,13 @@ class CsvCase:
             before = [(text, quoted) for text, quoted in values if "\n" not in text]
             before = before[: chance.randrange(len(values))]
             line = self.line(before) + self.separator.encode() * bool(before)
-            # A following line might close an open quote.
+            # In a multi-line file, a later line might close an open quote.
             line += chance.choice(MALFORMED[: 2 if self.multiline else 3]).encode()
         elif 0.15 <= fate < 0.2 and not values[-1][1]:
             line += b"\xff\xfe"
         if not line.strip(b" \t") or (line.startswith(b"#")):
-            # It would be none.
+            # A record with too many fields, except for comments and empty lines, which are no
+            # records.
             line = self.line([("#", True)] * (len(self.shown) + 1))
         row = self.row(values) if line == self.line(values) else None
         if row is None:
@@ -101,7 +103,7 @@ class CsvCase:
         return line
 
     def value(self, kind: str) -> tuple[str, bool]:
-        """A text for a column, and whether it is to be quoted."""
+        """Draw a text for a column, and whether it is quoted."""
         chance = self.chance
         text = chance.choice(TEXTS[kind] if chance.random() < 0.85 else ("", "NULL"))
         if "\n" in text and not self.multiline:
@@ -110,7 +112,7 @@ class CsvCase:
         return text, special or chance.random() < 0.3
 
     def row(self, values: list[tuple[str, bool]]) -> tuple[object, ...] | None:
-        """The values of the stream's columns; None: one does not fit."""
+        """Return the values of the stream's columns; None if one of them is invalid."""
         row: list[object] = []
         if len(values) != len(self.shown):
             return None
@@ -128,6 +130,6 @@ class CsvCase:
         return tuple(row)
 
     def line(self, values: list[tuple[str, bool]]) -> bytes:
-        """A record as bytes."""
+        """Return a record as bytes."""
         texts = ('"' + t.replace('"', '""') + '"' if quoted else t for t, quoted in values)
         return self.separator.join(texts).encode()

@@ -1,4 +1,4 @@
-"""Random small problems with limits and a running plan, and what their plans come to."""
+"""Random small planning problems with limits and a running plan, and checks of their plans."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.oracles.exactness import ROUNDING, same
 
 @dataclass(frozen=True)
 class Demanded:
-    """A problem, and what its plan has to respect."""
+    """A planning problem with the limits and the running plan that its plan must respect."""
 
     problem: SmallProblem
     limits: Limits
@@ -36,11 +36,11 @@ class Demanded:
 
 
 def demanded(key: str) -> Demanded:
-    """The problem called ``key``, with limits, with a running plan, or with both."""
+    """Return the problem named ``key``, with limits, with a running plan, or with both."""
     rng = Random(f"demands of {key}")
     problem = small_problem(key)
     if rng.random() < 0.5:
-        # Copies are chosen from only where there are partitions.
+        # Only with several partitions is there a choice of copies.
         problem = replace(problem, parallelism=rng.choice([2, 4, 8]))
     kind = rng.choice(["limits", "switching", "both"])
     limits = Limits()
@@ -56,14 +56,14 @@ def demanded(key: str) -> Demanded:
 
 
 def _memory(rng: Random, problem: SmallProblem, widths: Mapping[str, float]) -> float:
-    """Just enough, a little more, or what the plan without limits takes."""
+    """Draw a memory limit: sufficient, a little more, or that of the plan without limits."""
     least = least_memory(problem, widths)
     free = bytes_of(plan_of(Demanded(problem, Limits(), None)), problem.model, widths)
     return rng.choice([least, least * rng.uniform(1, 3), rng.uniform(least, free), free])
 
 
 def _switching(rng: Random, problem: SmallProblem, key: str) -> Switching:
-    """The plan that the same queries, or some of them, had under other statistics."""
+    """Draw a running plan: of the same queries, or of some of them, under other statistics."""
     queries = problem.queries
     if len(queries) > 1 and rng.random() < 0.3:
         queries = queries[1:]
@@ -76,13 +76,13 @@ def _switching(rng: Random, problem: SmallProblem, key: str) -> Switching:
 
 
 def least_memory(problem: SmallProblem, widths: Mapping[str, float]) -> float:
-    """Bytes of one copy of every relation that some query joins."""
+    """Return the bytes of one copy of every relation that some query joins."""
     relations = {r.id for q in problem.queries if len(q.labels) > 1 for r in q.relations}
     return sum(_bytes(base_mir(r), problem.model, widths) for r in sorted(relations))
 
 
 def bytes_of(plan: Plan, model: CostModel, widths: Mapping[str, float]) -> float:
-    """Bytes of all copies of ``plan``."""
+    """Return the bytes of all store copies of ``plan``."""
     mirs = {m.id: m for m in plan.mirs}
     return sum(_bytes(mirs[c.mir], model, widths) for c in plan.copies)
 
@@ -92,7 +92,7 @@ def _bytes(store: Mir, model: CostModel, widths: Mapping[str, float]) -> float:
 
 
 def switching_of(plan: Plan, demands: Demanded) -> float:
-    """Switching charge of ``plan``, added up from its steps and copies."""
+    """Return the switching charge of ``plan``, added up over its steps and copies."""
     switching, problem = demands.switching, demands.problem
     if switching is None:
         return 0.0
@@ -119,7 +119,7 @@ def switching_of(plan: Plan, demands: Demanded) -> float:
 
 
 def plan_of(demands: Demanded, solver: Solver = Solver.BRANCH) -> Plan:
-    """The optimiser's plan."""
+    """Return the optimiser's plan."""
     problem = demands.problem
     return optimise(
         problem.queries,
@@ -136,14 +136,14 @@ def plan_of(demands: Demanded, solver: Solver = Solver.BRANCH) -> Plan:
 
 
 def complaint(key: str, solver: Solver = Solver.BRANCH) -> str:
-    """Fault of the plan of :func:`demanded` ``key``; empty if there is none."""
+    """Return the fault of the plan of :func:`demanded` ``key``; empty if there is none."""
     demands = demanded(key)
     what = wrong(demands, plan_of(demands, solver))
     return f"{what} [{key}: {demands}]" if what else ""
 
 
 def wrong(demands: Demanded, plan: Plan) -> str:
-    """Say why ``plan`` is not the optimum under the demands; empty if it is."""
+    """Return why ``plan`` is not the optimum under the demands; empty if it is."""
     problem, limits = demands.problem, demands.limits
     queries = problem.queries
     validate_plan(plan, queries)
@@ -170,7 +170,7 @@ def wrong(demands: Demanded, plan: Plan) -> str:
     if limits.memory is None:
         best = _cheapest(demands, limits, total)
         return "" if same(total, best) else f"brute force {best!r}, optimiser {total!r}"
-    # Budgets hold up to rounding: the optimum lies between the optima of two budgets.
+    # Limits hold up to rounding errors, so the optimum is between the optima of two limits.
     loose = _cheapest(demands, replace(limits, memory=limits.memory * (1 + 2 * ROUNDING)), total)
     if same(total, loose):
         return ""

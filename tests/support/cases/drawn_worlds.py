@@ -1,4 +1,4 @@
-"""Small random worlds for planner-level tests: typed streams, join queries, batches of rows."""
+"""Small random worlds for tests of planning: typed streams, join queries, batches of rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.oracles.history import Batch
 
 MINUTE = 60_000_000
 
-#: Key domains: column -> the types that streams may give it. Within one column all compare.
+#: Key column -> the types that streams may give it, all of which can be compared.
 _KEYS = {
     "k": ("int", "bigint", "tinyint", "decimal(6,2)", "decimal(12,0)"),
     "s": ("string",),
@@ -40,14 +40,14 @@ class World:
     epochs: tuple[int, ...]
 
     def running(self, epoch: int) -> list[JoinQuery]:
-        """The queries that are registered in ``epoch``."""
+        """Return the queries that are registered in ``epoch``."""
         return [q for q in self.queries if self.active[q.id][0] <= epoch < self.active[q.id][1]]
 
 
 def random_world(
     rng: Random, *, epochs: int, windowed: bool = False, one_key: bool = False
 ) -> World:
-    """A world of 3 to 4 streams and 1 to 4 queries over ``epochs`` epochs.
+    """Return a world of 3 to 4 streams and 1 to 4 queries over ``epochs`` epochs.
 
     With ``windowed`` every stream has a finite lateness and every query a window, so that stored
     tuples expire. With ``one_key`` all join by one key.
@@ -89,7 +89,7 @@ def _stream(name: str, rng: Random, windowed: bool) -> Stream:
 
 
 def _edges(names: Sequence[str], rng: Random) -> dict[tuple[str, str], list[tuple[str, str]]]:
-    """One way to join each pair of streams, so that queries have sub-joins in common."""
+    """Draw one way to join each pair of streams, so that queries have sub-joins in common."""
     edges = {}
     for one in names:
         for other in names:

@@ -1,4 +1,6 @@
-"""Four streams joined by one skewed key within a window; with one batch other joins find little."""
+"""Four streams joined by one skewed key within a window; a drift changes which joins
+have matches.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ from tests.support.worlds.service import Service
 
 ROWS = 10_000
 _MINUTE, _START = 60_000_000, 1_750_000_000_000_000
-#: End of the range of most keys (1 and 2 are frequent), and the offset of keys without matches.
+#: End of the range of most keys (1 and 2 are frequent), and offset of keys without matches.
 _KEYS, _ELSEWHERE = 6_000, 100_000
-#: Seconds of the window to either side.
+#: Seconds of the window in either direction.
 _REACH = 30
 QUERY = (
     "SELECT r.n AS rn, s.n AS sn, t.n AS tn, u.n AS un FROM r, s, t, u "
@@ -25,7 +27,7 @@ QUERY = (
 
 
 def register(service: Service) -> None:
-    """The streams and the query."""
+    """Register the streams and the query."""
     for name in "rstu":
         columns = {"k": "bigint", "n": "bigint", "ts": "timestamp"}
         service.post("/v1/streams", {"name": name, "columns": columns, "event_time": "ts"})
@@ -33,8 +35,9 @@ def register(service: Service) -> None:
 
 
 def batch(number: int, *, drifted: bool) -> dict[str, dict[str, Any]]:
-    """Stream -> its columns. ``s`` and ``t`` have a frequent value each, and ``r`` both. 40 % of
-    ``u`` match nothing; after the drift 90 % of ``t`` match nothing, and all of ``u`` something.
+    """Return stream -> its columns of a batch. ``s`` and ``t`` have a frequent value each, ``r``
+    has both. 40 % of ``u`` have no match; after the drift 90 % of ``t`` have none, and all of ``u``
+    have one.
     """
     draw = np.random.default_rng(number)
     found = {}

@@ -1,4 +1,4 @@
-"""A service that leads, without its process."""
+"""Writes of a leading service, without the service's process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def leading(redis: Redis, namespace: str) -> Publication:
-    """The writes of a service that has come to lead in ``namespace``."""
+    """Return the publication of a service that has just become the leader in ``namespace``."""
     store = Store(redis, namespace)
     lease = Lease(redis, store.keys, "here", 5.0)
     await lease.turn()

@@ -1,4 +1,4 @@
-"""Epochs planned by the service's code, without a service."""
+"""Epochs planned by the service's code, without a running service."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from anabranch_service.registry.records import EpochRecord
 
 
 def plan_queries(queries: Sequence[JoinQuery], task: PlanTask) -> PlannedEpoch:
-    """``queries`` planned and explained."""
+    """Return the planned and explained epoch of ``queries``."""
     return explained(plan_epoch(replace(task, queries=tuple(queries))))
 
 
 def as_running(planned: PlannedEpoch) -> RunningEpoch:
-    """``planned`` as it is read back after its publication."""
+    """``planned`` as the running epoch, in the form in which it is read after its publication."""
     record, _ = planned.publish(datetime(2026, 1, 1, tzinfo=UTC))
     read = EpochRecord.model_validate_json(record.model_dump_json())
     return RunningEpoch.of(read, planned.queries)

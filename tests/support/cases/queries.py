@@ -1,4 +1,4 @@
-"""Join queries and statistics written by hand, for tests that do without the SQL parser."""
+"""Hand-written join queries and statistics, for tests that do not use the SQL parser."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _K = TypeVar("_K")
 
 
 def attribute(text: str) -> AttrRef:
-    """``"S#1.a"`` as an attribute of a label."""
+    """Return the attribute that a text such as ``"S#1.a"`` names."""
     label, _, name = text.strip().rpartition(".")
     return AttrRef(Label(label), name)
 
 
 def equality(text: str) -> Equality:
-    """``"R.a=S.a"`` as a predicate, sides sorted."""
+    """Return the predicate in a text such as ``"R.a=S.a"``, with its sides sorted."""
     left, right = sorted(attribute(side) for side in text.split("="))
     return Equality(left, right)
 
 
 def chain(*predicates: str, id: str = "q") -> JoinQuery:
-    """A query from predicates such as ``"R.a=S.a"`` over int columns.
+    """Return a query with predicates such as ``"R.a=S.a"`` over int columns.
 
     Labels are canonical (``S``, ``S#1``); members are in order of appearance; there are no
     time bounds, residuals or filters; the projection is every attribute that is named.
@@ -49,14 +49,14 @@ def chain(*predicates: str, id: str = "q") -> JoinQuery:
 
 
 def single(label: str = "R", *, id: str = "q") -> JoinQuery:
-    """A query over one relation."""
+    """Return a query over one relation."""
     return join_query((), id=id, labels=(label,))
 
 
 def join_query(
     predicates: Iterable[str], *, id: str = "q", labels: Iterable[str] = ()
 ) -> JoinQuery:
-    """The query of :func:`chain`, with further labels in front."""
+    """Return the query of :func:`chain`, with further labels in front."""
     equalities = [equality(p) for p in predicates]
     written = [s for p in predicates for s in p.split("=")]
     names = dict.fromkeys([*labels, *(attribute(s).label for s in written)])
@@ -83,13 +83,13 @@ def join_query(
 
 
 def key_classes(equalities: Iterable[Equality]) -> tuple[KeyClass, ...]:
-    """The predicates closed under equality."""
+    """Return the key classes: the predicates closed under transitivity."""
     groups = equal_groups((e.left, e.right) for e in equalities)
     return tuple(KeyClass("bigint", tuple(g)) for g in groups)
 
 
 class Otherwise(dict[_K, float]):
-    """Figures with a default: that of every key without one."""
+    """A mapping of figures, with a default for missing keys."""
 
     def __init__(self, figures: Mapping[_K, float], default: float | None) -> None:
         super().__init__(figures)
@@ -107,7 +107,7 @@ def given_statistics(
     selectivity_default: float | None = None,
     **figures: Any,
 ) -> Statistics:
-    """Statistics by plain names; ``default`` is the cardinality of everything not named.
+    """Return statistics given by plain names; ``default``: cardinality of all other relations.
 
     ``selectivities`` are keyed by predicate text (``"S.b=T.b"``), ``distincts`` by relation and
     comma-joined sorted attributes.

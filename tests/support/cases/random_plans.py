@@ -1,6 +1,6 @@
-"""Random valid plans, odd ones included: any order, any MIRs, any copies, shared or private.
+"""Random valid plans, including unusual ones: any orders, MIRs and copies, shared or private.
 
-And random layouts: a ruleset's stores, each with a number of partitions of its own.
+Also random layouts, in which each store of a ruleset has a different number of partitions.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from anabranch_runtime.index.keys import key_vector
 def random_plan(
     queries: Sequence[JoinQuery], rng: Random, *, mirs: float = 0.5, apart: bool = False
 ) -> Plan:
-    """A valid plan for ``queries``, chosen without regard to cost.
+    """Return a valid plan for ``queries``, chosen without regard to cost.
 
     Args:
         apart: whether some starts have substreams.
-        mirs: the probability with which a step probes an intermediate result where it can.
+        mirs: probability that a step probes an intermediate result, if it can.
     """
     return _Builder(queries, rng, mirs, apart).build()
 
 
 def random_substreams(queries: Sequence[JoinQuery], rng: Random) -> tuple[Substreams, ...]:
-    """Random substreams of some starts, by any of their key attributes; often with the same values
-    for all starts with a key, so that intermediate results may exclude them.
+    """Draw substreams of some starts, by any of their key attributes; often with the same values
+    for all starts with a key, so that intermediate results may exclude these values.
     """
     chance, found = rng.choice((0.0, 0.0, 0.3, 1.0)), {}
     for query in rng.sample(queries, len(queries)):
@@ -82,7 +82,7 @@ def random_substreams(queries: Sequence[JoinQuery], rng: Random) -> tuple[Substr
 
 
 def _groups(kind: str, rng: Random) -> tuple[tuple[int, ...], ...]:
-    """Sets of hashes of values that scenarios have a lot of."""
+    """Draw sets of hashes of values that are frequent in scenarios."""
     values: Sequence[object] = range(12)
     if kind == "string":
         values = ("", "x", "y", "z")
@@ -99,7 +99,7 @@ def _groups(kind: str, rng: Random) -> tuple[tuple[int, ...], ...]:
 
 
 def random_hot(rules: Ruleset, rng: Random) -> Ruleset:
-    """``rules`` with a random set of hot values for each store, of some stores none."""
+    """Return ``rules`` with random hot values for each store (for some stores, none)."""
     chance = rng.choice((0.0, 0.5, 1.0, 1.0))
 
     def hot(store: StoreSpec) -> tuple[HotValue, ...]:
@@ -112,7 +112,7 @@ def random_hot(rules: Ruleset, rng: Random) -> Ruleset:
 
 
 def _hashes(kind: str, rng: Random) -> list[int]:
-    """Hashes of some of the values that keys of scenarios have."""
+    """Draw hashes of some of the values that keys have in scenarios."""
     values: pa.Array = pa.array(range(-2, 10), pa.int64())
     if kind == "string":
         values = pa.array(["", "a", "A", "a ", "ä", "key"])
@@ -125,7 +125,7 @@ def _hashes(kind: str, rng: Random) -> list[int]:
 
 
 def random_layouts(rules: Ruleset, rng: Random, most: int = 8) -> Ruleset:
-    """``rules`` with a random number of partitions for each store, in its id as well."""
+    """``rules`` with a random number of partitions for each store, also in the store's id."""
     renamed: dict[StoreId, StoreId] = {}
     stores = []
     for store in rules.stores:
@@ -162,7 +162,7 @@ def random_layouts(rules: Ruleset, rng: Random, most: int = 8) -> Ruleset:
 
 
 def random_checks(rules: Ruleset, rng: Random) -> Ruleset:
-    """``rules`` with random look-ahead filters, wherever they lose nothing, at any cost."""
+    """Return ``rules`` with random look-ahead filters, at places where they drop no result."""
     chance, found = rng.choice((0.0, 0.5, 0.5, 1.0)), askable(rules)
     probes = []
     for rule in rules.probe_rules:
@@ -176,7 +176,7 @@ def random_checks(rules: Ruleset, rng: Random) -> Ruleset:
 def _known(
     classes: Sequence[KeyClass], head: frozenset[Label], filled: tuple[Label, ...], mir: Mir
 ) -> set[AttrRef]:
-    """The attributes of ``mir``'s store whose values a partial result over ``head`` knows."""
+    """Return the attributes of ``mir``'s store whose values a partial result over ``head`` has."""
     rename = dict(zip(filled, mir.members, strict=True))
     return {
         AttrRef(rename[member.label], member.attribute)
@@ -195,14 +195,15 @@ class _Builder:
         self.orders: dict[tuple[str, str, Label, int], ProbeOrder] = {}
         self.substreams = random_substreams(queries, rng) if apart else ()
         self.aside = SetAside(self.substreams, Users(queries))
-        #: Start -> for each of its substreams the one whose orders it takes.
+        #: Start -> for each of its substreams, the substream whose orders it uses.
         self.twins = {
             one.start: [n if n in one.aside or rng.random() < 0.7 else 0 for n in range(one.count)]
             for one in self.substreams
         }
         self.copies: dict[tuple[str, MirId], list[StoreCopy]] = {}
         self.access: dict[tuple[str, Label, tuple[object, ...]], StoreCopy] = {}
-        #: (owner, start, path) -> what orders have probed there, so that prefixes are shared.
+        #: (owner, start, path) -> the stores that orders have probed there, so that prefixes are
+        #: shared.
         self.probed: dict[tuple[str, Label, tuple[object, ...]], list[Mir]] = {}
 
     def build(self) -> Plan:
@@ -273,7 +274,7 @@ class _Builder:
             filled = tuple(sorted(members))
             joined = canonical(classes, relation_of, head | members).id
             path = (*path, (target.id, filled, joined))
-            # Equal prefixes run once, so they read the same copy.
+            # Orders with a common prefix share its steps, so they probe the same copy.
             copies = self.copies[owner, target.id]
             copy = self.access.setdefault((owner, start, path), self.rng.choice(copies))
             known = _known(classes, head, filled, target)
@@ -291,7 +292,7 @@ class _Builder:
         left: set[Label],
         probed: Sequence[Mir],
     ) -> frozenset[Label] | None:
-        """Often, where it can be: what another order with this prefix probes next."""
+        """Often, if possible, probe the same store next as another order with this prefix."""
         if self.rng.random() < 0.4:
             return None
         for mir in probed:
@@ -326,7 +327,7 @@ class _Builder:
         return members
 
     def _maintain(self, owner: str, mir: Mir) -> None:
-        """Keep ``mir``: choose its copies, and an order from each of its members."""
+        """Store ``mir``: choose its copies, and an order from each of its members."""
         if (owner, mir.id) in self.copies:
             return
         self.mirs[mir.id] = mir
@@ -344,7 +345,7 @@ class _Builder:
             self._order(owner, mir.id, mir.classes, relation_of, label, maintains=True)
 
     def _attributes(self, mir: Mir) -> list[AttrRef]:
-        """Attributes of the store that some query joins by, in the store's namespace."""
+        """Return the attributes of the store by which some query joins, in the store's naming."""
         found = set()
         for query in self.queries:
             for key_class in query.classes:
@@ -359,8 +360,8 @@ class _Builder:
 def random_revision(
     running: Ruleset, queries: Sequence[JoinQuery], rng: Random, revision: int
 ) -> Ruleset:
-    """A valid revision of ``running``, chosen without regard to cost: any orders over its stores,
-    fewer intermediate results, other substreams.
+    """Return a valid revision of ``running``, chosen without regard to cost: any orders over its
+    stores, fewer intermediate results, other substreams.
 
     Args:
         queries: the queries of ``running``.
@@ -369,7 +370,7 @@ def random_revision(
         try:
             return _Reviser(running, queries, rng).draw(revision)
         except RulesetError:
-            # Its orders look in a store for values that this excludes.
+            # Orders of this substream would probe for values that the store excludes.
             continue
     return replace(running, revision=revision)
 
@@ -386,7 +387,7 @@ class _Reviser:
         self.there = {o: StoresThere(divided, o) for o in sorted(set(self.owners.values()))}
         self.mirs = {m.id: m for m in self.plan.mirs}
         closing = rng.choice((0.0, 0.1, 0.5))
-        #: Owner -> the intermediate results that may be probed.
+        #: Owner -> the intermediate results that it may probe.
         self.kept = {
             (c.owner, c.mir): self.mirs[c.mir]
             for c in self.plan.copies

@@ -1,4 +1,4 @@
-"""Random workloads for tests: the planner's ``tree`` environment, and statistics of one rate."""
+"""Random planning problems for tests: the environment ``tree``, with uniform statistics."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from tests.support.cases.queries import given_statistics
 
 
 def uniform_statistics(rate: float = 100.0) -> Statistics:
-    """Every relation has the same rate, every predicate selectivity 1/rate."""
+    """Statistics in which every relation has the rate ``rate``, every predicate 1/rate."""
     return given_statistics(default=rate, selectivity_default=1 / rate)
 
 
 def random_queries(
     seed: int, *, count: int, size: int = 3, relations: int = 10, attributes: int = 3
 ) -> tuple[JoinQuery, ...]:
-    """``count`` distinct queries, if as many exist, over ``size`` of ``relations`` relations each.
+    """Return ``count`` distinct queries, or all that exist, over ``size`` of ``relations``
+    relations each.
 
     >>> [sorted(q.labels) for q in random_queries(1, count=2, relations=4)]
     [['r0', 'r1', 'r3'], ['r0', 'r2', 'r3']]

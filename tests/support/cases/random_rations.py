@@ -1,4 +1,4 @@
-"""Rations of a batch: random ones, or an allocation's at random prices and budgets."""
+"""Rations of a batch: random ones, or those of an allocation at random prices and budgets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHARES = (0.0, 0.05, 0.3, 0.5, 0.7, 0.95)
 
 
 def random_rations(rules: Ruleset, queries: Sequence[JoinQuery], rng: Random) -> tuple[Ration, ...]:
-    """Random rations for a batch that runs ``rules``.
+    """Draw random rations for a batch that runs ``rules``.
 
     Args:
         queries: the queries of ``rules``.
@@ -52,7 +52,7 @@ def random_rations(rules: Ruleset, queries: Sequence[JoinQuery], rng: Random) ->
 def planned_rations(
     rules: Ruleset, queries: Sequence[JoinQuery], allocation: Allocation, rng: Random
 ) -> tuple[Ration, ...]:
-    """Rations of a batch by the schedule of ``allocation``, as the service makes it.
+    """Return the rations of a batch by the schedule of ``allocation``, made as in the service.
 
     Prices of steps, results, floors, priorities and the budget are random.
     """
@@ -77,7 +77,7 @@ def planned_rations(
 
 
 def _outer(query: JoinQuery, of: dict[Label, Stream], rng: Random) -> list[Ration]:
-    """One ration for the pairs and the left rows of an outer join, by a class that all share."""
+    """Return one ration for the pairs and left rows of an outer join, by a common key class."""
     shared = _universe(query, of)
     assert query.left is not None
     if not shared or rng.random() < 0.2:
@@ -93,7 +93,7 @@ def _outer(query: JoinQuery, of: dict[Label, Stream], rng: Random) -> list[Ratio
 
 
 def _uniform(stream: Stream, rng: Random, *, alone: bool) -> Ranking | None:
-    """A ranking by batches; of a stream that a query reads twice, by its event time only."""
+    """A ranking by batches; for a stream that a query reads twice, by its event time only."""
     if not alone:
         if stream.event_time is None:
             return None
@@ -105,7 +105,7 @@ def _uniform(stream: Stream, rng: Random, *, alone: bool) -> Ranking | None:
 
 
 def _universe(query: JoinQuery, of: dict[Label, Stream]) -> list[dict[Label, Ranking]]:
-    """The key classes that all aliases share by plain columns, as rankings of each label."""
+    """Return the key classes that all aliases share as plain columns, as rankings of each label."""
     found = []
     for one in query.classes:
         columns = {

@@ -1,4 +1,4 @@
-"""The refusal of a statement, for tests of messages."""
+"""Refusals of statements, for tests of error messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.cases.sample_streams import sample_streams
 
 
 def refusal(sql: str) -> QueryError:
-    """The error of a statement over the sample streams."""
+    """Return the error of a refused statement over the sample streams."""
     with pytest.raises(QueryError) as caught:
         parse_sql("q", sql, sample_streams())
     assert caught.value.field == "sql"

@@ -1,11 +1,11 @@
-"""Streams that the tests of SQL speak of."""
+"""Sample streams for tests of SQL."""
 
 from __future__ import annotations
 
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 
-#: Every column type once, and names that differ in case or need quoting.
+#: One column of every type, and names that differ only in case or need quoting.
 ALL_TYPES = {
     "Key": "int",
     "b": "bigint",
@@ -26,13 +26,13 @@ ALL_TYPES = {
 
 
 def stream(name: str, columns: dict[str, str], event_time: str | None = None) -> Stream:
-    """A stream of the given columns."""
+    """Return a stream with the given columns."""
     typed = tuple((column, parse_type(text)) for column, text in columns.items())
     return Stream(StreamName(name), typed, event_time)
 
 
 def sample_streams() -> dict[str, Stream]:
-    """``t`` (every type), ``R S T`` (times, shared keys), ``plain`` (no event time)."""
+    """The streams ``t`` (every type), ``R S T`` (times, shared keys), ``plain`` (no event time)."""
     rst = {
         "k": "int",
         "l": "bigint",

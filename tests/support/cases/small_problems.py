@@ -1,4 +1,4 @@
-"""Random problems that are small enough to try every plan, and odd enough to be worth it."""
+"""Random planning problems small enough for brute force, with many unusual features."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.statistics.statistics import Statistics
 from tests.support.cases.queries import given_statistics, join_query
 
-#: Queries' sizes, and how often each is drawn.
+#: Number of relations of a query -> weight with which it is drawn.
 SIZES = {
     (2,): 1, (3,): 2, (2, 2): 2, (2, 3): 3, (3, 3): 6, (2, 2, 3): 3, (3, 3, 3): 3,
     (4,): 2, (2, 4): 2,
@@ -25,7 +25,7 @@ ATTRIBUTES = "abc"
 
 @dataclass(frozen=True)
 class SmallProblem:
-    """Queries to plan together, and everything else that a plan depends on."""
+    """Queries to plan together, and all other inputs of the plan."""
 
     queries: tuple[JoinQuery, ...]
     statistics: Statistics
@@ -48,7 +48,7 @@ class SmallProblem:
 
 
 def small_problem(key: str) -> SmallProblem:
-    """The problem called ``key``.
+    """Return the problem named ``key``.
 
     Joins are chains, stars, cycles, cliques or any graph, over one of two attributes per pair or
     over both (a composite key); relations may occur twice; statistics are uniform, or random for
@@ -63,7 +63,7 @@ def small_problem(key: str) -> SmallProblem:
     attributes = ATTRIBUTES[: rng.randint(2, len(ATTRIBUTES))]
     queries = []
     for number, size in enumerate(sizes):
-        # Cycles and cliques of four take brute force minutes.
+        # With cycles and cliques of four relations, brute force takes minutes.
         shapes = SHAPES if size < 4 else ("chain", "star", "any")
         queries.append(_query(rng, f"q{number}", size, names, attributes, rng.choice(shapes)))
     return SmallProblem(
@@ -71,13 +71,13 @@ def small_problem(key: str) -> SmallProblem:
         statistics=_statistics(rng, queries, attributes),
         objective=rng.choice(list(Objective)),
         parallelism=rng.randint(1, 4),
-        # A query of four and another one with MIRs take minutes.
+        # With a query of four relations, another query and MIRs, brute force takes minutes.
         mir=rng.random() < 0.75 and sizes != (2, 4),
     )
 
 
 def any_query(rng: Random, id: str, size: int) -> JoinQuery:
-    """A query of ``size`` labels and of any shape over few relations and attributes."""
+    """Draw a query of ``size`` labels and any shape, over few relations and attributes."""
     return _query(rng, id, size, RELATIONS, ATTRIBUTES, rng.choice(SHAPES))
 
 
@@ -132,7 +132,9 @@ def _statistics(rng: Random, queries: list[JoinQuery], attributes: str) -> Stati
 
 
 def _costs(rng: Random) -> CostConstants:
-    """About as large as counts of tuples, so that tolerances of tests are as sharp for them."""
+    """Draw cost constants of the size of tuple counts, so that tolerances in tests are
+    as strict.
+    """
     some = {
         name: rng.choice([0.0, rng.uniform(0.1, 2.0), rng.uniform(1.0, 20.0)])
         for name in ("call", "probe", "look", "match", "write", "row", "calls")

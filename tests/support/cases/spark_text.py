@@ -1,4 +1,4 @@
-"""Typed expressions as text for Spark: what the kernels answer is compared with Spark's answer."""
+"""Typed expressions as Spark SQL, to compare the kernels' values with Spark's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MICROS_PER_DAY = 86_400_000_000
 
 
 def to_spark_text(expr: Expr) -> str:
-    """``expr`` in Spark's SQL; a column's alias becomes the table or struct before its name.
+    """Return ``expr`` in Spark's SQL; a column's alias becomes the table or struct before its name.
 
     Raises:
         QueryError: a column has a name that can't be quoted safely.
@@ -66,7 +66,7 @@ def to_spark_text(expr: Expr) -> str:
 
 
 def _tried(expr: Expr) -> str:
-    """Spark's ``try_`` function of ``expr``."""
+    """Return ``expr`` with Spark's ``try_`` function."""
     text = to_spark_text(expr)
     if not isinstance(expr, Call) or expr.op == "cast":
         return f"try_{text}"

@@ -1,4 +1,4 @@
-"""Rulesets from the real planner and states built on them, for tests of the runtime's parts."""
+"""Rulesets made by the real planner, and states for them, for tests of the runtime's modules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ST = "SELECT S.a, T.b FROM S JOIN T ON S.b = T.b"
 
 
 def stream(name: str, *columns: str, lateness: int | None = 0, timed: bool = True) -> Stream:
-    """A stream of integer columns, and of ``ts`` where it is ``timed``."""
+    """Return a stream of integer columns, with a timestamp ``ts`` if it is ``timed``."""
     plain = tuple((c, parse_type("bigint")) for c in columns)
     if not timed:
         return Stream(StreamName(name), plain)
@@ -43,7 +43,7 @@ def rules(
     streams: Sequence[Stream] = (R, S, T),
     parallelism: int = 1,
 ) -> Ruleset:
-    """Ruleset of ``epoch``, as from the service; ``window`` (µs) holds for every query."""
+    """The ruleset of ``epoch`` as the service makes it; ``window`` (µs) applies to every query."""
     by_name: dict[str, Stream] = {s.name: s for s in streams}
     parsed = [parse_sql(name, read(sql), by_name, window) for name, sql in sorted(queries.items())]
     plan = optimise(parsed, Statistics(), Options(parallelism=parallelism))
@@ -53,7 +53,7 @@ def rules(
 
 
 def measuring(state: State, **fields: Any) -> State:
-    """``state`` with these fields of its measurements."""
+    """Return ``state`` with these fields of its measurements replaced."""
     return replace(state, measured=replace(state.measured, **fields))
 
 
@@ -66,7 +66,7 @@ def segment(
     level: int = 0,
     name: str = "",
 ) -> Segment:
-    """A descriptor without a file behind it; ``tau`` is (smallest, greatest) per member."""
+    """Return a segment's descriptor without a file; ``tau``: (smallest, greatest) per member."""
     path = f"segments/{store}-{batches[0]}-{batches[1]}-{partition}{name}.pack"
     low, high = tuple(t[0] for t in tau), tuple(t[1] for t in tau)
     return Segment(store, partition, path, 10, *batches, low, high, level, (64, 128, 0), ())
@@ -82,7 +82,7 @@ def base_store(
     segments: Sequence[Segment] = (),
     expired_below: int | None = None,
 ) -> StoreState:
-    """A generation of a base relation's store; the relation's stream is its name to the ``[``."""
+    """A generation of a base relation's store; the stream is the relation's name up to ``[``."""
     spec = _spec(relation, [relation], [relation], partition)
     return StoreState(
         spec,
@@ -106,7 +106,7 @@ def mir_store(
     segments: Sequence[Segment] = (),
     expired_below: Sequence[int | None] = (),
 ) -> StoreState:
-    """A container of an MIR over ``members``, which are relations without filters."""
+    """Return a store of an MIR over ``members``, which are relations without filters."""
     spec = replace(
         _spec(mir, members, members, None),
         columns=tuple((Label(m), c) for m, c in columns),

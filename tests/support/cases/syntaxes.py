@@ -1,4 +1,4 @@
-"""The same query in other words: subqueries, WITH, parentheses, commas, commuted conditions."""
+"""Equivalent syntax of a query: subqueries, WITH, parentheses, commas, commuted conditions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from tests.support.scenarios.queries import Condition, Draft
 
-#: Where a column of the draft is found: (alias, column) -> (alias, column).
+#: Column of the draft, as (alias, column) -> column in the new statement, as (alias, column).
 Columns = dict[tuple[str, str], tuple[str, str]]
 _FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.EQ: exp.EQ, exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE,
@@ -20,7 +20,7 @@ _FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
 
 @dataclass(frozen=True, slots=True)
 class Respelled:
-    """A statement, and how the aliases of the draft are called in what it is understood to be."""
+    """A statement, and the alias in its normal form for each alias of the draft."""
 
     sql: str
     aliases: Mapping[str, str]
@@ -61,10 +61,10 @@ class _Writer:
         select: Sequence[str],
         depth: int,
     ) -> tuple[str, list[str], Columns, dict[str, str]]:
-        """``members`` as a FROM list, under all of ``conditions``.
+        """Return ``members`` as a FROM list, under all of ``conditions``.
 
         Returns:
-            the list, the conditions left for WHERE, the place of each column, the path of each
+            The list, the conditions left for WHERE, the new name of each column, the path of each
             alias.
         """
         rng = self.rng
@@ -95,7 +95,7 @@ class _Writer:
         return text, where, found, paths
 
     def moved(self, text: str, found: Columns) -> str:
-        """``text`` with every column taken from where it is found now."""
+        """Return ``text`` with every column replaced by its new name."""
 
         def replace(node: exp.Expr) -> exp.Expr:
             if isinstance(node, exp.Column):
@@ -135,7 +135,7 @@ class _Writer:
         outside: Sequence[str],
         depth: int,
     ) -> tuple[str, Columns, dict[str, str]]:
-        """One entry of a FROM list: a stream, tables in parentheses, or a query."""
+        """Return one item of a FROM list: a stream, tables in parentheses, or a query."""
         rng = self.rng
         if len(group) == 1 and not inner and (depth > 2 or rng.random() < 0.6):
             alias, stream = group[0]

@@ -25,7 +25,7 @@ from tests.support.oracles.closure import equal_groups
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """One alias: the stream it reads and its local filter (``Column.alias`` empty)."""
+    """An alias: its stream, and its local filter (with ``Column.alias`` empty)."""
 
     name: str
     stream: str
@@ -34,7 +34,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A residual ``op`` between two columns, each named (alias, column)."""
+    """A residual: a comparison ``op`` of two columns, each named (alias, column)."""
 
     op: str
     left: tuple[str, str]
@@ -55,13 +55,13 @@ def build_query(
     residuals: Sequence[Condition] = (),
     projection: Sequence[tuple[str, str]] = (),
 ) -> JoinQuery:
-    """The normalised query.
+    """Return the normalised query.
 
-    Where the joins make two attributes of one alias equal, that is a local filter of the alias.
+    If the joins make two attributes of one alias equal, this becomes a local filter of the alias.
 
     Args:
         bounds: (i, j) -> D: the event time of alias ``j`` is at most D after that of ``i``.
-        projection: (alias, column) pairs; all columns of all aliases where empty.
+        projection: (alias, column) pairs; empty: all columns of all aliases.
     """
     groups = equal_groups(joins)
     stream_of = {a.name: streams[a.stream] for a in aliases}
@@ -118,7 +118,7 @@ def build_query(
 def _shortest(
     aliases: Sequence[str], bounds: Mapping[tuple[str, str], int]
 ) -> tuple[tuple[int | None, ...], ...]:
-    """The difference matrix, closed by shortest paths."""
+    """Return the matrix of time bounds, closed by shortest paths."""
     matrix: dict[tuple[str, str], int | None] = {
         (i, j): 0 if i == j else bounds.get((i, j)) for i in aliases for j in aliases
     }

@@ -1,4 +1,4 @@
-"""Small random planning problems for the tests of footprints, differences, shares and reasons."""
+"""Small random planning problems for tests of footprints, differences, shares and reasons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.cases.random_plans import random_plan
 
 
 def small_queries(rng: Random, *, least: int = 1) -> list[JoinQuery]:
-    """Up to four queries over at least ``least`` of four relations: self-joins, cycles and all."""
+    """Draw up to four queries over ``least`` to four relations, with self-joins and cycles."""
     queries = []
     for number in range(rng.randint(1, 4)):
         chosen = rng.sample(list("RSTU"), rng.randint(least, 4))
@@ -32,7 +32,7 @@ def small_queries(rng: Random, *, least: int = 1) -> list[JoinQuery]:
 
 
 def small_statistics(rng: Random) -> Statistics:
-    """Cardinalities and distinct counts of those relations, some unknown."""
+    """Draw cardinalities and distinct counts of these relations, some of them unknown."""
     sizes = {name: float(rng.choice([5, 10, 40, 100, 300])) for name in "RSTU"}
     distincts = {
         (name, key): float(rng.randint(1, int(sizes[name])))
@@ -44,9 +44,9 @@ def small_statistics(rng: Random) -> Statistics:
 
 
 def priced_plan(queries: list[JoinQuery], rng: Random, model: CostModel) -> Plan:
-    """A random valid plan with the costs that ``model`` gives its steps and copies.
+    """Return a random valid plan, with the costs of its steps and copies by ``model``.
 
-    It stores the relations of queries over one relation as well, which no optimiser does.
+    Unlike plans of optimisers, it also stores the relations of queries over a single relation.
     """
     plan = random_plan(queries, rng)
     mirs = {m.id: m for m in plan.mirs}

@@ -1,1 +1,1 @@
-"""Random queries of all kinds, together in one pipeline over random streams of all kinds."""
+"""Random queries of all kinds together in one pipeline, over random streams of all kinds."""

@@ -1,8 +1,8 @@
 # ruff: noqa: T201 - a command prints
 """Run seeds of random queries together: ``python -m tests.support.combined --seeds 0-99``.
 
-A failing seed is printed with a shorter reproduction: the fewest of its statements that still fail,
-without faults if these are not needed.
+A failing seed is printed with a shorter reproduction: a minimal set of its statements that still
+fails, without injected faults if these are not needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.surroundings.redis import redis_url
 def failure(
     seed: int, url: str, only: frozenset[int] | None = None, *, calm: bool = False
 ) -> tuple[str, Combined]:
-    """The failure of a seed, empty if it passes, and the run."""
+    """Run a seed; return its failure (empty if it passes) and the run."""
     with tempfile.TemporaryDirectory() as folder:
         run = Combined(Path(folder), url, seed, only, calm)
         try:
@@ -41,7 +41,7 @@ def failure(
 
 
 def shrunken(seed: int, url: str, run: Combined) -> str:
-    """A shorter reproduction of a failing seed."""
+    """Return a shorter reproduction of a failing seed, as text."""
     numbers = sorted(int(name[1:]) for name in run.registered)
     calm = bool(failure(seed, url, calm=True)[0])
     for number in list(numbers):
@@ -54,7 +54,7 @@ def shrunken(seed: int, url: str, run: Combined) -> str:
 
 
 def main() -> int:
-    """Run the command; 1: some seed fails."""
+    """Run the command; returns 1 if a seed fails."""
     parser = argparse.ArgumentParser(prog="tests.support.combined", description=__doc__)
     parser.add_argument("--seeds", required=True, help="seeds, for example 1,4,7-9")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after this time")

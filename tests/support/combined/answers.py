@@ -1,4 +1,4 @@
-"""The rows of a query by its result files, batch after batch."""
+"""The rows of a query according to its result files, after each batch."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.support.worlds.view_runs import comparable, plain
 
 @dataclass
 class Answer:
-    """Rows of a query with its result files in ``folder``.
+    """Rows of a query whose result files are in ``folder``.
 
     Attributes:
-        view: its view; None: the sum of its changes counts.
+        view: the query's view; None: its rows are the sum of its changes.
     """
 
     folder: Path
@@ -30,11 +30,11 @@ class Answer:
     _exact: dict[tuple[Any, ...], tuple[Any, ...]] = field(default_factory=dict)
 
     def upto(self, batch: int | None) -> list[tuple[Any, ...]]:
-        """The rows after ``batch``; None: by all files."""
+        """Return the rows after ``batch``; None: according to all files."""
         return comparable(self.rows(batch))
 
     def rows(self, batch: int | None = None) -> list[tuple[Any, ...]]:
-        """The same with values as in the files."""
+        """Return the rows after ``batch``, with values as in the files."""
         for file in self._fresh(batch):
             self._read.add(file.name)
             for row in pq.ParquetFile(file).read().to_pylist():
@@ -45,7 +45,7 @@ class Answer:
         return [self._exact[row] for row in self._sum.elements()]
 
     def _fresh(self, batch: int | None) -> Iterable[Path]:
-        """Files not read so far, in order: versions, or a file per batch and task."""
+        """Files not read so far, in order: versions of a view, or a file per batch and task."""
         found = []
         for file in self.folder.glob("*.parquet"):
             first, _, second = file.stem.partition("-")

@@ -1,4 +1,4 @@
-"""Random statements of all kinds, each in the engine's words and in DuckDB's.
+"""Random statements of all kinds, each in our SQL and in DuckDB's.
 
 A statement is drawn from FROM upwards: relations (streams, registered queries, WITH, subqueries),
 chains of joins, conditions with subqueries, and one clause above them (rows, groups, windows,
@@ -17,8 +17,8 @@ from tests.support.combined.streams import CURRENT, SCHEMAS, Kind
 from tests.support.worlds import subqueries
 from tests.support.worlds.subqueries import From
 
-#: Aggregates with numbers ``x``, ``y`` and a text ``g``: in the engine's words, in DuckDB's if they
-#: differ, and whether the result is a number (n), a text (t) or something else (o).
+#: Aggregates over numbers ``x``, ``y`` and a text ``g``: in our SQL, in DuckDB's if it differs, and
+#: the kind of the result: number (n), text (t) or other (o).
 _AGGREGATES = (
     ("count(*)", "", "n"),
     ("count({x})", "", "n"),
@@ -85,30 +85,30 @@ _FRAMED = (
     "sum({x}) OVER ({over} GROUPS BETWEEN 1 PRECEDING AND 1 FOLLOWING EXCLUDE TIES)",
     "min({x}) OVER ({over} ROWS BETWEEN 2 PRECEDING AND 2 FOLLOWING EXCLUDE CURRENT ROW)",
 )  # fmt: skip
-#: Window functions whose value depends on a row's place among equal rows.
+#: Window functions whose value depends on a row's position among equal rows.
 _BY_PLACE = re.compile(r"ROWS|ntile|lead")
 _COLUMN = re.compile(r"\b(r\d+)\.(\w+)")
 _EPOCH = "epoch_us({t})"
-#: Shares of statements with an expansion of their first relation, and of all joined rows.
+#: Probabilities that a statement expands the first relation, or all joined rows.
 _FIRST, _LAST = 0.08, 0.12
-#: Shares of other statements that follow a table, and of outer joins of the latest rows.
+#: Probabilities of a statement that follows a table, and of an outer join of latest rows.
 _FOLLOWED, _KEPT = 0.12, 0.06
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text in the engine's words and in DuckDB's."""
+    """A text in our SQL and in DuckDB's."""
 
     spark: str
     duck: str
 
     @classmethod
     def both(cls, text: str) -> Text:
-        """The same in both."""
+        """Return a text that is the same in both dialects."""
         return cls(text, text)
 
     def format(self, *parts: Text) -> Text:
-        """Both with ``{}`` replaced by ``parts``."""
+        """Return the text with ``{}`` replaced by ``parts``, in both dialects."""
         return Text(
             self.spark.format(*(p.spark for p in parts)), self.duck.format(*(p.duck for p in parts))
         )
@@ -116,11 +116,11 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Something in FROM.
+    """An item of FROM.
 
     Attributes:
-        times: event times of rows that are always there.
-        streams: aliases of streams whose tuples may be the last of a result.
+        times: event times of rows that are never NULL-extended.
+        streams: aliases of streams whose tuples may complete a result.
         versions: aliases of tables, and of streams that keep the latest rows.
     """
 
@@ -133,7 +133,7 @@ class Relation:
     where: tuple[Text, ...] = ()
 
     def beside(self, other: Relation, text: Text, *, nullable: bool = False) -> Relation:
-        """Both, joined by ``text``; ``nullable``: the other's rows may be absent."""
+        """Join with ``other`` by ``text``; ``nullable``: by an outer join."""
         return replace(
             self,
             text=text,
@@ -145,7 +145,7 @@ class Relation:
 
 
 def _listed(shown: Sequence[tuple[Text, str, str]]) -> Text:
-    """SELECT list of (expression, name, kind)."""
+    """Return the SELECT list of items (expression, name, kind)."""
     sides = [t.spark for t, _, _ in shown], [t.duck for t, _, _ in shown]
     names = [name for _, name, _ in shown]
     return Text(*(", ".join(f"{t} AS {n}" for t, n in zip(s, names, strict=True)) for s in sides))
@@ -153,14 +153,15 @@ def _listed(shown: Sequence[tuple[Text, str, str]]) -> Text:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement.
+    """A random statement.
 
     Attributes:
         columns: (name, kind) of the output; a kind is ``n`` (number), ``t`` (text), ``o`` (other).
         reads: the streams and queries in FROM and in subqueries.
-        by_arrival: whether results depend on the batches of tuples, in DuckDB's words on the
-            columns ``arr_`` and ``sup_``. ``{since}`` is the first batch of results there.
-        features: number of each.
+        by_arrival: whether results depend on the batches in which tuples arrive; DuckDB's SQL then
+            reads them from columns ``arr_`` and ``sup_``, and has ``{since}`` for the first batch
+            with results.
+        features: number of occurrences of each feature.
     """
 
     text: Text
@@ -172,7 +173,7 @@ class Statement:
 
 @dataclass
 class Grammar:
-    """Draws statements.
+    """Draws random statements.
 
     Attributes:
         kinds: stream -> its kind.
@@ -193,7 +194,7 @@ class Grammar:
         self._inner = subqueries.Grammar(self.rng, depth=1)
 
     def statement(self) -> Statement:
-        """A random statement."""
+        """Draw a statement."""
         self.features, self._reads, self._with, self._number = Counter(), set(), {}, 0
         self._by_arrival = False
         self._inner = subqueries.Grammar(self.rng, depth=1)
@@ -258,7 +259,7 @@ class Grammar:
         return Relation(text, of["n"], of["t"])
 
     def _relation(self, depth: int) -> Relation:
-        """A relation with at least one number."""
+        """Draw a relation with at least one number."""
         drawn, rng = self.rng.random(), self.rng
         named = [(n, c) for n, c in self.readable.items() if any(k == "n" for _, k in c)]
         if self._with and drawn < 0.6:
@@ -282,8 +283,8 @@ class Grammar:
     def _on(
         self, left: Relation, right: Relation, *, residual: float = 0.25, timed: bool = True
     ) -> str:
-        """A condition with an equality; ``timed``: it may bound event times, by which an outer
-        join would emit final rows at deadlines.
+        """Draw a condition with an equality; ``timed``: it may bound event times, so that outer
+        joins emit final rows at deadlines.
         """
         rng = self.rng
         x, y = rng.choice(left.numbers), rng.choice(right.numbers)
@@ -309,12 +310,12 @@ class Grammar:
         return left.beside(right, text, nullable=kind != "JOIN")
 
     def _from(self, depth: int) -> Relation:
-        # Draws of its own, so that statements of known seeds stay as they are but for expansions.
+        # A separate generator, so that statements of known seeds change only by expansions.
         apart = Random(repr(self.rng.getstate()[1][:8]))
         return self._expanded(self._joins(depth, apart), apart, _LAST)
 
     def _expanded(self, source: Relation, apart: Random, share: float) -> Relation:
-        """``source``, perhaps with rows for the elements of an array of its numbers."""
+        """Return ``source``, sometimes with a row per element of an array of its numbers."""
         if apart.random() >= share or not source.numbers:
             return source
         x, y = apart.choice(source.numbers), apart.choice(source.numbers)
@@ -378,7 +379,7 @@ class Grammar:
         return self._nearest(left)
 
     def _nearest(self, left: Relation) -> Relation:
-        """An ASOF join with a stream; the statement reads one more column of it."""
+        """Draw an ASOF join with a stream, from which the statement reads one more column."""
         rng = self.rng
         kind = rng.choice(("LEFT ", ""))
         if left.times and self._chance(0.5):
@@ -419,7 +420,7 @@ class Grammar:
         found = list(source.where)
         if self._chance(share):
             found.append(Text.both(self._plain(source)))
-        # Of rows of subqueries the batches would matter, too.
+        # For rows of subqueries, the batches of arrival would matter as well.
         if not self._by_arrival and self._chance(0.22):
             before = self._inner.number
             condition = self._inner.condition(From("", source.numbers, source.texts))
@@ -439,7 +440,7 @@ class Grammar:
     # --- SELECT ----------------------------------------------------------------------------------
 
     def _select(self, depth: int, *, shape: bool = False) -> tuple[Text, list[tuple[str, str]]]:
-        """A statement; ``shape``: its columns are a number ``x`` and a text ``g``."""
+        """Draw a SELECT; ``shape``: its columns are a number ``x`` and a text ``g``."""
         while True:
             known = Counter(self.features), set(self._reads)
             source = self._from(depth)
@@ -464,7 +465,7 @@ class Grammar:
         return self._ranked(source, where) if drawn < 0.92 else self._top(source, where)
 
     def _items(self, source: Relation, *, shape: bool = False) -> list[tuple[str, str, str]]:
-        """(expression, name, kind) of columns."""
+        """Draw SELECT items (expression, name, kind)."""
         rng = self.rng
         if shape:
             x, g = rng.choice(source.numbers), rng.choice(source.texts)
@@ -536,7 +537,7 @@ class Grammar:
             self.features[form] += 1
             sets = [f"({k})" for k in keys] + ["()"] * self._chance(0.5)
             by = f"{form} ({', '.join(sets) if form == 'GROUPING SETS' else by})"
-            # Without rows there is no total, as in Spark; in DuckDB there is one.
+            # Without rows, Spark has no total, but DuckDB has one.
             duck_having = f"count(*) > 0{f' AND ({having})' if having else ''}"
         tails = Text(
             (f" GROUP BY {by}" if by else "") + (f" HAVING {having}" if having else ""),
@@ -556,7 +557,7 @@ class Grammar:
         return whole, [(name, kind) for _, name, kind in shown]
 
     def _window(self, source: Relation, where: Text) -> tuple[Text, list[tuple[str, str]]]:
-        """Groups of a time window."""
+        """Draw groups of a time window."""
         rng, time = self.rng, source.times[0]
         columns = (*source.numbers, *source.texts)
         keys = rng.sample(columns, rng.choice((0, 1, 1)))
@@ -567,7 +568,7 @@ class Grammar:
             shown.append((aggregate, f"v{number}", kind))
         form, flink = rng.choice(("TUMBLE", "HOP", "SESSION")), self._chance(0.4)
         if form == "HOP" and len(shown) % 2:
-            # Chosen without a number of the generator: known seeds keep their other statements.
+            # Chosen without the generator, so that known seeds keep their other statements.
             form = "CUMULATE"
         self.features[form] += 1
         listed = _listed(shown)
@@ -612,7 +613,7 @@ class Grammar:
     def _sessions(
         self, source: Relation, where: Text, listed: str, keys: list[str], time: str
     ) -> str:
-        """Groups of sessions in DuckDB's words."""
+        """Return a grouping by sessions in DuckDB's SQL."""
 
         def flat(text: str) -> str:
             return _COLUMN.sub(r"\1_\2", text)
@@ -636,7 +637,7 @@ class Grammar:
         function = rng.choice(("row_number", "rank", "dense_rank"))
         key = rng.choice((*source.numbers, *source.texts))
         items.append((key, f"c{len(items)}", "n" if key in source.numbers else "t"))
-        # Rows that are equal in all columns of the order are equal.
+        # The order includes all columns, so that only completely equal rows are equal in it.
         order = self._sorted([text for text, _, _ in items])
         place = f"{function}() OVER (PARTITION BY {key} ORDER BY {order})"
         listed = ", ".join(f"{text} AS {name}" for text, name, _ in items)
@@ -644,27 +645,27 @@ class Grammar:
         if not self._chance(0.5):
             whole = Text.both(f"SELECT {listed} FROM {{}}{{}} QUALIFY {place} <= {most}")
             return whole.format(source.text, where), columns
-        # DuckDB computes a rank of QUALIFY by its alias twice, and breaks ties differently.
+        # DuckDB computes a rank that QUALIFY names by its alias twice, and breaks ties differently.
         ranked = f"SELECT {listed}, {place} AS place FROM {{}}{{}}"
         chosen = f"place <= {most}"
         whole = Text(f"{ranked} QUALIFY {chosen}", f"SELECT * FROM ({ranked}) WHERE {chosen}")
         return whole.format(source.text, where), [*columns, ("place", "o")]
 
     def _sorted(self, texts: Sequence[str]) -> str:
-        """Entries of ORDER BY."""
+        """Return items of ORDER BY."""
         choice = self.rng.choice
         return ", ".join(
             f"{text} {choice(('ASC', 'DESC'))} NULLS {choice(('FIRST', 'LAST'))}" for text in texts
         )
 
     def _framed(self, source: Relation, where: Text) -> tuple[Text, list[tuple[str, str]]]:
-        """Window functions over one or several partitions."""
+        """Draw window functions over one or several partitions."""
         rng, items = self.rng, self._items(source)
         self.features["frames"] += 1
         numbers = [text for text, _, kind in items if kind == "n"]
         columns, listed = [i[1:] for i in items], [f"{text} AS {n}" for text, n, _ in items]
         keys = [rng.choice((*source.numbers, *source.texts)) for _ in range(rng.choice((1, 1, 2)))]
-        # Rows that are equal in all columns of the order are equal.
+        # The order includes all columns, so that only completely equal rows are equal in it.
         order = ", ".join([self._sorted([text for text, _, _ in items]), *keys])
         calls, placed = _FRAMED if numbers else _FRAMED[:2], False
         for place, call in enumerate(rng.sample(calls, rng.randint(1, 2))):
@@ -672,7 +673,8 @@ class Grammar:
             over = order if "RANGE B" not in call else self._sorted([x])
             over = f"PARTITION BY {rng.choice(keys)} ORDER BY {over}"
             if _BY_PLACE.search(call):
-                # Equal rows have no order, so two functions may see them in different ones.
+                # Equal rows have no order, so two such functions might see them in different
+                # orders.
                 call, placed = "count(*) OVER ({over})" if placed else call, True
             listed.append(f"{call.format(x=x, over=over)} AS w{place}")
             columns.append((f"w{place}", "o"))
@@ -695,7 +697,7 @@ class Grammar:
     # --- above -----------------------------------------------------------------------------------
 
     def _set_operation(self, depth: int) -> tuple[Text, list[tuple[str, str]]]:
-        """A set operation of statements with columns ``x`` and ``g``."""
+        """Draw a set operation of statements with columns ``x`` and ``g``."""
         rng = self.rng
         text = Text.both("")
         for number in range(rng.choice((2, 2, 2, 3))):
@@ -712,7 +714,7 @@ class Grammar:
         return text, columns
 
     def _following_statement(self) -> tuple[Text, list[tuple[str, str]]]:
-        """Statements that follow the rows of a table, as nothing can look them up."""
+        """Draw statements that follow the rows of a table, which other statements look up."""
         rng, kind = self.rng, "alone"
         table = self._stream("p")
         now = table.text.spark.replace("p ", f"{CURRENT.format('p')} ", 1)
@@ -736,7 +738,7 @@ class Grammar:
         return self._groups(source, where) if self._chance(0.3) else self._rows(source, where)
 
     def _by_arrival_statement(self) -> tuple[Text, list[tuple[str, str]]]:
-        """Look-ups of tables and of the latest rows of a stream; plain joins with the latter."""
+        """Draw look-ups of tables and of latest rows of a stream, and joins with the latter."""
         rng, self._by_arrival = self.rng, True
         plain = [name for name in "abcdfh" if self.kinds[name] is Kind.INSERTS]
         source = self._stream(rng.choice(plain))
@@ -775,7 +777,7 @@ class Grammar:
         return self._groups(source, where) if self._chance(0.3) else self._rows(source, where)
 
     def _kept_statement(self) -> tuple[Text, list[tuple[str, str]]]:
-        """Outer joins without deadlines of streams with latest per key, on any side."""
+        """Draw outer joins without deadlines, with latest rows of a stream on any side."""
         rng, self._by_arrival = self.rng, True
         plain = [name for name in "abcdfh" if self.kinds[name] is Kind.INSERTS]
         names = (
@@ -789,7 +791,7 @@ class Grammar:
             rng.shuffle(rights)
         if "l" not in names + rights:
             rights[0] = "l"
-        #: Alias -> whether it is of the stream with latest per key.
+        #: Alias -> whether its stream keeps the latest row per key.
         latest = dict[str, bool]()
 
         def drawn(name: str, *, alone: bool) -> Relation:
@@ -801,7 +803,7 @@ class Grammar:
             return replace(made, text=Text(made.text.spark, duck))
 
         def valid(members: Sequence[str]) -> str:
-            """A condition: no member is superseded when the last one arrives."""
+            """Return the condition that no member is superseded when the last one arrives."""
             last = f"greatest({', '.join(f'{alias}.arr_' for alias in members)}, 0)"
             return " AND ".join(f"{a}.sup_ > {last}" for a in members if latest[a]) or "TRUE"
 

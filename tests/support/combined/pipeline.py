@@ -1,10 +1,10 @@
-"""One pipeline with random queries of all kinds; every answer is compared with DuckDB's.
+"""One pipeline with random queries of all kinds; the results of each are compared with DuckDB's.
 
-Registration, planner, driver and tasks are the product's, in this process. Queries come and go,
-plans are random, rulesets are revised before batches, tasks fail, the driver dies, tasks are on
-several hosts, tables lag behind. After every batch the sum of changes of each query over streams
-alone must be DuckDB's answer over the net input; of a query over queries, once it has read all of
-their versions.
+The real registration, planner, driver and tasks run in this process. Queries are registered and
+dropped, plans are random, rulesets are revised before batches, tasks fail, the driver dies, tasks
+are on several hosts, maintained tables lag behind. After every batch, the sum of a query's changes
+must equal DuckDB's result over the net input (for queries over queries: when they have read all
+versions of these).
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ from tests.support.worlds.kept_tables import lagging
 from tests.support.worlds.task_threads import FaultError, fail, run_tasks
 from tests.support.worlds.view_runs import comparable
 
-#: Longest script of faults; a run has fewer batches.
+#: Number of batches in the longest script of faults; a run has fewer.
 _BATCHES = 60
 _QUIET = 2
-#: Codes of refusals that may be right.
+#: Codes of refusals that may be correct.
 _DOCUMENTED = ("unsupported-sql", "no-equi-join")
 
 
@@ -74,14 +74,15 @@ class CrashError(BaseException):
 
 @dataclass
 class Combined:
-    """The run of ``seed`` in ``folder``.
+    """The random run of ``seed`` in ``folder``.
 
     Attributes:
-        only: numbers of the statements to register; None: all. The others are still drawn.
-        calm: whether nothing fails and plans are the optimiser's. ``drawn``: draws the streams.
+        only: numbers of the statements to register; None: all. Others are still drawn.
+        calm: whether nothing fails and all plans are the optimiser's. ``drawn``: function that
+            draws the streams.
         planner: makes the plans that are not random.
         twins: whether each accepted statement is registered twice.
-        features: of accepted statements. ``rows``: of the same, rows of answers.
+        features: numbers of features of accepted statements. ``rows``: rows of their results.
     """
 
     folder: Path
@@ -95,9 +96,9 @@ class Combined:
     events: Counter[str] = field(init=False, default_factory=Counter)
     features: Counter[str] = field(init=False, default_factory=Counter)
     refusals: Counter[str] = field(init=False, default_factory=Counter)
-    #: Query -> text of each accepted statement.
+    #: Query -> text of its statement, for all accepted statements.
     registered: dict[str, str] = field(init=False, default_factory=dict)
-    #: Query -> statement, of accepted ones that have not been dropped.
+    #: Query -> statement, for accepted statements that have not been dropped.
     statements: dict[str, Statement] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -116,7 +117,7 @@ class Combined:
         self.control = Control(self.redis, "test")
         records = [stream.record for stream in self.streams.values()]
         self.registry = Registry(records, self.control.keys, server)
-        #: The same with the statements that are not in ``only``, which later ones may read.
+        #: A registry that also has the statements not in ``only``, since later ones may read them.
         self._every = self.registry if self.only is None else Registry(records, self.control.keys)
         self._plans = Random(f"plans {self.seed}")
         planner = odd_plans(self.seed) if self.script.odd else self.planner
@@ -136,7 +137,7 @@ class Combined:
             throttle=rng.choice((Throttle(), Throttle(first=3, least=2, most=8))),
         )
         self.settings.state.mkdir(parents=True)
-        # A failure in every third batch at most: more would take most of a run's time.
+        # Faults in at most every third batch, since more would take most of a run's time.
         self._faults = {(b, n): fault for (b, n), fault in self.script.faults if b % 3 == 0}
         self._deaths = {b: death for b, death in self.script.deaths if b % 3 == 1}
         self._restarts = {b for b in self.script.restarts if b % 3 == 2}
@@ -145,13 +146,13 @@ class Combined:
         self._published = -1
         self._checked = 0
         self._answers: dict[str, Answer] = {}
-        #: Batch -> its time for views with limits of time, in microseconds.
+        #: Batch -> its time in microseconds, for views with limits of time.
         self._times: dict[int, int] = {}
         self._duck = duckdb.connect(config={"threads": 1})
         self._duck.execute("SET TimeZone = 'UTC'")
         self._changed = True
         self._dropped: set[str] = set()
-        #: Invariants after every batch take a third of a run's time.
+        #: Check invariants for every second seed only, since they take a third of a run's time.
         watched = self.seed % 2 == 0
         self._watch = Watch(self.settings.state, self.events) if watched else None
         self._lags = Random(self.seed + 1)
@@ -188,7 +189,7 @@ class Combined:
         self._start()
 
     def _publish(self, share: float) -> None:
-        """Publish another ruleset if queries have come or gone, and sometimes otherwise."""
+        """Publish another ruleset if queries have been added or dropped, else only sometimes."""
         state = self.driver.state
         ruleset = None if state.epoch < 0 else self.control.ruleset(state.ruleset)
         running = [] if ruleset is None else [registered(q.id) for q in ruleset.queries]
@@ -221,7 +222,7 @@ class Combined:
         self.driver.read(Sources({"feeds": feeds}, 3, tuple(records), frozenset(feeds.feeds)))
 
     def turn(self, *, share: float = 0.3) -> bool:
-        """Between batches, then a batch if there is input; whether there was.
+        """Make random changes, then run a batch if there is input; returns whether one ran.
 
         Args:
             share: probability of another plan.
@@ -292,7 +293,7 @@ class Combined:
         return reports
 
     def settle(self) -> None:
-        """Go on until all versions of queries have been read and all past results are there."""
+        """Run batches until all versions of queries are read and all past results are emitted."""
         quiet = turns = 0
         while quiet < _QUIET:
             ran = self.turn(share=0.0)
@@ -343,7 +344,7 @@ class Combined:
             try:
                 self.registry.register(name, drawn.text.spark, past=past)
             except PlannerError:
-                # It reads a query that is not among the others.
+                # The statement reads a query that ``only`` leaves out.
                 return
         names = [name, f"{name}t"] if self.twins else [name]
         for twin in names[1:]:
@@ -358,14 +359,14 @@ class Combined:
         return {n: s.columns for n, s in self.statements.items() if not s.by_arrival}
 
     def _streams_of(self, statement: Statement) -> set[str]:
-        """The streams below a statement."""
+        """Return the streams that a statement reads, directly or through queries."""
         found = set[str]()
         for name in statement.reads:
             found |= {name} if name in self.streams else self._streams_of(self.statements[name])
         return found
 
     def drop(self) -> None:
-        """Drop a query with its readers."""
+        """Drop a query, with its readers."""
         if len(self.statements) < 2:
             return
         name = self.rng.choice(list(self.statements))
@@ -379,11 +380,11 @@ class Combined:
     # --- comparison ------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Compare, after :meth:`settle`: queries over streams after each batch since the last time,
-        queries over queries after the last.
+        """Compare results with DuckDB's, after :meth:`settle`: of queries over streams after each
+        batch since the last check, of queries over queries after the last batch.
 
         Raises:
-            AssertionError: a query is not what it should be.
+            AssertionError: a query has wrong results.
         """
         last = self.driver.state.next_batch - 1
         failures = {name: one.failure for name, one in self.driver.state.queries.items()}
@@ -410,7 +411,7 @@ class Combined:
         return all(r.stream in self.streams for join in query.planned for r in join.relations)
 
     def _begun(self, name: str) -> int:
-        """The batch of a query's activation; all of its joins begin in one."""
+        """Return the batch of a query's activation; all of its joins begin in the same one."""
         found = {
             one.activated_batch
             for join, one in self.driver.state.queries.items()
@@ -448,10 +449,10 @@ class Combined:
     # --- the run ---------------------------------------------------------------------------------
 
     def play(self) -> Combined:
-        """Run, and compare."""
+        """Run the whole script, and compare results."""
         with ExitStack() as patches:
-            # The input of a batch must not depend on the time: folders are listed for each batch,
-            # and all files found together are a load.
+            # The input of a batch must not depend on the clock: folders are listed for each batch,
+            # and all files found together are one load.
             for module, name, value in (
                 (files, "LISTING", 0.0),
                 (files, "WRITING", float("inf")),

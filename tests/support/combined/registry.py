@@ -28,24 +28,24 @@ from tests.support.scenarios.file import Scenario
 from tests.support.scenarios.script import Script
 
 FUNCTIONS = functions.registered()
-#: Most aliases of a join: others may have millions of results of a hundred rows.
+#: Maximum number of aliases of a join: wider ones may have millions of results.
 _WIDEST = 5
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class WideError(Exception):
-    """A join of too many aliases for a test."""
+    """A join with too many aliases for a test."""
 
 
 class Registry:
-    """Streams and queries.
+    """Registry of streams and queries for tests.
 
     Attributes:
         streams: the registered streams, and the queries that are streams.
         records: all queries and parts, in order of registration.
-        forms: id -> normal form of each query that ever was registered.
-        redis: gets the streams; None: nothing runs.
-        widest: most aliases of a join.
+        forms: id -> normal form of each query ever registered.
+        redis: Redis to which the streams are written; None: there is no runtime.
+        widest: maximum number of aliases of a join.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class Registry:
 
     @property
     def usable(self) -> dict[str, Stream]:
-        """The streams in the planner's form."""
+        """The streams in the planner's form, by name."""
         return usable_streams(self.streams.values())
 
     @property
     def queries(self) -> Queries:
-        """The queries, as the service's registration sees them."""
+        """The registered queries, as the service's registration sees them."""
         runs = {n: r.source.options["run"] for n, r in self.streams.items() if is_query(r)}
         index = defaultdict[str, dict[str, QueryRecord]](dict)
         for record in self.records:
@@ -83,15 +83,15 @@ class Registry:
         return [record for record in self.records if record.wanted(_NOW)]
 
     def register(self, name: str, sql: str, *, past: bool) -> QueryRecord:
-        """Register a query with its parts.
+        """Register a query, with its parts.
 
         Args:
-            past: whether results over stored tuples are requested if they are not the default.
+            past: whether to request results over stored tuples, if they are not the default.
 
         Raises:
             PlannerError: the statement is refused.
             InvalidInput: stored tuples do not suffice.
-            WideError: some join has too many aliases.
+            WideError: a join has too many aliases.
         """
         body, queries = QueryIn(name=name, sql=sql), self.queries
         reading = with_queries(read_statement(sql), self.usable, queries, name)
@@ -146,7 +146,7 @@ class Registry:
         ]
 
     def forget(self, running: Iterable[str]) -> None:
-        """Delete queries as streams that no query reads any more; ``running``: queries of the
+        """Delete streams of queries that no query reads any more; ``running``: queries of the
         running ruleset.
         """
         there = {*(one.id for one in self.wanted), *running}
@@ -179,18 +179,18 @@ class JointService(PlainService):
         super().__init__(scenario, document, url, planner, script, script.backfilling)
 
     def streams_in(self, epoch: int) -> list[Stream]:
-        """All streams."""
+        """Return all streams."""
         return list(self.registry.usable.values())
 
     def query_in(self, name: str, epoch: int) -> JoinQuery:
-        """A query; of an outer join or a union any of its joins."""
+        """Return a query's normal form; of an outer join or a union, any of its joins."""
         whole = self.registry.forms[registered(name)]
         if registered(name) == name:
             return whole
         return next(part for part in whole.planned if part.id == name)
 
     def active(self, epoch: int) -> list[str]:
-        """The queries to plan."""
+        """Return the queries to plan."""
         return [record.id for record in self.registry.wanted]
 
     def publish(self, epoch: int) -> None:

@@ -1,4 +1,4 @@
-"""Streams of every kind with random rows, and their net input after a batch as DuckDB's tables."""
+"""Random streams of every kind, and their net input after each batch as DuckDB's tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.worlds.changed_views import COLUMNS
 MINUTE = 60_000_000
 BEGIN = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 _TIME = pa.timestamp("us", "UTC")
-#: Columns with an interval of days and one of months.
+#: Columns that include an interval of days and one of months.
 _INTERVALS = {"k": pa.int32(), "wait": pa.duration("us"), "age": pa.int32(), "ts": _TIME}
 #: Stream -> columns; ``subqueries.Grammar`` reads the first three streams.
 SCHEMAS: dict[str, dict[str, pa.DataType]] = {
@@ -37,11 +37,11 @@ SCHEMAS: dict[str, dict[str, pa.DataType]] = {
     "e": _INTERVALS,
     "r": _INTERVALS,
 }
-#: Column -> its type, where Arrow has another.
+#: Column -> its type in SQL, if Arrow's differs.
 _TYPES = {"age": "interval year to month"}
 #: Operation -> number of rows that it adds.
 WEIGHTS = {"c": 1, "+U": 1, "d": -1, "-U": -1}
-#: A batch after every other one.
+#: A number greater than that of every batch.
 NEVER = 1 << 30
 #: Name of the view of a table's current rows in DuckDB.
 CURRENT = "{}_now"
@@ -50,7 +50,7 @@ Row = tuple[Any, ...]
 
 
 class Kind(StrEnum):
-    """Kind of a stream."""
+    """Kind of a random stream."""
 
     INSERTS = "inserts"
     CHANGES = "changes"
@@ -61,14 +61,14 @@ class Kind(StrEnum):
 
 @dataclass(slots=True)
 class RandomStream:
-    """A stream, its files in ``folder``, and all rows written so far.
+    """A random stream: its files in ``folder``, and all rows written so far.
 
     Attributes:
         key: number of leading columns of the key; 0: none.
-        lateness, ttl: in microseconds; None: nothing is late, or without bound.
+        lateness, ttl: in microseconds; None: no row is late, or rows are kept without limit.
         rows: (operation, values) in the order of files.
         ends: batch -> number of rows read up to it, with the watermark before it.
-        sizes: numbers of rows of a file.
+        sizes: possible numbers of rows in a file.
     """
 
     name: str
@@ -86,7 +86,7 @@ class RandomStream:
 
     @property
     def columns(self) -> Mapping[str, pa.DataType]:
-        """Columns without the operation."""
+        """The columns without the operation."""
         return SCHEMAS[self.name]
 
     @property
@@ -96,7 +96,7 @@ class RandomStream:
 
     @property
     def record(self) -> StreamRecord:
-        """The stream as the service registers it."""
+        """The stream's record as the service stores it."""
         types = {c: _TYPES.get(c) or str(spark_type(t)) for c, t in self.columns.items()}
         columns = [ColumnRecord(name=c, type=kind) for c, kind in types.items()]
         if self.has_operation:
@@ -141,14 +141,14 @@ class RandomStream:
         if self.kind is Kind.CHANGES:
             rng.shuffle(fresh)
             if fresh and rng.random() < 0.05:
-                # Its delete may come a batch before it.
+                # The delete may be in an earlier batch than its insert.
                 at = rng.randrange(len(fresh))
                 self._owed = [fresh.pop(at)] if WEIGHTS[fresh[at][0]] > 0 else []
         if fresh:
             self._put(fresh)
 
     def finish(self) -> None:
-        """Write the inserts whose deletes have come before them."""
+        """Write the inserts whose deletes were written before them."""
         if self._owed:
             fresh, self._owed = self._owed, []
             self._put(fresh)
@@ -188,17 +188,17 @@ class RandomStream:
         return tuple(drawn[name] for name in self.columns)
 
     def read(self, count: int, mark: int | None) -> None:
-        """Note a batch.
+        """Record the input of a batch.
 
         Args:
-            count: number of rows read up to its end.
-            mark: the watermark before it, in microseconds; None: none.
+            count: number of rows read up to the end of the batch.
+            mark: watermark before the batch in microseconds; None: none.
         """
         self.ends.append((count, mark))
 
     @property
     def late(self) -> int:
-        """Number of late rows read so far."""
+        """Number of late rows among those read so far."""
         starts = [0, *(end for end, _ in self.ends)]
         return sum(
             self._is_late(row, mark)
@@ -207,8 +207,8 @@ class RandomStream:
         )
 
     def net(self, batch: int) -> list[tuple[Row, int, int]] | None:
-        """Rows after ``batch`` with the batches that brought and superseded each; None: some row
-        was deleted before its insert.
+        """Return the rows that exist after ``batch``, with the batches that inserted and superseded
+        each; None if some row was deleted before its insert.
         """
         rows, start = list[tuple[int, str, Row]](), 0
         for number, (end, mark) in enumerate(self.ends[: batch + 1]):
@@ -231,7 +231,7 @@ class RandomStream:
         return [(row, when, self._superseded(rows, at)) for at, (when, _, row) in enumerate(rows)]
 
     def _superseded(self, rows: list[tuple[int, str, Row]], at: int) -> int:
-        """The batch that supersedes a row of a table, or of a stream that keeps the latest."""
+        """Return the batch that supersedes a row of a table, or of a stream with latest rows."""
         when, _, row = rows[at]
         own = row[: self.key]
         if not self.key or None in own:
@@ -249,8 +249,9 @@ class RandomStream:
         return bool(micros < mark)
 
     def fill(self, connection: duckdb.DuckDBPyConnection, batch: int) -> bool:
-        """Make the table of the net input after ``batch``, with columns ``arr_`` and ``sup_`` of
-        the batches, and a view of a table's current rows; False: DuckDB can't have it.
+        """Create DuckDB's table of the net input after ``batch``, with the batches of arrival and
+        supersession in columns ``arr_`` and ``sup_``, and a view of a table's current rows. Returns
+        False if there is no net input (a delete before its insert).
         """
         found = self.net(batch)
         if found is None:
@@ -267,7 +268,7 @@ class RandomStream:
 
 
 def draw_streams(folder: Path, rng: Random) -> dict[str, RandomStream]:
-    """The streams of a run, of random kinds."""
+    """Draw the streams of a run, of random kinds."""
 
     def made(name: str, kind: Kind, lateness: int | None = None, *, key: int = 0) -> RandomStream:
         home = folder / name

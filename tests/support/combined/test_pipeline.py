@@ -25,7 +25,7 @@ from tests.support.scenarios.seeds import (
 )
 from tests.support.surroundings.redis import redis_url
 
-#: Features of accepted statements, with the least number among a hundred seeds.
+#: Feature of accepted statements -> its least number of occurrences among a hundred seeds.
 FEATURES = (
     *("kind inserts", "kind changes", "kind upsert", "kind table", "kind latest"),
     *("inner join", "left join", "right join", "full join", "semi join", "anti join"),
@@ -50,7 +50,7 @@ FEATURES = (
 
 @pytest.fixture(scope="module")
 def redis() -> Iterator[str]:
-    """A server of the module's own."""
+    """A Redis server for this module."""
     with redis_url() as url:
         yield url
 
@@ -106,7 +106,7 @@ def test_equal_queries_have_equal_answers_and_one_table(
 ) -> None:
     run = Combined(tmp_path, redis, seed, twins=True).play()
     linked = [p for p in tmp_path.glob("results/*/version-*.parquet") if p.stat().st_nlink > 1]
-    # In other seeds all views are registered late, and each emits its past results.
+    # In other seeds, all views are registered late, so each emits its past results.
     assert linked or seed != 1
     assert run.events["compared"]
 

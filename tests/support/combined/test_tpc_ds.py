@@ -1,4 +1,4 @@
-"""Queries of TPC-DS over streams of changes end in DuckDB's rows."""
+"""Tests that TPC-DS queries over streams of changes end with DuckDB's rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.combined.tpc_ds_answers import Oracle, with_ties
 from tests.support.surroundings.redis import redis_url
 from tests.support.surroundings.tpc import workload
 
-#: Outer joins that WHERE makes inner ones.
+#: Queries with outer joins that WHERE converts into inner joins.
 FEW = (93,)
 TABLE = pa.table({
     "k": pa.array([1, 2, 3, 4]),
@@ -53,9 +53,9 @@ def test_all_queries_equal_duckdb(benchmark: Benchmark, tmp_path: Path) -> None:
         ("SELECT k FROM t", [(4,), (3,), (2,), (1,)], True),
         ("SELECT k FROM t", [(4,), (3,), (2,), (2,)], False),
         ("SELECT k FROM t", [(1,), (2,), (3,)], False),
-        # NULL comes first.
+        # NULL is the least value of the order.
         ("SELECT k FROM t ORDER BY d LIMIT 1", [(3,)], True),
-        # Any of the rows with equal keys is right, but no row twice, and no other one.
+        # Any row with an equal sort key is correct, but no row twice, and no other row.
         ("SELECT k FROM t ORDER BY d LIMIT 2", [(3,), (1,)], True),
         ("SELECT k FROM t ORDER BY d LIMIT 2", [(3,), (2,)], True),
         ("SELECT k FROM t ORDER BY d LIMIT 2", [(3,), (4,)], False),
@@ -65,7 +65,7 @@ def test_all_queries_equal_duckdb(benchmark: Benchmark, tmp_path: Path) -> None:
         ("SELECT k % 2 AS p, count(*) AS n FROM t GROUP BY p ORDER BY p + 0, n LIMIT 1",
          [(0, 2)], True),
         ("SELECT k FROM t UNION ALL SELECT 9 ORDER BY k DESC LIMIT 1", [(9,)], True),
-        # Decimals are exact, and averages of them decimals of six digits.
+        # Decimals are exact, and averages of them are decimals with six digits.
         ("SELECT sum(d) AS s FROM t", [(Decimal("0.51"),)], True),
         ("SELECT sum(d) AS s FROM t", [(Decimal("0.52"),)], False),
         ("SELECT avg(d) AS s FROM t", [(Decimal("0.170000"),)], True),

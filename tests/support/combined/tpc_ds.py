@@ -1,9 +1,9 @@
-"""TPC-DS as continuous queries, beside DuckDB: ``python -m tests.support.combined.tpc_ds``.
+"""TPC-DS as continuous queries, compared with DuckDB: ``python -m tests.support.combined.tpc_ds``.
 
-Every query runs in a pipeline of its own: registration, planner, driver and tasks are the
-product's, in this process. Its tables come as streams of changes, cut at random into batches, and
-some of their rows are deleted again. Once nothing changes any more, the rows of the query must be
-DuckDB's answer over the tables. The last column is the time of the run, in seconds.
+Every query runs in a separate pipeline, with the real registration, planner, driver and tasks in
+this process. Its tables arrive as streams of changes, cut at random into batches, and some of their
+rows are deleted again. At the end, the rows of the query must equal DuckDB's result over the
+tables. The last column of the printed table is the time of the run in seconds.
 """
 
 from __future__ import annotations
@@ -48,32 +48,32 @@ from tests.support.combined.tpc_ds_texts import text_of, widened
 from tests.support.surroundings.redis import redis_url
 from tests.support.surroundings.tpc import Workload, workload
 
-#: Batches that a table is cut into.
+#: Number of batches into which a table is cut.
 BATCHES = 4
-#: Share of a table's rows that are inserted once more, and deleted.
+#: Share of a table's rows that are inserted a second time, and then deleted.
 _DELETED = 0.05
-#: More aliases than in any join of the benchmark.
+#: Maximum number of aliases of a join; no query of the benchmark has as many.
 _WIDEST = 64
-#: Seconds of a plan.
+#: Time limit of planning in seconds.
 _PLANNING = 3.0
-#: Operation of an insert and of a delete.
+#: Operations of an insert and of a delete.
 _INSERT, _DELETE = "c", "d"
 
 
 @dataclass(slots=True)
 class TableStream(RandomStream):
-    """A table as a stream of changes."""
+    """A TPC-DS table as a stream of changes."""
 
     table: pa.Table = field(default_factory=lambda: pa.table({}))
     _pieces: list[pa.Table] = field(default_factory=list)
 
     @property
     def record(self) -> StreamRecord:
-        """The stream as the service registers it."""
+        """The stream's record as the service stores it."""
         return record_of(self.name, self.table.schema, str(self.folder))
 
     def cut(self, rng: Random, batches: int) -> None:
-        """Cut the table at random into pieces for batches, with some rows that are deleted."""
+        """Cut the table at random into parts for batches, with some rows that are deleted later."""
         drawn = np.random.default_rng(rng.randrange(1 << 32))
         rows = self.table.num_rows
         gone = np.flatnonzero(drawn.random(rows) < _DELETED)
@@ -84,7 +84,7 @@ class TableStream(RandomStream):
         self._pieces = [whole.filter(pa.array(number == n)) for n in range(batches)]
 
     def put(self, number: int) -> None:
-        """Write a piece."""
+        """Write the part number ``number``."""
         piece = self._pieces[number]
         if piece.num_rows:
             partial_file = self.folder / f".{number}"
@@ -93,7 +93,7 @@ class TableStream(RandomStream):
 
 
 def record_of(name: str, schema: pa.Schema, folder: str) -> StreamRecord:
-    """A table as a registered stream of changes."""
+    """Return the service's record of a table as a stream of changes."""
     columns = [ColumnRecord(name=c.name, type=str(spark_type(c.type))) for c in schema]
     return StreamRecord(
         name=name,
@@ -125,7 +125,7 @@ def _plan_in_time(
     parallelism: int,
     epoch: int,
 ) -> Plan:
-    """Plan as the service does, with the best plan found in :data:`_PLANNING` seconds."""
+    """Plan as in the service, with the best plan found in :data:`_PLANNING` seconds."""
     options = Options(
         optimizer=optimizer,
         parallelism=parallelism,
@@ -135,10 +135,10 @@ def _plan_in_time(
 
 
 class Benchmarked(Combined):
-    """A run of one statement over tables.
+    """A run of one statement over TPC-DS tables.
 
     Attributes:
-        found: its rows at the end, in the types of its result files.
+        found: the rows at the end, in the types of the result files.
     """
 
     def __init__(
@@ -177,12 +177,12 @@ class Benchmarked(Combined):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a query of the benchmark went.
+    """Outcome of a query of the benchmark.
 
     Attributes:
-        refusal: why it is not registered; empty: it is.
-        difference: from DuckDB's answer; None: none.
-        rows: of DuckDB's answer. ``seconds``: of the run.
+        refusal: why the query was refused; empty: it was registered.
+        difference: difference from DuckDB's result; None: equal.
+        rows: number of rows of DuckDB's result. ``seconds``: time of the run.
     """
 
     number: int
@@ -192,7 +192,7 @@ class Result:
     seconds: float = 0.0
 
     def line(self) -> str:
-        """A line of the table."""
+        """Return the outcome as a line of the table."""
         verdict = "equal" if self.difference is None else self.difference
         verdict = f"refused: {self.refusal}" if self.refusal else verdict
         registered = "no" if self.refusal else "yes"
@@ -205,7 +205,7 @@ HEADING = "query  registered    rows  seconds  result"
 
 
 class Benchmark:
-    """The benchmark's tables and statements, run against ``redis``."""
+    """The benchmark's tables and statements; Redis at ``redis`` is used by the runs."""
 
     def __init__(self, given: Workload, redis: str) -> None:
         self.given, self.redis = given, redis
@@ -214,7 +214,7 @@ class Benchmark:
         self.oracle = Oracle(self.tables)
 
     def refusal(self, sql: str) -> str:
-        """Why the product refuses a statement; empty: it does not."""
+        """Return why the registration refuses a statement; empty if it does not."""
         records = [record_of(name, table.schema, "") for name, table in self.tables.items()]
         registry = Registry(records, Keys("test"), widest=_WIDEST)
         try:
@@ -224,11 +224,11 @@ class Benchmark:
         return ""
 
     def run(self, number: int, folder: Path, seed: int, batches: int = BATCHES) -> Result:
-        """Run a query in ``folder``, and compare its rows."""
+        """Run a query in ``folder``, and compare its rows with DuckDB's."""
         return self._result(number, lambda sql: self._rows(sql, folder, seed, batches))
 
     def run_apart(self, number: int, folder: Path, seed: int, batches: int, limit: float) -> Result:
-        """The same in a process of its own, which ends after ``limit`` seconds."""
+        """Do the same in a separate process, which is killed after ``limit`` seconds."""
         return self._result(
             number, lambda sql: _apart(partial(self._rows, sql, folder, seed, batches), limit)
         )
@@ -256,11 +256,11 @@ class Benchmark:
 
 
 def _apart(made: Callable[[], list[tuple[Any, ...]]], limit: float) -> list[tuple[Any, ...]]:
-    """The value of ``made`` in a forked process.
+    """Return the value of ``made()``, computed in a forked process.
 
     Raises:
         TimeoutError: it takes more than ``limit`` seconds.
-        RuntimeError: it fails there.
+        RuntimeError: ``made()`` fails.
     """
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
@@ -291,7 +291,7 @@ def _apart(made: Callable[[], list[tuple[Any, ...]]], limit: float) -> list[tupl
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table; 1 if some answer differs."""
+    """Print the table; returns 1 if a result differs."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.combined.tpc_ds")
     parser.add_argument("queries", nargs="*", type=int, help="numbers; all if there are none")
     parser.add_argument("--scale", type=float, default=0.01, help="scale factor of the tables")

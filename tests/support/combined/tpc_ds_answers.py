@@ -1,11 +1,11 @@
-"""DuckDB's answers to TPC-DS, and rows compared with them.
+"""DuckDB's results of TPC-DS queries, and comparison of rows with them.
 
-Statements run in DuckDB as they are, with these differences in meaning between Spark and DuckDB:
+Statements run in DuckDB unchanged, apart from these differences between Spark and DuckDB:
 
 - NULL is the least value of ORDER BY (a setting of DuckDB's).
 - An average or quotient of decimals is a decimal in Spark, rounded half up, and a double in DuckDB:
   the decimal must be the double up to half a unit of its last digit and a relative 1e-9.
-- With LIMIT any of the rows with equal values of ORDER BY may be the last ones.
+- With LIMIT, any rows with the last value of ORDER BY are accepted as the last ones.
 
 Doubles are compared up to a relative 1e-9, since their sums depend on the order of the rows;
 everything else exactly, as bags.
@@ -26,8 +26,8 @@ from sqlglot import exp
 _TIES = "ties_"
 _RELATIVE = 1e-9
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-#: Query -> (text, text in its place) of DuckDB's statement. Query 66 adds quotients, which
-#: Spark rounds to six digits each.
+#: Query -> (text, replacement) pairs in DuckDB's statement. Query 66 adds quotients, which Spark
+#: rounds to six digits each.
 ADJUSTED: dict[int, tuple[tuple[str, str], ...]] = {
     66: tuple(
         (f"sum({month}_sales/w_warehouse_sq_ft)", f"sum(round({month}_sales/w_warehouse_sq_ft, 6))")
@@ -40,14 +40,14 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The difference of rows from DuckDB's answer (None: none), and the number of its rows."""
+    """Difference of rows from DuckDB's result (None: equal), and the number of its rows."""
 
     difference: str | None
     rows: int
 
 
 class Oracle:
-    """DuckDB over ``tables``."""
+    """DuckDB with the given ``tables``."""
 
     def __init__(self, tables: Mapping[str, pa.Table]) -> None:
         self._duck = duckdb.connect(config={"threads": 1})
@@ -58,7 +58,7 @@ class Oracle:
             self._duck.execute(f"CREATE TABLE {name} AS FROM given")
 
     def compare(self, number: int, sql: str, found: Sequence[Row]) -> Verdict:
-        """Compare the rows of a query."""
+        """Compare the rows of a query with DuckDB's."""
         for old, new in ADJUSTED.get(number, ()):
             assert old in sql, f"query {number} has no {old!r}"
             sql = sql.replace(old, new)
@@ -76,8 +76,8 @@ class Oracle:
 
 
 def with_ties(sql: str) -> tuple[str, int | None]:
-    """The statement without its LIMIT, with the rank of each row by ORDER BY as the last column;
-    the LIMIT, None if there is none.
+    """Return the statement without its LIMIT, with the rank of each row by ORDER BY as the last
+    column; and the LIMIT (None: none).
     """
     tree = sqlglot.parse_one(sql, read="duckdb")
     assert isinstance(tree, exp.Query)
@@ -93,7 +93,7 @@ def with_ties(sql: str) -> tuple[str, int | None]:
     named = {one.alias: one.this for one in tree.selects if isinstance(one, exp.Alias)}
     for key in keys:
         if isinstance(key.this, exp.Literal):
-            # A column by its position.
+            # A sort key that is a column's position.
             key.set("this", exp.Var(this=f"#{key.this.name}"))
         elif plain:
             added.append(f"{_TIES}{len(added) + 1}")
@@ -110,7 +110,7 @@ def with_ties(sql: str) -> tuple[str, int | None]:
 
 
 def _meant(key: exp.Expr, named: Mapping[str, exp.Expr]) -> exp.Expr:
-    """A sort key with the expressions of aliases in their place."""
+    """Return a sort key in which aliases are replaced by their expressions."""
 
     def own(node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Column) and not node.table and node.name in named:
@@ -143,7 +143,7 @@ def _difference(
 
 
 def _without(rows: Sequence[Row], others: Sequence[Row], places: set[int]) -> list[Row]:
-    """The rows without a counterpart among ``others``; one of these is counterpart of one row."""
+    """The rows without a counterpart in ``others``, each of which matches at most one row."""
     waiting: dict[tuple[Any, ...], list[Row]] = {}
     for row in others:
         waiting.setdefault(_exact(row, places), []).append(row)
@@ -159,7 +159,7 @@ def _without(rows: Sequence[Row], others: Sequence[Row], places: set[int]) -> li
 
 
 def _exact(row: Row, places: set[int]) -> tuple[Any, ...]:
-    """The values of a row that are compared exactly."""
+    """Return the values of a row that are compared exactly."""
     return tuple(_plain(value) for i, value in enumerate(row) if i not in places)
 
 
@@ -179,7 +179,7 @@ def _is_near(one: Any, other: Any) -> bool:
 
 
 def _half(value: Any) -> float:
-    """Half a unit of a decimal's last digit."""
+    """Return half a unit of a decimal's last digit."""
     if not isinstance(value, Decimal):
         return 0.0
     exponent = value.as_tuple().exponent

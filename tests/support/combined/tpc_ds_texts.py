@@ -1,7 +1,7 @@
-"""TPC-DS at a small scale with answers that are not empty: more stores, and other parameters.
+"""TPC-DS at a small scale with nonempty results: more stores, and other parameters of queries.
 
-At scale 0.01 there is one store, warehouse, web site, web page, call center and reason, so that
-joins by them decide nothing. They get further rows, among which the sales are distributed.
+At scale 0.01 there is one store, warehouse, web site, web page, call center and reason, so joins by
+them select nothing. These tables get further rows, and the sales are distributed among them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tests.support.surroundings.tpc import Workload
 
-#: Table -> key, number of rows, and values of columns by row.
+#: Table -> key, number of rows, and values of columns for each row.
 _MORE: dict[str, tuple[str, int, dict[str, tuple[Any, ...]]]] = {
     "store": ("s_store_sk", 6, {
         "s_store_id": tuple("ABCDEF"),
@@ -38,7 +38,7 @@ _MORE: dict[str, tuple[str, int, dict[str, tuple[Any, ...]]]] = {
         "r_reason_desc": tuple(f"reason {n}" for n in range(1, 31)),
     }),
 }  # fmt: skip
-#: Ending of a column -> the table whose key it has.
+#: Suffix of a column's name -> the table whose key it has.
 _KEYS = {
     "_store_sk": "store",
     "_warehouse_sk": "warehouse",
@@ -47,10 +47,10 @@ _KEYS = {
     "_call_center_sk": "call_center",
     "_reason_sk": "reason",
 }
-#: Prefixes of the columns of sales, returns and stocks.
+#: Prefixes of the columns of sales, returns and inventories.
 _FACTS = ("ss_", "sr_", "cs_", "cr_", "ws_", "wr_", "inv_")
 _YEARS = (("dyear = 2001+1", "dyear > 2000"), ("dyear = 2001 ", "dyear <= 2000 "))
-#: Query -> its text, with single spaces, and the text in its place.
+#: Query -> (text with single spaces, replacement) pairs.
 PARAMETERS: dict[int, tuple[tuple[str, str], ...]] = {
     3: (("i_manufact_id = 128", "i_manufact_id < 400"),),
     4: _YEARS,
@@ -155,7 +155,7 @@ def widened(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
             count = _MORE[_KEYS[end]][1]
             keys = pa.array(drawn.integers(1, count + 1, table.num_rows), table[column].type)
             if column in ("ss_store_sk", "sr_store_sk"):
-                # A ticket is of one store.
+                # All rows of a ticket are of one store.
                 ticket = table[column.replace("store_sk", "ticket_number")].to_numpy()
                 keys = pa.array(ticket % count + 1, table[column].type)
             at = table.schema.get_field_index(column)
@@ -166,10 +166,10 @@ def widened(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
 
 
 def text_of(given: Workload, number: int) -> str:
-    """A query of the benchmark on one line.
+    """Return a query of the benchmark on one line, with its parameters replaced.
 
     Raises:
-        ValueError: a parameter is not in its text.
+        ValueError: the query does not contain the text of a parameter.
     """
     lines = (line.partition("--")[0] for line in given.queries[number].splitlines())
     text = " ".join(" ".join(lines).split()).rstrip("; ")

@@ -1,1 +1,1 @@
-"""The repository's Markdown: pages, links, anchors."""
+"""The repository's Markdown documents: pages, links, anchors."""

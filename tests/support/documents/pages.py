@@ -1,7 +1,7 @@
-"""Pages of the repository, with their links and the anchors of their headings.
+"""Markdown pages of the repository, with their links and the anchors of their headings.
 
-Links and headings are read by rules that GitHub and the site (mkdocs.yml) share, outside of fenced
-blocks and inline code.
+Links and headings are parsed by rules common to GitHub and the site (mkdocs.yml); fenced blocks and
+inline code are skipped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[3]
-#: Folders whose Markdown is read by people; hidden folders below them are skipped.
+#: Folders with Markdown for readers; hidden folders below them are skipped.
 FOLDERS: Final = ("docs", "deploy", "examples", "tests", "benchmarks", ".github")
 
 _FENCE: Final = re.compile(r"^\s*(```|~~~)")
@@ -34,7 +34,7 @@ class Link(NamedTuple):
 
 
 def pages() -> list[Path]:
-    """Every Markdown file that is kept for readers, sorted."""
+    """Return every Markdown file for readers, sorted."""
     found = [*ROOT.glob("*.md")]
     for folder in FOLDERS:
         found += (ROOT / folder).rglob("*.md")
@@ -42,7 +42,7 @@ def pages() -> list[Path]:
 
 
 def prose(text: str) -> Iterator[tuple[int, str]]:
-    """Number and text of each line outside of fenced blocks."""
+    """Yield number and text of each line outside of fenced blocks."""
     fenced = False
     for number, line in enumerate(text.splitlines(), 1):
         if _FENCE.match(line):
@@ -52,9 +52,9 @@ def prose(text: str) -> Iterator[tuple[int, str]]:
 
 
 def links(page: Path) -> Iterator[Link]:
-    """Links to files of the repository; addresses with a scheme are left out."""
+    """Yield the links to files of the repository; links with a scheme are skipped."""
     lines = list(prose(page.read_text(encoding="utf-8")))
-    # A link's text may go on in the next line: lines are joined, their numbers kept by offset.
+    # A link's text may continue in the next line: lines are joined, with their numbers by offset.
     starts, text = [], ""
     for number, line in lines:
         starts.append((len(text), number))
@@ -68,13 +68,13 @@ def links(page: Path) -> Iterator[Link]:
 
 
 def slug(heading: str) -> str:
-    """Anchor of a heading."""
+    """Return the anchor of a heading."""
     text = _MARKUP.sub(lambda part: part[1] or "", heading).lower()
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
 
 def anchors(page: Path) -> set[str]:
-    """Anchors of a page: ``<a id>`` and headings; repeated headings are numbered by -1, -2, …"""
+    """The anchors of a page: ``<a id>`` and headings; repeated ones are numbered -1, -2, …"""
     found: dict[str, int] = {}
     for _, line in prose(page.read_text(encoding="utf-8")):
         found.update(dict.fromkeys(_ANCHOR.findall(line), 0))

@@ -1,1 +1,1 @@
-"""Users' functions of tests: their module, and their registrations."""
+"""Users' functions for tests: their module, and their registrations."""

@@ -1,4 +1,4 @@
-"""Functions of users in tests: other words for conditions and values of SQL."""
+"""Users' functions for tests, equivalent to conditions and values of SQL."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pyarrow.compute as pc
 
 
 def above(values: pa.Array, limit: pa.Array) -> pa.Array:
-    """``values > limit``."""
+    """Return ``values > limit``, for Arrow arrays."""
     return pc.greater(values, limit)
 
 
 def below(values: Any, limit: Any) -> Any:
-    """``values < limit``, of pandas Series."""
+    """Return ``values < limit``, for pandas Series."""
     return (values < limit).astype("boolean").where(values.notna() & limit.notna())
 
 
 def known(value: float | None) -> bool:
-    """``value IS NOT NULL``, of one value."""
+    """Return ``value IS NOT NULL``, for one value."""
     return value is not None
 
 
@@ -30,27 +30,27 @@ def begins(text: str | None, start: str | None) -> bool | None:
 
 
 def doubled(values: pa.Array) -> pa.Array:
-    """``2 * values``."""
+    """Return ``2 * values``, for Arrow arrays."""
     return pc.multiply(values, 2)
 
 
 def joined(first: pa.Array, second: pa.Array) -> pa.Array:
-    """``first`` and ``second`` with a hyphen between them; NULL is an empty text."""
+    """Return ``first`` and ``second`` joined with a hyphen; NULL counts as an empty text."""
     parts = (pc.fill_null(part, "") for part in (first, second))
     return pc.binary_join_element_wise(*parts, "-")
 
 
 def inverse(value: int | None) -> float | None:
-    """``1 / value``, which fails for 0."""
+    """Return ``1 / value``, which fails for 0."""
     return None if value is None else 1 / value
 
 
 def endless(values: pa.Array) -> pa.Array:
-    """A loop without end."""
+    """Loop without end."""
     while True:
         values = values.slice(0)
 
 
 def drawn(values: pa.Array) -> pa.Array:
-    """A random number in [0, 1) for each value."""
+    """Return a random number in [0, 1) for each value."""
     return pa.array([random.random() for _ in range(len(values))])

@@ -1,4 +1,4 @@
-"""The functions of ``plain`` as registered functions, and statements in their words."""
+"""The functions of ``plain`` as registered users' functions, and statements that call them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SIGNATURES = (
     ("drawn(x BIGINT) RETURNS DOUBLE", "arrow"),
     ("endless(x BIGINT) RETURNS BIGINT", "arrow"),
 )
-#: Conditions and their equivalents.
+#: Conditions and equivalent calls of functions.
 _IN_OTHER_WORDS = tuple(
     (re.compile(pattern), other)
     for pattern, other in (
@@ -47,7 +47,7 @@ _IN_OTHER_WORDS = tuple(
 
 
 def registered() -> Mapping[str, UserFunction]:
-    """The functions, by name."""
+    """Return the registered functions by name."""
     digest = hashlib.sha256(_FILE.read_bytes()).hexdigest()
     found = {}
     for text, kind in _SIGNATURES:
@@ -61,14 +61,14 @@ def registered() -> Mapping[str, UserFunction]:
 
 
 def read(statement: str) -> Unresolved:
-    """``statement`` parsed, with calls of the functions."""
+    """Parse ``statement``, with calls of the functions."""
     found = read_sql(statement)
     mark_calls(found, registered())
     return found
 
 
 def in_other_words(statement: str, rng: Random) -> str:
-    """``statement`` with functions in place of some conditions."""
+    """Return ``statement`` with some conditions replaced by calls of functions."""
 
     def chosen(other: str, found: re.Match[str]) -> str:
         return found.expand(other) if rng.random() < 0.7 else found[0]

@@ -1,1 +1,1 @@
-"""Oracles: the right answers, by slow and obvious means."""
+"""Oracles: expected results, computed by slow and obvious algorithms."""

@@ -1,4 +1,4 @@
-"""ASOF joins for DuckDB with the choice among equal times that the engine makes."""
+"""ASOF joins for DuckDB with the engine's choice among rows of equal times."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _BACKWARD = {exp.GTE: True, exp.GT: True, exp.LTE: False, exp.LT: False}
 
 
 def as_lateral(sql: str, ties: Sequence[str] = ()) -> str:
-    """``sql`` with its ASOF joins as lateral subqueries with ORDER BY and LIMIT 1.
+    """Return ``sql`` with its ASOF joins as lateral subqueries with ORDER BY and LIMIT 1.
 
     Args:
-        ties: columns of right rows that decide where times are equal.
+        ties: columns of right rows that decide between equal times.
 
     >>> as_lateral("SELECT 1 FROM a ASOF JOIN b ON b.k = a.k AND b.t <= a.t")[16:66]
     'JOIN LATERAL (SELECT * FROM b WHERE b.k = a.k AND '

@@ -1,4 +1,4 @@
-"""Plain readers of Avro's binary encoding: value by value, by the text of the specification."""
+"""Oracle of Avro's binary encoding: decodes value by value, following the specification."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from anabranch_contract.connectors.schemas.avro import AvroSchema, AvroType
 
 
 class Malformed(Exception):
-    """The bytes are no encoding of a value."""
+    """The bytes do not encode a value."""
 
 
 def read_message(schema: AvroSchema, data: bytes) -> dict[str, Any]:
-    """The value of a message: logical types as their encoding, texts as bytes, maps as
-    pairs.
+    """Decode a message: logical types as their encoding, texts as bytes, maps as pairs.
 
     Raises:
-        Malformed: the bytes are no message, or more than one.
+        Malformed: the bytes are not exactly one message.
     """
     reader = _ValueReader(schema, data)
     found = reader.read(schema.root)

@@ -1,7 +1,8 @@
-"""The optimum by trying every plan: the lists of Algorithm 1, every set of copies per store.
+"""Optimal plans by brute force: the probe orders of Algorithm 1, with every set of copies per
+store.
 
-Slow and simple on purpose. It shares candidates and cardinalities with the optimiser, and
-neither its graph of states nor its integer program; steps are shared by equal prefix only.
+It uses the optimiser's candidates and cardinalities, but neither its graph of states nor its
+integer program; orders share steps only if their prefixes are equal.
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ def cheapest(
     limits: Limits | None = None,
     switching: Switching | None = None,
 ) -> float:
-    """The cost of the cheapest plan of ``queries`` together; infinite if above ``at_most``.
+    """Return the cost of the cheapest joint plan of ``queries``; infinite if above ``at_most``.
 
-    With ``switching`` its charges are part of the cost.
+    With ``switching``, the cost includes its charges.
     """
     limits = limits or Limits()
     partitions = partition_candidates(queries)
     several = [q for q in queries if len(q.labels) > 1]
     required = {base_mir(r.id).id: base_mir(r.id) for q in several for r in q.relations}
     goals = [(str(q.id), q, start) for q in several for start in q.labels]
-    # Added to, too: a plan may cost nothing.
+    # An absolute tolerance is added as well, since a plan may cost nothing.
     limit, best = at_most * (1 + 1e-9) + 1e-9, float("inf")
     inserts = sum(model.insert(store) for store in required.values())
     arrivals = {
@@ -62,7 +63,7 @@ def cheapest(
     }
 
     def at_least(steps: dict[Trail, _Step], pending: list[tuple[str, JoinQuery, Label]]) -> float:
-        """Every step, every base store, and a first step of every start that has none."""
+        """Bound from below: all steps, all base stores, a first step of each start without one."""
         begun = {trail[0] for trail in steps}
         missing = {start for _, _, start in pending} - begun
         known = sum(s.cost + _charge(s, switching) for s in steps.values())
@@ -70,7 +71,7 @@ def cheapest(
 
     def total(steps: dict[Trail, _Step]) -> float:
         stores = {s.store.id: s.store for s in steps.values()} | required
-        # (bytes, cost) of every way to keep copies of the stores so far, dominated ones left out.
+        # (bytes, cost) of every way to choose copies of the stores so far, without dominated ones.
         ways = [(0.0, sum(_charge(s, switching) for s in steps.values()))]
         for store in stores.values():
             probes = [s for s in steps.values() if s.store.id == store.id]
@@ -120,7 +121,7 @@ def cheapest(
 def _steps(
     query: JoinQuery, start: Label, order: CandidateOrder, model: CostModel
 ) -> tuple[dict[Trail, _Step], list[tuple[str, JoinQuery, Label]]]:
-    """The steps of an order by their prefixes, and the goals of the MIRs that it probes."""
+    """Return the steps of an order by their prefixes, and the goals of the MIRs that it probes."""
     steps: dict[Trail, _Step] = {}
     goals: list[tuple[str, JoinQuery, Label]] = []
     head = frozenset({start})
@@ -143,7 +144,7 @@ def _steps(
 
 
 def prices(model: CostModel, sent: float, made: float, store: str) -> tuple[float, float]:
-    """The price of a step that knows its partition, and of one that does not."""
+    """Return the price of a step that knows its partition, and of one that does not."""
     known = model.constants
     if known is None:
         return sent, sent * model.parallelism
@@ -153,7 +154,7 @@ def prices(model: CostModel, sent: float, made: float, store: str) -> tuple[floa
 
 
 def insert_price(model: CostModel, store: Mir) -> float:
-    """The price of a copy's inserts and merges, whether or not they are charged."""
+    """Return the price of a copy's inserts and merges, whether or not they are charged."""
     known, added = model.constants, model.cardinality(store)
     times = rewrites(model.batches)
     if known is None:
@@ -176,7 +177,7 @@ def _copies(
     limits: Limits,
     switching: Switching | None,
 ) -> list[tuple[float, float]]:
-    """Bytes and cost (probes included) of every set of copies of one store."""
+    """Return bytes and cost (including probes) of every set of copies of one store."""
     candidates = attributes if model.partitioned else (None,)
     size = model.cardinality(store) * sum(
         limits.widths.get(r, DEFAULT_WIDTH) for r in store.relations
@@ -196,7 +197,7 @@ def _copies(
 
 
 def _best_ways(ways: list[tuple[float, float]], limits: Limits) -> list[tuple[float, float]]:
-    """Pareto-optimal ways (bytes, cost) within the memory limit."""
+    """Return the Pareto-optimal ways (bytes, cost) within the memory limit."""
     best: list[tuple[float, float]] = []
     room = float("inf") if limits.memory is None else limits.memory * (1 + 1e-9)
     for size, cost in sorted(ways):

@@ -1,4 +1,4 @@
-"""Equalities closed transitively."""
+"""Transitive closure of equalities."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _T = TypeVar("_T", bound=Any)
 
 
 def equal_groups(pairs: Iterable[tuple[_T, _T]]) -> list[list[_T]]:
-    """The groups, sorted, that are equal if the members of each pair are.
+    """Return the sorted groups of equal elements, if the members of each pair are equal.
 
     >>> equal_groups([("a", "b"), ("c", "d"), ("e", "b")])
     [['a', 'b', 'e'], ['c', 'd']]

@@ -1,8 +1,9 @@
-"""A slow evaluator of ``expr.Expr`` over Python values, three-valued as SQL is.
+"""A slow evaluator of expressions (``expr.Expr``) over Python values, with SQL's three-valued
+logic.
 
-Values are what ``expr.Literal`` holds: dates are days, timestamps and intervals microseconds
-(ints), decimals ``Decimal``. Comparisons follow Spark: NaN equals NaN and is greater than every
-other number, and -0.0 equals 0.0.
+Values have the form of those in ``expr.Literal``: dates are days, timestamps and intervals
+microseconds (ints), decimals ``Decimal``. Comparisons follow Spark: NaN equals NaN and is greater
+than every other number, and -0.0 equals 0.0.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ DAY = 86_400_000_000
 
 
 def key_of(value: Value, kind: str) -> Value:
-    """``value`` in the form in which keys of type ``kind`` compare with Python's ``==``.
+    """Return ``value`` in a form in which equal keys of type ``kind`` are equal by Python's ``==``.
 
     >>> key_of(Decimal("2.50"), "decimal(38,2)") == key_of(Decimal("2.5"), "decimal(38,2)")
     True
@@ -47,7 +48,7 @@ def key_of(value: Value, kind: str) -> Value:
 
 
 def evaluate(expr: Expr, read: Callable[[Column], Value]) -> Value:
-    """The value of ``expr`` where ``read`` gives the value of a column.
+    """Return the value of ``expr``; ``read`` returns the value of a column.
 
     >>> evaluate(Literal(3, DataType(TypeKind.INT)), lambda column: None)
     3
@@ -78,7 +79,7 @@ def holds(expr: Expr, read: Callable[[Column], Value]) -> bool:
 
 
 def compare(left: Value, right: Value) -> int:
-    """-1, 0 or 1 for two values of one comparable type, neither of them NULL."""
+    """Return -1, 0 or 1 for two values of one comparable type, neither of them NULL."""
     one, other = _ordered(left), _ordered(right)
     return (one > other) - (one < other)
 
@@ -177,7 +178,7 @@ def _divide(args: list[Value]) -> Value:
 
 
 def _modulo(args: list[Value]) -> Value:
-    """The remainder with the sign of the dividend, as in SQL."""
+    """Return the remainder with the sign of the dividend, as in SQL."""
     left, right = _number(args[0]), _number(args[1])
     if isinstance(left, int) and isinstance(right, int):
         return abs(left) % abs(right) * (1 if left >= 0 else -1)
@@ -225,7 +226,7 @@ _TIME_PARTS = frozenset({"year", "month", "day", "hour", "minute", "second"})
 
 
 def _cast(value: Value, source: DataType, target: DataType) -> Value:
-    """The casts that queries of the tests use; anything else is an error of the test."""
+    """Cast a value; only casts of the tests' queries are supported."""
     kind = target.kind
     if source.kind is kind and kind is not TypeKind.DECIMAL:
         return value

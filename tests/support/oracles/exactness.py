@@ -1,9 +1,10 @@
-"""Brute force, the tight and the paper's program have the same optimum, over many problems.
+"""Comparison of optima: brute force, the tight program and the paper's program, on many random
+problems.
 
 ``python -m tests.support.oracles.exactness --problems 10000 --seed 0 --jobs 2 --json`` tries that
-many (:func:`tests.support.cases.small_problems.small_problem`), reports on standard error and, with
-``--json``, prints one line of JSON. It ends with code 1 if anything differs. What failed is
-tried again alone with ``--first NUMBER --problems 1`` and the same seed.
+many problems (:func:`tests.support.cases.small_problems.small_problem`), reports on standard error
+and, with ``--json``, prints one line of JSON. The exit code is 1 if optima differ. ``--first NUMBER
+--problems 1`` with the same seed repeats a single problem.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from anabranch_planner.solvers.interface import SolveStatus
 from tests.support.cases.small_problems import SmallProblem, small_problem
 from tests.support.oracles.brute_force import cheapest
 
-#: Costs that differ relatively by less are the same.
+#: Relative difference up to which costs count as equal.
 ROUNDING = 1e-6
-#: Problems that one task of a worker process tries.
+#: Number of problems per task of a worker process.
 CHUNK = 20
 
 
@@ -45,8 +46,8 @@ class Outcome:
     """Outcome of one problem.
 
     Attributes:
-        complaint: the difference from brute force; empty if there is none.
-        seconds: of brute force, the tight and the paper's program.
+        complaint: the difference between optima; empty if there is none.
+        seconds: times of brute force, of the tight and of the paper's program.
     """
 
     number: int
@@ -56,7 +57,7 @@ class Outcome:
 
 
 def try_problem(seed: int, number: int, solver: Solver = Solver.BRANCH) -> Outcome:
-    """Compare the optima of the problem ``number`` of ``seed``; ``solver`` solves the tight one."""
+    """Compare the optima of problem ``number`` of ``seed``; ``solver`` is for the tight program."""
     problem = small_problem(f"{seed}:{number}")
     complaint, seconds = "", (0.0, 0.0, 0.0)
     try:
@@ -83,7 +84,7 @@ def _compare(problem: SmallProblem, solver: Solver) -> tuple[str, tuple[float, f
 
 
 def tight_cost(problem: SmallProblem, solver: Solver = Solver.BRANCH) -> float:
-    """The optimum by the tight program, of a plan that holds what it promises."""
+    """Return the optimum of the tight program, whose plan is validated."""
     queries = problem.queries
     plan = optimise(
         queries,
@@ -105,7 +106,7 @@ def tight_cost(problem: SmallProblem, solver: Solver = Solver.BRANCH) -> float:
 
 
 def paper_cost(problem: SmallProblem, solver: Solver = Solver.HIGHS) -> float:
-    """The optimum by the paper's program: what it says, and what its steps make together."""
+    """Return the optimum of the paper's program, after comparison with the sum of its steps."""
     graph = build_problem(problem.queries, problem.model, mir=problem.mir)
     found = solve_paper(graph, problem.queries, solver=solver, known=route_greedily(graph))
     if found.solution.status is not SolveStatus.OPTIMAL:
@@ -113,14 +114,14 @@ def paper_cost(problem: SmallProblem, solver: Solver = Solver.HIGHS) -> float:
     barred = graph.mirs.keys() - set(found.mirs)
     routing = finish(graph, tree_routes(graph, found.edges, barred))
     bound = found.solution.bound
-    # The point may hold a step that nothing needs, if that costs less than the solver's tolerance.
+    # A solution may include an unnecessary step if it costs less than the solver's tolerance.
     if routing.cost > bound and not same(routing.cost, bound):
         raise AssertionError(f"the paper's optimum is {bound!r}, its orders cost {routing.cost!r}")
     return routing.cost
 
 
 def same(one: float, other: float) -> bool:
-    """Whether two costs are equal but for rounding."""
+    """Whether two costs are equal up to rounding."""
     return math.isclose(one, other, rel_tol=ROUNDING, abs_tol=1e-9)
 
 
@@ -133,7 +134,7 @@ def _outcomes(seed: int, numbers: range, jobs: int, solver: Solver) -> Iterable[
     if jobs == 1:
         yield from (_try_several(seed, chunk, solver) for chunk in chunks)
         return
-    # Spawned: a fork would take over whatever threads the parent's solver has.
+    # Processes are spawned, since a fork would copy the threads of the parent's solver.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
         tasks = [pool.submit(_try_several, seed, chunk, solver) for chunk in chunks]

@@ -1,9 +1,9 @@
-"""The cheapest way to let filters share stores, by trying every one: random small problems.
+"""The cheapest sharing of stores by filters, found by brute force, for random small problems.
 
 A relation (a stream with the filter of one or more queries) may read any store that has all of its
-rows. :func:`every_grouping` yields all combinations of stores, without the candidates of
-``planner.cost.sharing``; whether a store has the rows is found by trying all values of both
-columns. They are priced twice:
+rows. :func:`every_grouping` yields all combinations of stores, independently of
+``planner.cost.sharing``; whether a store has the rows is determined by trying all values of both
+columns. Each combination is priced in two ways:
 
 - by the *plan*: the optimum of all probe orders of the queries with these stores, by brute force;
 - by the *stores*: the formula of ``docs/cost-model.md``, written again.
@@ -53,7 +53,8 @@ STREAMS: dict[str, Stream] = {
     )
     for name in "abc"
 }
-#: Conditions of filters, and what they say of the values of ``v`` and ``w``. The last may fail.
+#: Conditions of filters, as SQL -> as function of the values of ``v`` and ``w``. The last one may
+#: fail.
 CONDITIONS: dict[str, Callable[[int, int], bool]] = {
     "v > 1": lambda v, w: v > 1,
     "v > 5": lambda v, w: v > 5,
@@ -71,7 +72,7 @@ Grouping = Mapping[RelationId, tuple[Expr, ...]]
 
 @dataclass(frozen=True)
 class SharingProblem:
-    """Statements to register, and statistics of all stores that they may have."""
+    """Statements to register, and statistics of all stores that they may use."""
 
     statements: Mapping[str, str]
     statistics: Statistics
@@ -79,7 +80,7 @@ class SharingProblem:
     rows: Mapping[str, float]
 
     def queries(self, filters: Mapping[Any, Filters] | None = None) -> list[JoinQuery]:
-        """The queries, with stores of their own or, where ``filters`` has any, with others."""
+        """The queries with separate stores or, for the queries in ``filters``, with shared ones."""
         chosen = filters or {}
         return [
             parse_sql(name, sql, STREAMS, relaxed=chosen.get(name))
@@ -92,13 +93,14 @@ class SharingProblem:
         return [every[name] for name in sorted(every)]
 
     def grouped(self, grouping: Grouping) -> list[JoinQuery]:
-        """The queries with the stores of a grouping."""
+        """Return the queries with the stores of a grouping."""
         filters = {q.id: {m.alias: grouping[m.relation] for m in q.members} for q in self.queries()}
         return self.queries(filters)
 
     def chosen(self, *, together: bool) -> list[JoinQuery]:
-        """The queries with the stores that the planner chooses, for queries registered ``together``
-        or one after the other."""
+        """Return the queries with the stores that the planner chooses, if they are registered
+        ``together`` or else one after the other.
+        """
         if together:
             return self.queries(SharedStores(self.statistics).choose(self.queries()))
         running = list[JoinQuery]()
@@ -123,7 +125,7 @@ class SharingProblem:
         return sum(max(1.0, self.rows[stream] / v) for v in values) / len(values)
 
     def price_of_stores(self, grouping: Grouping) -> float:
-        """CPU seconds of the stores and of the steps that their tuples begin."""
+        """Return the CPU seconds of the stores and of the first steps of their tuples."""
         readers = defaultdict[RelationId, list[RelationId]](list)
         stores = dict[RelationId, Relation]()
         for relation in self.relations():
@@ -142,8 +144,8 @@ class SharingProblem:
 
 
 def sharing_problem(key: str) -> SharingProblem:
-    """The problem called ``key``: two to four queries over two or three streams, whose filters have
-    few different conditions, and which join by one or two keys.
+    """Return the problem named ``key``: two to four queries over two or three streams, whose
+    filters have few different conditions, and which join by one or two keys.
 
     >>> sharing_problem("a") == sharing_problem("a")
     True
@@ -178,13 +180,13 @@ def _drawn(rng: Random) -> SharingProblem:
     problem = SharingProblem(statements, Statistics(), {}, rows)
     shares, distincts = dict[RelationId, float](), dict[tuple[RelationId, str], float]()
     relations = problem.relations()
-    # The runtime counts the rows of whole streams, too.
+    # The runtime counts the rows of whole streams as well.
     whole = [make_relation(StreamName(name), ()) for name in names]
     for store in (*whole, *(s for r in relations for s in stores_of(r, relations))):
         name = str(store.stream)
         v, w = weights[name, "v"], weights[name, "w"]
         passing = sum(v[x] * w[y] for x, y in _rows_of(store.filter)) / (sum(v) * sum(w))
-        # As measured: a relation without rows counts as one with a row.
+        # As in measurements, a relation without rows counts as one with a single row.
         shares[store.id] = max(passing, 1 / rows[name])
         for key in "km":
             distincts[store.id, key] = min(distinct[name, key], shares[store.id] * rows[name])
@@ -195,7 +197,7 @@ def _drawn(rng: Random) -> SharingProblem:
 
 
 def _rows_of(conditions: Iterable[Expr]) -> frozenset[tuple[int, int]]:
-    """The values of (v, w) that satisfy all conditions."""
+    """Return the values of (v, w) that satisfy all conditions."""
     tests = [CONDITIONS[_text(c)] for c in conditions]
     return frozenset((v, w) for v in VALUES for w in VALUES if all(t(v, w) for t in tests))
 
@@ -205,9 +207,9 @@ def _text(condition: Expr) -> str:
 
 
 def stores_of(relation: Relation, relations: Sequence[Relation]) -> list[Relation]:
-    """Every store with the rows of ``relation`` and with conditions of ``relations``, of the fewest
-    conditions first. It has the conditions of ``relation`` that may fail, and no others that
-    may.
+    """Return every store with all rows of ``relation`` whose conditions occur in ``relations``,
+    those with the fewest conditions first. A store has the conditions of ``relation`` that may
+    fail, and no other such condition.
     """
     pool = {str(c): c for r in relations if r.stream == relation.stream for c in r.filter}
     failing = [c for c in relation.filter if not is_total(c)]
@@ -222,19 +224,19 @@ def stores_of(relation: Relation, relations: Sequence[Relation]) -> list[Relatio
 
 
 def every_grouping(relations: Sequence[Relation]) -> Iterator[Grouping]:
-    """Every choice of a store for each relation."""
+    """Yield every choice of a store for each relation."""
     for chosen in product(*(stores_of(r, relations) for r in relations)):
         yield {r.id: s.filter for r, s in zip(relations, chosen, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Costs of the planner's choice, relative to the least of all groupings.
+    """Costs of the planner's choice of stores, relative to the least cost over all groupings.
 
     Attributes:
         groupings: number of groupings tried.
-        plan: cost of the plan of queries registered together; ``stores``: price of its stores.
-        later: cost of the plan of queries registered one after the other.
+        plan: cost of the plan, for queries registered together. ``stores``: price of its stores.
+        later: cost of the plan, for queries registered one after the other.
         apart: cost of the plan with a store per filter; ``whole``: with stores of whole streams.
     """
 
@@ -247,7 +249,7 @@ class Compared:
 
 
 def compare(key: str) -> Compared:
-    """Try every grouping of a problem.
+    """Try every grouping of a problem, and compare the planner's choice.
 
     Raises:
         AssertionError: for some grouping the planner's plan is not the cheapest, or not proven; or
@@ -278,7 +280,7 @@ def compare(key: str) -> Compared:
 
 
 def _grouping_of(problem: SharingProblem, queries: Sequence[JoinQuery]) -> Grouping:
-    """The stores that queries read."""
+    """Return the stores that queries read."""
     found = dict[RelationId, tuple[Expr, ...]]()
     for whole, query in zip(problem.queries(), queries, strict=True):
         labels = {m.alias: m.label for m in query.members}
@@ -289,7 +291,7 @@ def _grouping_of(problem: SharingProblem, queries: Sequence[JoinQuery]) -> Group
 
 
 def optimum(queries: Sequence[JoinQuery], statistics: Statistics) -> float:
-    """The cost of the cheapest plan: the planner's, proven, and equal to that of brute force."""
+    """Return the cost of the cheapest plan: proven by the planner, equal by brute force."""
     options = Options(objective=Objective.SECONDS, mir=False)
     plan = optimise(queries, statistics, options)
     validate_plan(plan, queries)
@@ -301,7 +303,7 @@ def optimum(queries: Sequence[JoinQuery], statistics: Statistics) -> float:
 
 
 def main() -> None:
-    """Print the distribution of the planner's cost over the least."""
+    """Print the distribution of the planner's cost relative to the least one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--problems", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,5 @@
-"""Recorded rows with their place in a run: batch, arrival sequence, event time, late or invalid.
+"""Recorded rows with their batch, arrival sequence, event time, and whether they are late or
+invalid.
 
 Rules, from ``docs/semantics.md``: a tuple with no event time on a stream that declares one is
 invalid; a tuple below its stream's watermark at the start of its batch is late; the watermark is
@@ -45,12 +46,12 @@ class History:
     invalid: Mapping[str, int]
 
     def of(self, stream: str) -> list[Arrival]:
-        """Every accepted tuple of ``stream``."""
+        """Return every accepted tuple of ``stream``."""
         return [a for batch in self.accepted for a in batch if a.stream == stream]
 
 
 def record(streams: Sequence[Stream], batches: Sequence[Batch]) -> History:
-    """Play ``batches`` into ``streams``."""
+    """Feed ``batches`` into ``streams``, and record which rows are accepted, late or invalid."""
     greatest: dict[str, int] = {}
     late: dict[str, int] = {s.name: 0 for s in streams}
     invalid: dict[str, int] = {s.name: 0 for s in streams}

@@ -1,4 +1,5 @@
-"""Every stream's watermark at the start of every batch, idle streams included: by definition.
+"""Watermarks of every stream at the start of every batch, computed by definition, with idle
+streams.
 
 Rules, from ``docs/semantics.md`` (promise 5): in step mode the clock is event time. They are
 evaluated batch by batch over all earlier event times, without code of the runtime.
@@ -16,12 +17,12 @@ def watermarks(
     seen: Mapping[str, Mapping[int, int | None]],
     batches: int,
 ) -> dict[str, dict[int, int | None]]:
-    """Stream -> batch -> watermark at its start.
+    """Return stream -> batch -> watermark at the start of the batch.
 
     Args:
         streams: the streams' definitions.
-        seen: stream -> the batches that have a tuple of it -> the greatest event time of it there.
-        batches: how many batches there are.
+        seen: stream -> batch with tuples of the stream -> greatest event time of these.
+        batches: number of batches.
     """
     marks: dict[str, dict[int, int | None]] = {name: {0: None} for name in streams}
     for batch in range(1, batches):
@@ -62,7 +63,7 @@ def _own(stream: StreamEntry, seen: Mapping[int, int | None], batch: int) -> int
 def _clock(
     streams: Mapping[str, StreamEntry], seen: Mapping[str, Mapping[int, int | None]], batch: int
 ) -> int | None:
-    """Clock after all batches before ``batch``; None before the first event time."""
+    """Return the clock after all batches before ``batch``; None before the first event time."""
     times = [
         t
         for name, stream in streams.items()
@@ -79,7 +80,7 @@ def _heard(
     name: str,
     batch: int,
 ) -> int:
-    """Clock after the last batch with rows of ``name``; without one, the clock's first reading."""
+    """Return the clock after the last batch with rows of ``name``; without one, its first value."""
     brought = [b for b in seen[name] if b < batch]
     if brought:
         heard = _clock(streams, seen, max(brought) + 1)

@@ -1,10 +1,10 @@
-"""A tiny interpreter of rulesets: lists, dicts and loops; nothing is partitioned.
+"""A tiny interpreter of rulesets by lists, dicts and loops, without partitions.
 
 It follows ``docs/semantics.md`` word by word and is meant to be obviously right rather than fast.
-Where a ruleset leaves a choice (which copy of a store to probe), all choices must hold the same;
-the interpreter takes one and checks what it can. It fails on: a result emitted twice, a probe of
-an MIR store that has not yet got all of the batch's inserts, a column an MIR store does not keep,
-an index or a store rule that is missing.
+If a ruleset permits a choice (which copy of a store to probe), all choices must have the same rows;
+the interpreter takes one and checks the others as far as it can. It fails if a result is emitted
+twice, a probe reads an MIR's store before all inserts of the batch, an MIR's store lacks a column,
+or an index or a store rule is missing.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class _Partial:
-    """A partial result under way: ``rows`` by label, started by ``rows[start]``."""
+    """A partial result: ``rows`` by label, started by ``rows[start]``."""
 
     start: Label
     rows: Combination
@@ -65,11 +65,11 @@ class _Partial:
 
 @dataclass(slots=True)
 class _State:
-    """Everything stored so far.
+    """All stored rows.
 
     Attributes:
-        base: relation -> batch -> tuples. A batch is a key exactly if some copy of the
-            relation's store existed during it.
+        base: relation -> batch -> tuples. A batch is a key exactly if a copy of the relation's
+            store existed in it.
         mirs: MIR id -> batch -> store id -> (layout, combinations).
         floors: relation -> event time below which tuples may have been dropped.
     """
@@ -117,7 +117,9 @@ def interpret(
 
 
 def _activate(state: _State, query: QuerySpec, batch: int) -> Activation:
-    """``visible_from``: the earliest batch since which the relation was stored without a gap."""
+    """Set ``visible_from`` to the earliest batch since which the relation was stored without
+    a gap.
+    """
     visible = {}
     for alias, _, relation in query.members:
         first = batch
@@ -129,10 +131,11 @@ def _activate(state: _State, query: QuerySpec, batch: int) -> Activation:
 
 
 def _expire(state: _State, ruleset: Ruleset, watermarks: Mapping[str, int | None]) -> None:
-    """Drop what no tuple at or after the watermarks can join with, in any active query.
+    """Drop tuples that no tuple at or after the watermarks can join with, in any active query.
 
-    A tuple ``t`` of member ``i`` is of no use to a query once every other member ``j`` that may
-    still arrive is too late for it: ``tau + D_ij`` is below ``j``'s watermark, for all ``j``.
+    A query no longer needs a tuple of member ``i`` when tuples of every other member ``j`` that may
+    still arrive are too late to join with it: ``tau + D_ij`` is below ``j``'s watermark, for all
+    ``j``.
     """
     stream_of = {r.id: r.stream for r in ruleset.relations}
     limits: dict[RelationId, list[int | None]] = defaultdict(list)
@@ -190,7 +193,7 @@ class _Batch:
         self.inserted: set[tuple[Edge, StoreId]] = set()
 
     def process(self, arrivals: Sequence[Arrival]) -> None:
-        """Store, probe level by level, emit."""
+        """Run the batch: store, probe level by level, emit."""
         for relation in self.ruleset.relations:
             self.arrived[arrival_edge(relation.id)] = [
                 row
@@ -289,8 +292,8 @@ class _Batch:
         return [partial for partial in incoming if id(partial) in passed]
 
     def _substream(self, start: Label, row: Arrival) -> int:
-        """Its group's, else some number, the same whenever it is asked: whatever tells tuples apart
-        will do, as long as groups have their values.
+        """Return the number of a tuple's substream: that of its group of values, else an arbitrary
+        one, which is always the same for the same tuple.
         """
         one = self.substreams[start]
         value = self._key({start: row}, AttrRef(start, one.attribute), one.type)
@@ -324,7 +327,7 @@ class _Batch:
     def _mir_matches(
         self, incoming: Sequence[_Partial], rule: ProbeRule, store: StoreSpec
     ) -> list[_Partial]:
-        """Stored combinations of the covered batches, probed ones of all others."""
+        """Stored combinations of the covered batches, and computed ones of all other batches."""
         assert rule.members == store.members
         feeds = {(r.edge, r.store) for r in self.ruleset.store_rules if r.store == store.id}
         starts = {p.start for p in self.ruleset.probe_rules if (p.out, store.id) in feeds}
@@ -362,7 +365,7 @@ class _Batch:
         stored: Sequence[Combination],
         key: Sequence[KeyPart],
     ) -> Iterator[tuple[_Partial, Combination]]:
-        """Every pair with equal, known keys."""
+        """Return every pair with equal keys that are not NULL."""
         by_key: dict[tuple[Value, ...], list[Combination]] = defaultdict(list)
         for rows in stored:
             by_key[tuple(self._key(rows, p.build, p.type) for p in key)].append(rows)
@@ -379,7 +382,7 @@ class _Batch:
         activation = self.activations[rule.query]
         complete = self.edges.get(rule.edge)
         if complete is None:
-            # A query over one relation: what arrives is the result.
+            # A query over one relation: arriving tuples are the results.
             label = query.members[0][1]
             complete = [_Partial(label, {label: row}) for row in self.arrived[rule.edge]]
         for partial in complete:
@@ -429,13 +432,13 @@ class _Batch:
 
 @cache
 def _hash(value: Value, kind: str) -> int:
-    """Hash of a key's value (:func:`key_of`)."""
+    """Return the hash of a key's value (:func:`key_of`)."""
     plain = math.nan if value == "NaN" and kind == "double" else value
     return int(key_vector([pa.array([plain], arrow_type(parse_type(kind)))], [kind]).hashes[0])
 
 
 def _precedes(row: Arrival, label: Label, partial: _Partial, inclusive: Sequence[Label]) -> bool:
-    """The order within which a combination appears once: from its greatest member."""
+    """Whether ``row`` arrived before the tuple that started ``partial``, which then is the last."""
     start = partial.rows[partial.start].sigma
     return row.sigma < start or (row.sigma == start and label in inclusive)
 
@@ -454,7 +457,7 @@ def _last(rows: Combination, members: Sequence[Label]) -> int:
 
 
 def _keeps_enough(old: StoreSpec, wanted: StoreSpec) -> bool:
-    """Whether ``old`` kept every combination and column that a probe of ``wanted`` relies on."""
+    """Whether ``old`` has every combination and column that a probe of ``wanted`` relies on."""
     if not set(wanted.columns) <= set(old.columns):
         return False
     if old.kept is not None:

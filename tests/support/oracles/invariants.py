@@ -1,4 +1,4 @@
-"""Invariants after every batch of a run, whatever its results, and counts of the run's events.
+"""Invariants that the runtime's state must satisfy after every batch, and counts of a run's events.
 
 Shares no code with the checked parts except the types of state and ruleset.
 """
@@ -32,7 +32,7 @@ from anabranch_runtime.task.context import BatchContext
 
 
 def may_have(found: U64, hashes: U64) -> NDArray[np.bool_]:
-    """Mask of ``hashes`` that the filter ``found`` can't exclude."""
+    """Return a mask of the ``hashes`` that the filter ``found`` can't exclude."""
     if not len(found):
         return np.ones(len(hashes), np.bool_)
     wanted: Any = hashes
@@ -42,7 +42,7 @@ def may_have(found: U64, hashes: U64) -> NDArray[np.bool_]:
 
 
 def check_index(index: HashIndex) -> None:
-    """Check the invariants that probes rely on."""
+    """Check the invariants of a hash index that probes rely on."""
     n = len(index.hashes)
     k = (len(index.starts) - 1).bit_length() - 1
     assert len(index.rows) == n
@@ -91,8 +91,8 @@ def _check_load(reports: Sequence[TaskReport]) -> None:
 
 
 class Watch:
-    """Looks on while one pipeline runs; ``events`` counts what happens. ``objects`` is the folder
-    that is the object store behind the state, if there is one.
+    """Checks invariants while a pipeline runs. ``events``: number of occurrences of each event.
+    ``objects``: folder of the object store behind the state, if there is one.
     """
 
     def __init__(self, root: Path, events: Counter[str], objects: Path | None = None) -> None:
@@ -101,13 +101,13 @@ class Watch:
         self.events = events
         self._specs: dict[str, tuple[object, int]] = {}
         self._before: State | None = None
-        #: The (whether a relation, id) that are stored now, and that ever were.
+        #: The stores (whether of a relation, id) that exist now, and that have ever existed.
         self._there: set[tuple[bool, str]] = set()
         self._known: set[tuple[bool, str]] = set()
         self._tasks: tuple[int, int] | None = None
 
     def done(self, context: BatchContext, rules: Ruleset, reports: Sequence[TaskReport]) -> None:
-        """An attempt at a batch was made; it need not be the last."""
+        """Record an attempt at a batch, which may be repeated."""
         happened = set(_of_rules(rules)) | set(_of_context(context, rules))
         if context.backfill is not None:
             happened.add("backfill")
@@ -125,7 +125,7 @@ class Watch:
         _check_load(reports)
 
     def committed(self, state: State, rules: Ruleset) -> None:
-        """Check the state that a batch has left.
+        """Check the state after a batch.
 
         Raises:
             AssertionError: an invariant does not hold.
@@ -142,7 +142,7 @@ class Watch:
         self._before = state
 
     def ended(self, state: State) -> None:
-        """The run is over."""
+        """Count events at the end of the run."""
         for query in state.queries.values():
             for before, after in itertools.pairwise((*query.earlier, query)):
                 self._anew(before, after)
@@ -192,7 +192,7 @@ class Watch:
                     self.events[f"hot row away from home, {kind_of}"] += 1
 
     def _reads(self, state: State) -> None:
-        """Counts of lookups in stores add up."""
+        """Check that counts of look-ups in stores add up."""
         for known in (state.measured.reads, state.measured.reads_before):
             assert known.keys() <= state.stores.keys()
             for found in (c for by_index in known.values() for c in by_index.values()):
@@ -211,8 +211,8 @@ class Watch:
             self.events["dropped ahead"] += edge.dropped > 0
 
     def _anew(self, before: Activation, after: Activation) -> None:
-        """A query has been activated again, as a ttl has changed its bounds, or as a stream no
-        longer keeps the latest of the same key.
+        """Check a query that was activated again, because a ttl has changed its bounds, or a stream
+        no longer keeps the latest row of the same key.
         """
         assert before.retention is not None
         assert after.retention is not None
@@ -230,7 +230,7 @@ class Watch:
             self.events["results by several activations"] += 1
 
     def _stores(self, state: State, rules: Ruleset) -> None:
-        """A store exists exactly if the live rules fill it or need what it has."""
+        """Check that a store exists exactly if the live rules fill it or need its rows."""
         live = {s.id for s in rules.stores}
         assert live <= set(state.stores), f"no store {sorted(live - set(state.stores))}"
         probed = {p.mir for p in rules.probe_rules}
@@ -247,7 +247,7 @@ class Watch:
             self.events["closed container kept"] += 1
 
     def _containers(self, state: State) -> None:
-        """A container keeps the layout it was made with, however many others there are."""
+        """Check that a store generation keeps its layout, however many others there are."""
         for name, store in state.stores.items():
             layout = (store.spec.partition, store.spec.partitions)
             assert self._specs.setdefault(name, layout) == layout, f"{name} has another layout"
@@ -258,7 +258,7 @@ class Watch:
             del self._specs[name]
 
     def _visible(self, state: State, rules: Ruleset) -> None:
-        """Of every active query's relations all batches are stored from which on it sees them."""
+        """Check that, for every active query, all batches that it may see are stored."""
         relations = {r.id: r for r in rules.relations}
         for query in rules.queries:
             if len(query.members) == 1:
@@ -267,7 +267,7 @@ class Watch:
             for alias, _, relation in query.members:
                 others = [label for a, label, _ in query.members if a != alias]
                 if set(query.looked_up).issuperset(others):
-                    # The query never probes it.
+                    # The query never probes this relation.
                     self.events["looks up and is not stored"] += 1
                     continue
                 held: set[int] = set()
@@ -322,7 +322,8 @@ class Watch:
             covered = sum(1 + high - low for low, high in store.covers(now))
             if known is not None:
                 covered -= sum(1 + high - low for low, high in known.covers(now - 1))
-            # A batch adds itself, and a backfill that ends the past.
+            # A batch extends the coverage by itself; a longer extension is the past of a finished
+            # backfill.
             if covered > 1:
                 self.events["backfill done"] += 1
             elif known is not None and known.backfill is not None and store.backfill is None:
@@ -338,7 +339,7 @@ class Watch:
 
 
 def _left_out(before: StoreState, after: StoreState) -> bool:
-    """Whether a merge has left out rows."""
+    """Return whether a merge has left out rows."""
     gone = [s for s in before.segments if s not in after.segments]
     merged = [s for s in after.segments if s not in before.segments and "/merged-" in s.path]
     return any(
@@ -357,7 +358,7 @@ def _left_out(before: StoreState, after: StoreState) -> bool:
 
 
 def _has_moved(before: State | None, state: State) -> bool:
-    """Whether a partition has moved between hosts that are there as before."""
+    """Return whether a partition has moved between hosts that exist before and after."""
     if before is None or before.hosts.placement is None or state.hosts.placement is None:
         return False
     known = dict(before.hosts.placement.owners)
@@ -367,17 +368,17 @@ def _has_moved(before: State | None, state: State) -> bool:
 
 
 def _merged(state: State) -> set[str]:
-    """The packs with segments that were merged and are probed."""
+    """Return the packs with merged segments that are probed."""
     return {s.path for store in state.stores.values() for s in store.segments if s.level > 0}
 
 
 def _first(store: StoreState, now: int) -> int:
-    """The first batch that a store covers; the one after ``now`` if none."""
+    """Return the first batch that a store covers; if there is none, the one after ``now``."""
     return min((low for low, _ in store.covers(now)), default=now + 1)
 
 
 def _holds(store: StoreState, relation: Relation) -> bool:
-    """Whether a base store's rows include the relation's."""
+    """Return whether a base store's rows include the relation's."""
     wanted = {str(f) for f in relation.filter}
     return store.streams == (relation.stream,) and set(store.filter) <= wanted
 
@@ -423,7 +424,7 @@ def _of_rules(rules: Ruleset) -> set[str]:
 
 
 def _nested(rules: Ruleset, base: set[MirId]) -> bool:
-    """Whether an MIR is maintained by probing another."""
+    """Return whether an MIR is maintained by probing another one."""
     above: dict[str, ProbeRule] = {p.out: p for p in rules.probe_rules}
     for rule in rules.store_rules:
         edge: str = rule.edge

@@ -1,4 +1,4 @@
-"""Entries of the ledger beside the results (``semantics.md``, "Rations")."""
+"""Entries of the ledger of rations beside the results (``semantics.md``, "Rations")."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anabranch_runtime.sinks.ledger import NewEntries
 
 
 def made_good(results: Path) -> set[tuple[int, str, str]]:
-    """(batch, query, alias) of every goal with a paid debt."""
+    """Return (batch, query, alias) of every goal whose debt was paid."""
     return {
         (batch, str(query), alias)
         for one in read_paid(results)
@@ -21,16 +21,16 @@ def made_good(results: Path) -> set[tuple[int, str, str]]:
 
 
 def read_rations(results: Path) -> tuple[RationedBatches, ...]:
-    """The ledger, oldest first."""
+    """Read the ledger's rations, oldest first."""
     return tuple(NewEntries(results).rationed())
 
 
 def read_paid(results: Path) -> tuple[PaidBatches, ...]:
-    """All entries of paid debt, in the order of payment."""
+    """Read all entries of paid debt, in the order of payment."""
     return tuple(NewEntries(results).paid())
 
 
 def read_completeness(results: Path, query: str) -> Completeness | None:
-    """Completeness of a query; None: nothing of it was ever withheld."""
+    """Read the completeness of a query; None: nothing of it was ever withheld."""
     path = results / HOME / f"{query}.json"
     return codec.loads(path.read_bytes(), Completeness) if path.exists() else None

@@ -7,7 +7,7 @@ from anabranch_planner.allocation.results import increments
 
 
 def most_results(forest: Forest, budget: float) -> tuple[float, ...]:
-    """The rations that keep the most results in ``budget`` CPU seconds per unit of time."""
+    """Return the rations that keep the most results in ``budget`` CPU seconds per unit of time."""
     shares, left = [0.0] * len(forest.goals), budget
     for one in increments(forest):
         share = 1.0 if one.cost <= left else max(left, 0.0) / one.cost

@@ -1,4 +1,4 @@
-"""The obvious join: every combination of tuples, tried one alias at a time."""
+"""Oracle of a join by nested loops: every combination of tuples, extended one alias at a time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _EVERYTHING = Activation(0, {})
 def nested_loop(
     query: JoinQuery, history: History, activation: Activation = _EVERYTHING
 ) -> dict[Found, tuple[Value, ...]]:
-    """Every result of ``query``: arrival sequences in member order -> projected values.
+    """Return every result of ``query``: arrival sequences in member order -> projected values.
 
     A result counts if its last-arriving member arrives while the query is active, and if every
-    member is visible to the query (an alias that ``visible_from`` does not name sees all).
+    member is visible to the query (to an alias that ``visible_from`` does not name, all tuples are
+    visible).
     """
     candidates = [
         [
@@ -54,7 +55,7 @@ def _extend(
 
 
 def _fits(query: JoinQuery, rows: Sequence[Arrival]) -> bool:
-    """Whether the newest row agrees with the others, as far as the condition can be read."""
+    """Whether the newest row satisfies all conditions whose members are present."""
     labels = query.labels[: len(rows)]
     newest = len(rows) - 1
     for predicate in query.predicates:

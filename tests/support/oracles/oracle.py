@@ -1,9 +1,9 @@
-"""The batch oracle: what a query's results are, computed by DuckDB over the recorded files.
+"""Oracle of a replay: expected results of a query, computed by DuckDB over the recorded files.
 
-Every row gets its place by position (row ``k`` belongs to batch ``k // rows_per_batch``), is late
-or invalid by the rule of ``docs/semantics.md``, and is visible to an alias by the activation that
-the replay reports. A combination counts if its last batch lies in the query's active span.
-Results are compared as multisets; NaN equals NaN, -0.0 equals 0.0, NULL equals NULL.
+The batch of row ``k`` is ``k // rows_per_batch``. A row is late or invalid by the rules of
+``docs/semantics.md``, and visible to an alias by the activation that the replay reports. A
+combination counts if its last batch is within the query's active span. Results are compared as
+multisets; NaN equals NaN, -0.0 equals 0.0, NULL equals NULL.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ from anabranch_runtime.sinks.publisher import OUTBOX
 from tests.support.oracles.idle_watermarks import watermarks
 from tests.support.scenarios.file import QueryEntry, Scenario, StreamEntry
 
-#: Columns of the oracle's own, beside the stream's.
+#: Columns that the oracle adds to a stream's.
 ROW, BATCH, TAU, LATE, INVALID = "__row", "__batch", "__tau", "__late", "__invalid"
 AHEAD = "__ahead"
 #: Operations of streams of changes.
 INSERTS, DELETES = ("c", "r", "insert", "+i", "+u"), ("d", "delete", "-u")
 #: Sum of changes, in SQL.
 SIGNED = "sum(CASE anabranch_change WHEN 'delete' THEN -1 ELSE 1 END)"
-#: With the batch from which on a stream keeps the latest: the first batch that brings a later one.
+#: Prefix of a column with the batch from which on a row is superseded, if the stream keeps the
+#: latest rows.
 GONE = "__gone_"
 
 
 @dataclass(frozen=True, slots=True)
 class OracleQuery:
-    """A query in pieces that DuckDB understands.
+    """A query in parts, in DuckDB's SQL.
 
     Attributes:
         members: (alias, stream) in FROM order.
-        select: (expression, output name or None where the name is not checked, whether it is a
-            plain column, whose type must come through unchanged).
+        select: (expression; output name, or None if it is not checked; whether it is a plain
+            column, whose type must not change).
         where: the conditions of ON and WHERE.
     """
 
@@ -56,7 +57,7 @@ class OracleQuery:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How a result compares with the oracle's; ``problems`` is empty where they agree."""
+    """Comparison of results with the oracle's; ``problems`` is empty if they are equal."""
 
     expected: int
     got: int
@@ -75,11 +76,11 @@ class StreamCounts:
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """A ration below 1, in the batches from ``first`` up to and including ``last``.
+    """A ration below 1, in the batches from ``first`` to ``last`` inclusive.
 
     Attributes:
-        alias: whose tuple arrives last.
-        torn: the query ended while this was being made good: of these results any may be there.
+        alias: alias whose tuple arrives last.
+        torn: whether the query ended during the catch-up, so that any of these results may exist.
     """
 
     first: int
@@ -92,7 +93,7 @@ class Withheld:
 
 
 def from_spark(sql: str, columns: Mapping[str, Sequence[str]]) -> OracleQuery:
-    """A hand-written query, transpiled from Spark's dialect.
+    """Parse a hand-written query in Spark's dialect, and translate it to DuckDB's.
 
     Args:
         columns: the columns of every stream (for ``*``).
@@ -149,10 +150,10 @@ class Oracle:
 
         Args:
             withheld: rations below 1.
-            ruled: batch -> start of the epoch whose ruleset it runs; by default its own epoch.
+            ruled: batch -> start of the epoch whose ruleset it runs; default: its own epoch.
             fresh: query -> alias -> greatest age of its members in results, in microseconds.
-            gathering: queries with files of several batches. Others are found by their outbox,
-                which a restart may clear.
+            gathering: queries whose files have several batches; by default, they are recognised by
+                their outbox, which a restart may clear.
         """
         self.scenario = scenario
         self.withheld, self.fresh, self.gathering = withheld, fresh or {}, frozenset(gathering)
@@ -163,7 +164,7 @@ class Oracle:
             self.db.execute(f'CREATE TABLE "{name}" AS {_placed(stream)}')
             if stream.key:
                 self._upsert(name, stream.key)
-        #: Stream -> the spans of batches, end excluded, in which it keeps the latest of a key.
+        #: Stream -> the spans of batches, end exclusive, in which it keeps the latest row per key.
         self.latest: dict[str, list[tuple[int, int]]] = {}
         self.watermarks: dict[str, dict[int, int | None]] = {}
         self.ranks: dict[tuple[str, Ranking], str] = {}
@@ -172,7 +173,7 @@ class Oracle:
             self._let_idle()
 
     def _upsert(self, name: str, key: tuple[str, ...]) -> None:
-        """Note of each row of a table the batch that brings the next of its key."""
+        """Add to each row of a table the batch of the next row with its key."""
         columns = ", ".join(f'"{c}"' for c in key)
         known = " AND ".join(f'"{c}" IS NOT NULL' for c in key)
         self.db.execute(f'ALTER TABLE "{name}" ADD COLUMN {GONE} BIGINT')
@@ -183,19 +184,19 @@ class Oracle:
             WHERE "{name}".{ROW} = later.row""")
 
     def _leaps(self, name: str) -> bool:
-        """Whether something of a stream may be ahead."""
+        """Whether tuples of a stream may be rejected as too far ahead."""
         bound = self.scenario.streams[name].ahead_of_stream
         span = self.one(f'SELECT max({TAU}) - min({TAU}) FROM "{name}"')
         return bound is not None and span is not None and bool(span > bound)
 
     def _let_idle(self) -> None:
-        """Judge lateness again, by watermarks that move while a stream is idle and that tuples
-        which are ahead do not move.
+        """Determine lateness again, with watermarks that advance while a stream is idle, and that
+        tuples ahead do not advance.
         """
         seen = {name: self._seen(name) for name in self.scenario.streams}
         leaping = [name for name in self.scenario.streams if self._leaps(name)]
         for batch in range(self.batches()) if leaping else ():
-            # Batch by batch: where streams time out, their watermarks depend on each other.
+            # Batch by batch, since watermarks of streams with idle timeouts depend on each other.
             before = {n: {b: t for b, t in s.items() if b < batch} for n, s in seen.items()}
             reached = watermarks(self.scenario.streams, before, batch + 1)
             for stream in leaping:
@@ -211,8 +212,8 @@ class Oracle:
                 )
 
     def _seen(self, name: str) -> dict[int, int | None]:
-        """The batches that have a tuple of a stream -> the greatest event time in it that is not
-        ahead.
+        """Map batches with tuples of a stream to the greatest event time in them that is
+        not ahead.
         """
         rows = self.db.execute(
             f'SELECT {BATCH}, max({TAU}) FILTER (NOT {AHEAD}) FROM "{name}" GROUP BY 1'
@@ -222,8 +223,8 @@ class Oracle:
     def _judge_ahead(
         self, name: str, batch: int, mark: int | None, before: Mapping[int, int | None]
     ) -> None:
-        """Note which tuples of a batch are ahead, by the stream's event times ``before`` it and its
-        watermark.
+        """Mark the tuples of a batch that are ahead, given the stream's earlier event times
+        ``before`` and its watermark.
         """
         reached = [t for t in (*before.values(), mark) if t is not None]
         bound = self.scenario.streams[name].ahead_of_stream
@@ -236,8 +237,8 @@ class Oracle:
     def observe(
         self, queries: Mapping[str, OracleQuery], activations: Mapping[str, Activation | None]
     ) -> None:
-        """Derive, from all activations, when streams were read or retained, and so from when to
-        when tuples were superseded, and by which newer ones.
+        """Derive from all activations when streams were read or retained, and so which tuples were
+        superseded, by which newer ones, and when.
         """
         known = [(queries[n], a) for n, a in activations.items() if a is not None and n in queries]
         spans = [(q, a) for q, last in known for a in (*last.earlier, last)]
@@ -260,7 +261,7 @@ class Oracle:
                 first = end
 
     def _supersede(self, stream: str, key: tuple[str, ...], first: int, end: int) -> None:
-        """Note of each tuple the first batch from ``first`` on that brings a later one."""
+        """Add to each tuple the first batch from ``first`` on that has a later tuple of its key."""
         if (first, end) in self.latest.setdefault(stream, []):
             return
         self.latest[stream].append((first, end))
@@ -280,14 +281,14 @@ class Oracle:
         self.db.close()
 
     def columns(self) -> dict[str, list[str]]:
-        """The streams' own columns."""
+        """The declared columns of each stream."""
         return {
             name: [c for c, *_ in self._describe(f'SELECT * FROM "{name}"') if c[:2] != "__"]
             for name in self.scenario.streams
         }
 
     def counts(self, stream: str) -> StreamCounts:
-        """How many rows a stream has, and how many of them are late or invalid."""
+        """Return the numbers of rows, late rows and invalid rows of a stream."""
         row = self.db.execute(
             f"SELECT count(*), count(*) FILTER ({LATE}), count(*) FILTER ({INVALID}),"
             f" count(*) FILTER ({AHEAD})"
@@ -297,7 +298,7 @@ class Oracle:
         return StreamCounts(*row)
 
     def admitted(self, stream: str, before: int) -> int:
-        """How many rows of batches before that one are neither late nor ahead nor invalid."""
+        """The rows of batches before ``before`` that are neither late nor ahead nor invalid."""
         return int(
             self.one(
                 f'SELECT count(*) FROM "{stream}" WHERE {BATCH} < {before}'
@@ -306,7 +307,7 @@ class Oracle:
         )
 
     def batches(self) -> int:
-        """How many batches the scenario has."""
+        """Number of batches of the scenario."""
         found = max((len(s.cuts or ()) for s in self.scenario.streams.values()), default=0)
         for name in self.scenario.streams:
             row = self.db.execute(f'SELECT coalesce(max({BATCH}) + 1, 0) FROM "{name}"').fetchone()
@@ -324,8 +325,8 @@ class Oracle:
         name: str = "",
         torn: bool = False,
     ) -> str:
-        """SELECT of the results of ``query`` over all its activations, without results withheld
-        from query ``name`` (``torn``: without results that can't be there).
+        """Return a SELECT for the results of ``query`` over all its activations, without results
+        withheld from query ``name`` (``torn``: without results that can't exist).
         """
         first, *others = (*activation.earlier, activation)
         kept = [*self._kept(query, name, torn), *self._young(query, name)]
@@ -335,17 +336,20 @@ class Oracle:
         return " UNION ALL ".join(parts) + tail
 
     def _follows(self, query: OracleQuery) -> bool:
-        """Whether results change with the rows of tables: beside changes, or without a stream."""
+        """Whether results change with rows of tables: beside streams of changes, or without a
+        stream.
+        """
         streams = [self.scenario.streams[s] for _, s in query.members]
         return any(s.operation is not None for s in streams) or all(s.table for s in streams)
 
     def _kept(self, query: OracleQuery, name: str, torn: bool) -> list[str]:
-        """Conditions of the rations on results. In a result's last batch, the rank of the member
-        whose stream has the greatest name must be below the ration of its alias.
+        """Return the conditions that rations impose on results: in a result's last batch, the rank
+        of the member whose stream has the greatest name must be below the ration of its alias.
         """
         last = "greatest(" + ", ".join(f"{a}.{BATCH}" for a, _ in query.members) + ")"
         streams = dict(query.members)
-        # Least withheld rank by batch: a condition per ration and batch takes DuckDB minutes.
+        # Least withheld rank by batch: with a condition per ration and batch, DuckDB would take
+        # minutes.
         bounds: dict[tuple[str, Ranking], list[int | None]] = {}
         for one in self.withheld:
             if one.query != name or (torn and one.torn):
@@ -365,8 +369,8 @@ class Oracle:
         return found
 
     def _young(self, query: OracleQuery, name: str) -> list[str]:
-        """Conditions that no member is too old, by the greatest event time of all streams before
-        the last batch.
+        """Return the conditions that no member is too old, given the greatest event time of all
+        streams before the last batch.
         """
         limits = self.fresh.get(name)
         if not limits:
@@ -386,7 +390,7 @@ class Oracle:
         ]
 
     def _rank(self, stream: str, ranking: Ranking) -> str:
-        """Column with the ranks of a stream's tuples, made at its first use."""
+        """Return the column with the ranks of a stream's tuples, computed at its first use."""
         known = self.ranks.setdefault((stream, ranking), f"__rank{len(self.ranks)}")
         if known in {c for c, _ in self._describe(f'SELECT * FROM "{stream}"')}:
             return known
@@ -409,8 +413,8 @@ class Oracle:
         *,
         past: bool = False,
     ) -> str:
-        """The results of one activation, with its ``past`` or without it; a ttl is a window on
-        every alias of its stream.
+        """Return a SELECT for the results of one activation, with or without its ``past``; a ttl is
+        a window on every alias of its stream.
         """
         ttls = self.scenario.ttls(self.ruled(activation.activated_batch))
         timed = {a: self.scenario.streams[s].event_time is not None for a, s in query.members}
@@ -434,7 +438,7 @@ class Oracle:
                 inside = f"{last} >= {first} AND {last} < {end}"
                 where.append(f"NOT ({inside} AND coalesce({alias}.{GONE}{first} <= {last}, false))")
         for table in tables:
-            # The row is there by the batch of the last tuple of a stream.
+            # The row is emitted in the batch of the last tuple of a stream that is not a table.
             streams = ", ".join(f"{a}.{BATCH}" for a, _ in query.members if a not in tables)
             where.append(f"{table}.{BATCH} <= greatest({streams})")
             if self.scenario.streams[dict(query.members)[table]].key:
@@ -451,7 +455,7 @@ class Oracle:
     def rows(
         self, query: OracleQuery, entry: QueryEntry, activation: Activation
     ) -> list[tuple[object, ...]]:
-        """The results of ``query``."""
+        """Return the results of ``query``."""
         return self.db.execute(self.sql(query, entry, activation)).fetchall()
 
     def compare(
@@ -461,11 +465,11 @@ class Oracle:
         activation: Activation | None,
         results: Path,
     ) -> Comparison:
-        """Compare the Parquet files in ``results`` with what they should hold."""
+        """Compare the Parquet files in ``results`` with the expected results."""
         files = sorted(results.glob("*.parquet"))
         if not files:
             return Comparison(0, 0, (f"no Parquet file in {results}",))
-        # A query that was never active has an empty, but typed, result.
+        # A query that was never active has an empty result with types.
         span = activation or Activation(0, {}, expired_batch=0)
         select = self.sql(query, entry, span, name=results.name)
         self.db.execute(f"CREATE OR REPLACE TEMP TABLE expected AS {select}")
@@ -495,10 +499,10 @@ class Oracle:
         most = f"SELECT {right} FROM allowed"
         begun = _has_past(span, True) and not _has_past(span, False)
         if _has_changes(query) and begun:
-            # The query ended before all of its past: an insert may be there without its delete.
+            # The query ended before all of its past was emitted: an insert may lack its delete.
             other = f"{other} WHERE false"
         elif _has_changes(query):
-            # Of tuples that are deleted already, and of their deletes, results may lack.
+            # Results may lack tuples that are already deleted, and their deletes.
             one, other, most = (_summed(select) for select in (one, other, most))
         for what, first, second in (("missing", other, one), ("extra", one, most)):
             if replaces:
@@ -518,8 +522,8 @@ class Oracle:
         activation: Activation | None,
         files: Sequence[Path],
     ) -> list[str]:
-        """Problems of the sum of all changes so far, after every batch: it must be the join of the
-        net inputs. Checked of queries that see all and have no past to come.
+        """Return problems of the sum of all changes after every batch, which must equal the join of
+        the net inputs. Checked for queries that see all tuples and have no pending past results.
         """
         if activation is None or activation.earlier or self.withheld or not _has_changes(query):
             return []
@@ -534,7 +538,7 @@ class Oracle:
         kinds = [kind for _, kind in self._describe("SELECT * FROM expected")]
         shown = [_canonical(f'"{n}"', k) for n, k in zip(names, kinds, strict=False)]
         problems = []
-        # Results of a query with a commit interval are there as of the ends of groups.
+        # With a commit interval, results exist as of the ends of groups.
         ends = {int(f.stem[:10]) for f in files if f.stem != "empty"} | {last - 1}
         outbox = (f.parent.parent / OUTBOX / f.parent.name for f in files[:1])
         gathered = any(True for folder in outbox for _ in folder.glob("*..*"))
@@ -542,7 +546,7 @@ class Oracle:
         for batch in (b for b in batches if not gathered or b in ends):
             wanted = self._net_sql(query, entry, kinds, batch)
             got = f"SELECT * FROM ({wanted}) WHERE false"
-            # The past may be emitted by batches after the input's end.
+            # Past results may be emitted by batches after the end of the input.
             until = batch if batch < last - 1 else 1 << 40
             come = [f"'{f}'" for f in files if f.stem != "empty" and int(f.stem[:10]) <= until]
             if come:
@@ -557,7 +561,7 @@ class Oracle:
     def _net_sql(
         self, query: OracleQuery, entry: QueryEntry, kinds: Sequence[str], batch: int
     ) -> str:
-        """The join of the net inputs up to and including ``batch``, and each row's number."""
+        """SQL for the join of net inputs up to and including ``batch``, with multiplicities."""
         where, sources, weights = [f"({c})" for c in query.where], [], []
         columns = self.columns()
         timed = {a: self.scenario.streams[s].event_time is not None for a, s in query.members}
@@ -605,7 +609,7 @@ class Oracle:
         )
 
     def size(self, query: OracleQuery, entry: QueryEntry, limit: int) -> int:
-        """How many results full history has, counted up to ``limit``."""
+        """Return the number of results over full history, counted up to ``limit``."""
         row = self.db.execute(
             f"SELECT count(*) FROM ({self.sql(query, entry, Activation(0, {}), limit=limit)})"
         ).fetchone()
@@ -613,7 +617,7 @@ class Oracle:
         return int(row[0])
 
     def one(self, select: str) -> Any:
-        """The only value of the only row of ``select``."""
+        """Return the only value of the only row of ``select``."""
         row = self.db.execute(select).fetchone()
         assert row is not None
         return row[0]
@@ -632,14 +636,14 @@ def _has_changes(query: OracleQuery) -> bool:
 
 
 def _summed(select: str) -> str:
-    """The rows of ``select`` but the last column, each as often as the sum of its changes says."""
+    """The rows of ``select`` without the last column, each repeated by the sum of its changes."""
     named = f"SELECT * EXCLUDE (anabranch_change), {SIGNED} AS n FROM ({select})"
     return f"{named} GROUP BY ALL HAVING n <> 0"
 
 
 def weight_of(members: Sequence[tuple[str, str]], changes: Collection[str]) -> str | None:
-    """SQL of the weight of a result: the product of the weights of its members of streams of
-    changes; None: it reads none.
+    """Return SQL for the weight of a result: the product of the weights of its members of streams
+    of changes; None: it reads none.
     """
     deletes = ", ".join(f"'{o}'" for o in DELETES)
     weights = [
@@ -651,15 +655,15 @@ def weight_of(members: Sequence[tuple[str, str]], changes: Collection[str]) -> s
 
 
 def _rank(ranking: Ranking, columns: Sequence[pa.Array], row: int, batch: int) -> int:
-    """The rank of one tuple, by its values."""
+    """Return the rank of one tuple, computed from its values."""
     names = [name for name, _ in ranking.columns]
     one = {name: values[row : row + 1] for name, values in zip(names, columns, strict=True)}
     return int(ranks(ranking, one.__getitem__, 1, batch)[0])
 
 
 def _placed(stream: StreamEntry) -> str:
-    """Every row with its position, batch, event time, and whether it is late or invalid. A row with
-    an unknown operation is invalid before its event time is looked at.
+    """Return every row with its position, batch, event time, and whether it is late or invalid. A
+    row with an unknown operation is invalid before its event time is looked at.
     """
     moment = f'epoch_us("{stream.event_time}")' if stream.event_time else "NULL::BIGINT"
     invalid, known = f'"{stream.event_time}" IS NULL' if stream.event_time else "false", "true"
@@ -684,14 +688,14 @@ def _placed(stream: StreamEntry) -> str:
 
 
 def _batch_of(stream: StreamEntry) -> str:
-    """The batch of a row, by its position."""
+    """Return SQL for the batch of a row, by its position."""
     if stream.cuts is None:
         return f"file_row_number // {stream.rows_per_batch}"
     return f"len(list_filter({list(stream.cuts)}, lambda cut: cut <= file_row_number))"
 
 
 def _has_past(activation: Activation, torn: bool) -> bool:
-    """Whether results of before the first activation are there; ``torn``: may be there."""
+    """Whether results from before the first activation exist; ``torn``: whether they may exist."""
     past = activation.past
     if past is None:
         return False

@@ -1,7 +1,7 @@
-"""The optimum of a problem whose copies are charged, by the plainest program that is right.
+"""Optimal cost of a problem with charged store copies, by a plain integer program.
 
-It has all variables, and none of the rows, reductions and cuts that are there to be solved fast:
-``f <= y``, ``f <= z`` and ``y <= sum of known p + b`` step by step, and one program for all. HiGHS
+It has all variables, but none of the rows, reductions and cuts that only speed up the solver: rows
+``f <= y``, ``f <= z`` and ``y <= sum of known p + b`` for each step, in a single program. HiGHS
 solves it by its own branch and cut.
 """
 
@@ -15,7 +15,7 @@ from anabranch_planner.solvers.registry import solve
 
 
 def optimum(problem: PlanProblem) -> float:
-    """The least cost of a plan, charges for switching included."""
+    """Return the least cost of a plan, including switching charges."""
     assert problem.charged
     graph, program = problem.graph, Program()
     kept = {m: program.variable(0.0, integer=True) for m in problem.mirs}

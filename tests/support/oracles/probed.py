@@ -1,4 +1,4 @@
-"""Results and counts of probes, in a form that compares two ways of probing."""
+"""Results and counts of probes, in forms by which two implementations of probing are compared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch_runtime.storage.partial import Partial
 
 
 def tuples(made: Partial | None) -> list[list[int]]:
-    """The tuples of a partial result, by their members' sigmas, in order."""
+    """Return the tuples of a partial result, as their members' sigmas, sorted."""
     if made is None or not made.length:
         return []
     sigmas = np.stack([made.sigma(label) for label in sorted(made.place)], axis=1)
@@ -21,12 +21,12 @@ def tuples(made: Partial | None) -> list[list[int]]:
 
 
 def counts(meter: EdgeStatistics) -> EdgeStatistics:
-    """Counts that must agree; ways of probing differ in their look-ups, because of filters."""
+    """Return the counts that must be equal; numbers of look-ups may differ, because of filters."""
     return replace(meter, looked=0, seconds=0.0)
 
 
 def read(prober: Prober) -> dict[str, dict[str, Reads]]:
-    """The same of lookups in stores."""
+    """Return the counts of look-ups in stores that must be equal."""
     prober.reads.keep()
     return {
         store: {
@@ -38,7 +38,7 @@ def read(prober: Prober) -> dict[str, dict[str, Reads]]:
 
 
 def places(one: Reads) -> int:
-    """Segments of the tile, summed over tuples, looked into or not: each way has its reasons not
-    to, partitions among them.
+    """Return the sum over tuples of the tile's segments, searched or skipped; implementations skip
+    for different reasons.
     """
     return one.looked + one.filtered + one.by_partition + one.by_time

@@ -1,5 +1,5 @@
-"""Google's own Protobuf: texts compiled by ``protoc``, and values of messages as columns have
-them.
+"""Oracle of Protobuf by Google's library: schemas compiled by ``protoc``, and values of messages as
+columns have them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _TIMES = ("google.protobuf.Timestamp", "google.protobuf.Duration")
 
 
 class Unfit(Exception):
-    """No column can have the value."""
+    """The value does not fit any column type."""
 
 
 def compiled(text: str, **others: str) -> bytes:
-    """The descriptor set of a ``.proto`` file, with its imports.
+    """Compile a ``.proto`` file with its imports; return the descriptor set.
 
     Args:
         others: texts of further files, by name without ending.
@@ -42,7 +42,7 @@ def compiled(text: str, **others: str) -> bytes:
 
 
 def message_class(descriptors: bytes, name: str) -> type[Message]:
-    """The class of a message."""
+    """Return the Python class of a message."""
     pool = descriptor_pool.DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(descriptors).file:
         pool.Add(file)
@@ -51,7 +51,7 @@ def message_class(descriptors: bytes, name: str) -> type[Message]:
 
 
 def read_message(cls: type[Message], data: bytes) -> dict[str, Any] | None:
-    """The values of a message by column; None: it is malformed, or a value fits no column."""
+    """The values of a message by column; None if it is malformed, or a value fits no column."""
     try:
         return values_of(cls.FromString(data))
     except (DecodeError, Unfit, UnicodeDecodeError):
@@ -59,10 +59,11 @@ def read_message(cls: type[Message], data: bytes) -> dict[str, Any] | None:
 
 
 def values_of(message: Any) -> dict[str, Any]:
-    """The values of a message's fields: maps as dicts, times as micros, enums as texts.
+    """Return the values of a message's fields: maps as dicts, times as microseconds, enums as
+    texts.
 
     Raises:
-        Unfit, UnicodeDecodeError: there is no such value.
+        Unfit, UnicodeDecodeError: a value has no such form.
     """
     return {one.name: _field(message, one) for one in message.DESCRIPTOR.fields}
 

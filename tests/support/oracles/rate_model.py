@@ -1,4 +1,4 @@
-"""PMJoin's rate model as printed, by recursion, and joins counted one by one: the cost model's
+"""PMJoin's rate model as printed (a recursion), and counts of joins one by one; the cost model's
 closed form is compared with both.
 """
 
@@ -11,14 +11,14 @@ from itertools import product
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A stream, or the join of some: tuples per unit of time, and tuples in its window."""
+    """A stream or a join of streams: tuples per unit of time, and tuples in its window."""
 
     rate: float
     window: float
 
 
 def joined(left: Flow, right: Flow, f: float) -> Flow:
-    """Eq. 2 and 3.
+    """Return the join of two flows, by Eq. 2 and 3.
 
     >>> joined(Flow(25, 250), Flow(30, 300), 0.001)
     Flow(rate=15.0, window=75.0)
@@ -28,9 +28,10 @@ def joined(left: Flow, right: Flow, f: float) -> Flow:
 
 
 def counted(times: Sequence[Sequence[float]], bounds: Mapping[tuple[int, int], float]) -> list[int]:
-    """Per stream how many combinations it completes: all differences within ``bounds``.
+    """Return, per stream, the number of combinations that it completes with all differences within
+    ``bounds``.
 
-    ``bounds[i, j]`` is how much later than ``i``'s tuple ``j``'s may be; a missing one is infinite.
+    ``bounds[i, j]``: maximum time of ``j``'s tuple after ``i``'s; infinite if missing.
     """
     last = [0] * len(times)
     for combination in product(*times):

@@ -1,4 +1,4 @@
-"""Event times from which rows are needed, by the obvious means: every query, every member."""
+"""Oracle of retention: event times from which rows are needed, for every query and member."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anabranch_runtime.state.manifest import State, StoreState
 
 
 def thresholds(state: State, ruleset: Ruleset, store: StoreState) -> Limits:
-    """Per member of ``store``, the event time below which no reader needs its rows."""
+    """Return, per member of ``store``, the event time below which no reader needs its rows."""
     limits = horizons(ruleset, clocks(state), state.debt.past)
     return _readers(ruleset, limits).thresholds(store)
 
@@ -22,10 +22,11 @@ def thresholds(state: State, ruleset: Ruleset, store: StoreState) -> Limits:
 def horizons(
     ruleset: Ruleset, marks: Mapping[str, int], past: Collection[str] = ()
 ) -> dict[tuple[str, str], int | None]:
-    """(query, label) -> event time below which its tuples are not needed; None: none.
+    """Return (query, label) -> event time below which its tuples are not needed; None: none are
+    needed.
 
     Args:
-        past: the queries that results of the past are owed to: they need all that they see.
+        past: queries with pending past results, which need all tuples that they see.
     """
     streams = {r.id: r.stream for r in ruleset.relations}
     found: dict[tuple[str, str], int | None] = {}
@@ -44,7 +45,7 @@ def horizons(
 
 
 def _joins(ruleset: Ruleset) -> list[QuerySpec]:
-    """The queries that need stored rows: a row of one stream by itself is a result at once."""
+    """Return the queries that need stored rows; rows of a single stream are results at once."""
     return [query for query in ruleset.queries if len(query.members) > 1]
 
 
@@ -61,7 +62,7 @@ class _Readers:
     queries: dict[frozenset[str], dict[str, list[int | None]]]
 
     def thresholds(self, store: StoreState) -> Limits:
-        """Per member of ``store``, the event time below which no reader needs rows."""
+        """Return, per member of ``store``, the event time below which no reader needs rows."""
         if store.is_base:
             served = (limits for r, limits in self.relations if serves(store, r))
             return (_least(itertools.chain.from_iterable(served)),)
@@ -84,7 +85,7 @@ def _readers(ruleset: Ruleset, limits: Mapping[tuple[str, str], int | None]) -> 
 
 
 def _least(limits: Iterable[int | None]) -> int | None:
-    """The smallest limit; None if any is unlimited, or without readers."""
+    """Return the smallest limit; None if any is None (all rows), or there are no readers."""
     known = list(limits)
     finite = [x for x in known if x is not None]
     return min(finite) if finite and len(finite) == len(known) else None

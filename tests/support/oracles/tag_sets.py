@@ -1,8 +1,8 @@
-"""A slow interpreter of many queries by sets of tags, as CACQ has them: every row has the set of
-the queries whose filters it satisfies, and rows that join have the intersection of their sets.
+"""A slow interpreter of many queries by sets of tags, as in CACQ: a row's set has the queries whose
+filters it satisfies, and joined rows have the intersection of their sets.
 
-It knows neither stores nor plans. Queries that join the same streams by the same keys are joined
-once, without their filters; each result goes to the queries left in its set.
+It uses neither stores nor plans. Queries with the same streams and keys are computed by one join
+without filters; each result belongs to the queries in its set.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anabranch_contract.queries.joins import JoinQuery, QueryId
 from tests.support.oracles.evaluate import Value, evaluate, holds, key_of
 from tests.support.oracles.history import Arrival, History, covers, sees
 
-#: Positions and columns that are equal, and the type by which they are compared.
+#: An equality: two pairs of stream position and column, and the type in which they are compared.
 Key = tuple[tuple[int, str], tuple[int, str], str]
 #: Numbers of queries, or of predicates.
 TagSet = frozenset[int]
@@ -27,7 +27,7 @@ class Skeleton(NamedTuple):
     """The common part of queries that are joined together.
 
     Attributes:
-        streams: by position.
+        streams: the streams by position.
         keys: the equalities.
     """
 
@@ -36,7 +36,7 @@ class Skeleton(NamedTuple):
 
 
 def skeleton(query: JoinQuery) -> Skeleton:
-    """The streams and keys of a query, without names, filters and bounds."""
+    """Return the streams and keys of a query, without names, filters and bounds."""
     at = {label: position for position, label in enumerate(query.labels)}
     kinds = {member: c.type for c in query.classes for member in c.members}
     keys = set[Key]()
@@ -50,7 +50,7 @@ def skeleton(query: JoinQuery) -> Skeleton:
 def interpret_by_tags(
     queries: Sequence[JoinQuery], history: History, activations: Mapping[QueryId, Activation]
 ) -> dict[QueryId, Counter[tuple[Value, ...]]]:
-    """The results of all queries, by their whole filters; keys are columns.
+    """Return the results of all queries, by their complete filters; keys are columns.
 
     Args:
         activations: a query without one has no results.
@@ -81,7 +81,7 @@ def interpret_by_tags(
 
 
 def tag_set(predicates: Sequence[Sequence[Expr]], values: Mapping[str, Value]) -> TagSet:
-    """The numbers of the predicates that a row with these values satisfies."""
+    """Return the numbers of the predicates that a row with these values satisfies."""
     return frozenset(
         number
         for number, conditions in enumerate(predicates)
@@ -92,7 +92,7 @@ def tag_set(predicates: Sequence[Sequence[Expr]], values: Mapping[str, Value]) -
 def _tags(
     group: Sequence[JoinQuery], at: int, row: Arrival, activations: Mapping[QueryId, Activation]
 ) -> TagSet:
-    """The queries of a group that a row at a position satisfies and is visible to."""
+    """Return the queries of a group that a row satisfies at a position and is visible to."""
     filters = [q.relation_of(q.members[at].label).filter for q in group]
     return frozenset(
         number
@@ -107,7 +107,7 @@ def _joined(
     begun: list[Arrival],
     tags: TagSet,
 ) -> Iterator[tuple[list[Arrival], TagSet]]:
-    """Combinations of rows with equal keys that some query wants, with the queries left."""
+    """Yield the combinations of rows with equal keys that some query needs, with their queries."""
     at = len(begun)
     if at == len(rows):
         yield begun, tags

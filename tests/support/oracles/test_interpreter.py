@@ -1,4 +1,4 @@
-"""The interpreter and the nested loop themselves, on results worked out by hand."""
+"""Tests of the interpreter and the nested loop, with results computed by hand."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_time_bound_is_inclusive() -> None:
 
 def test_the_nested_loop_respects_activation_expiry_and_visibility() -> None:
     past = history(*({"s": [row(1, n, n)], "t": [row(1, n, n)]} for n in range(4)))
-    # Arrivals 1..8: s and t of batch n are 2n+1 and 2n+2.
+    # Arrivals are 1..8: those of s and t in batch n are 2n+1 and 2n+2.
     span = Activation(2, {"a": Visibility(1, None), "b": Visibility(0, 1)}, expired_batch=3)
     assert set(nested_loop(query("s", "t"), past, span)) == {(3, 6), (5, 4), (5, 6)}
 
@@ -92,7 +92,7 @@ def test_an_expired_query_emits_nothing_and_visible_from_is_where_storing_began(
     outcome = interpret([(ruleset(join), 1), (none, 1), (ruleset(later), 1)], past)
     assert set(outcome.results[join.id]) == {(1, 2)}
     assert outcome.activations[join.id].expired_batch == 1
-    # Batch 1 was not stored, so batch 0 does not count for the later query.
+    # Batch 1 was not stored, so batch 0 is not visible to the later query.
     assert outcome.activations[later.id].visible_from["a"] == Visibility(2, None)
     assert set(outcome.results[later.id]) == {(5, 6)}
 

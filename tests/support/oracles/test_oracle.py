@@ -1,4 +1,4 @@
-"""The oracle itself, on scenarios small enough to be worked out by hand."""
+"""Tests of the oracle of replays, with scenarios small enough to compute results by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def minutes(*values: float | None) -> pa.Array:
 
 
 def make(folder: Path, *, per_batch: int = 1, lateness: int | None = None, **tables: Any) -> Oracle:
-    """An oracle over ``tables``; a column ``ts`` is the event time."""
+    """Return an oracle over ``tables``; a column ``ts`` is the event time."""
     streams = {}
     for name, columns in tables.items():
         path = folder / f"{name}.parquet"
@@ -49,7 +49,9 @@ def ids(oracle: Oracle, query: OracleQuery, **how: Any) -> list[tuple[object, ..
 
 @pytest.fixture
 def five(tmp_path: Path) -> Oracle:
-    """s at minutes 0 10 2 - 11 and t at minutes 0..4, one row a batch, all of one key."""
+    """An oracle with s at minutes 0 10 2 - 11, t at minutes 0..4, one row a batch, all of
+    one key.
+    """
     return make(
         tmp_path,
         lateness=5 * MINUTE,
@@ -75,7 +77,7 @@ def test_a_late_row_still_moves_the_watermark_and_its_own_batch_does_not_count(
         lateness=0,
         s={"id": range(6), "ts": minutes(9, 1, 10, 5, 9.5, 10)},
     )
-    # Row 1 is in the batch of the greatest time so far; rows 3 and 4 come after it.
+    # Row 1 is in the batch with the greatest time so far; rows 3 and 4 come after it.
     query = OracleQuery((("a", "s"),), (("a.id", "id", True),), ())
     assert oracle.counts("s") == StreamCounts(rows=6, late=2, invalid=0)
     assert ids(oracle, query) == [(0,), (1,), (2,), (5,)]
@@ -88,7 +90,7 @@ def test_a_result_belongs_to_the_batch_of_its_last_member(five: Oracle) -> None:
 
 
 def test_visible_from_hides_what_came_before_it(five: Oracle) -> None:
-    # Before the activation in batch 3, t counts from batch 1 and minute 2 on.
+    # Before the activation in batch 3, rows of t are visible from batch 1 and minute 2 on.
     span = Activation(3, {"a": Visibility(0, None), "b": Visibility(1, 2 * MINUTE)})
     assert ids(five, pair(), activation=span) == [
         (0, 3),
@@ -104,7 +106,7 @@ def test_visible_from_hides_what_came_before_it(five: Oracle) -> None:
 def test_a_window_bounds_what_comes_after_its_alias(five: Oracle) -> None:
     both = QueryEntry("", 2 * MINUTE, 0, None)
     assert ids(five, pair(), entry=both) == [(0, 0), (0, 1), (0, 2)]
-    # t at most 2 minutes after s; how long after t the s comes does not matter.
+    # t is at most 2 minutes after s; s may be any time after t.
     one = QueryEntry("", {"a": 2 * MINUTE}, 0, None)
     assert len(ids(five, pair(), entry=one)) == 3 + 5 + 5
     condition = pair("a.k = b.k", "a.ts BETWEEN b.ts - INTERVAL '1' MINUTE AND b.ts")

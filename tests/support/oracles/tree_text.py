@@ -1,4 +1,4 @@
-"""Syntax trees as SQL that DuckDB reads, to compare a tree's meaning with the statement's."""
+"""Conversion of syntax trees to DuckDB's SQL, to compare a tree's meaning with the statement's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS = {
 
 
 def text_of(query: Unresolved) -> str:
-    """``query`` in DuckDB's dialect, with its subqueries in FROM."""
+    """Return ``query`` in DuckDB's dialect, with its subqueries in FROM."""
     if query.branches:
         return " UNION ALL ".join(map(_entry, query.branches))
     where = [c.node for c in query.conditions if _is_where(c)]

@@ -1,4 +1,4 @@
-"""The steps of an order found by searching, the oracle of :mod:`anabranch_planner.cost.steps`."""
+"""The steps of a probe order found by search: the oracle of :mod:`anabranch_planner.cost.steps`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anabranch_planner.cost.steps import PlanError, Prefix
 
 
 def witness(plan: Plan, order: ProbeOrder, queries: Sequence[JoinQuery]) -> JoinQuery:
-    """A query that contains the order's goal: the query itself, or one that has the MIR."""
+    """Return a query that contains the order's goal: the query itself, or one that uses the MIR."""
     if not order.maintains:
         found = [q for q in queries if q.id == order.goal]
     else:
@@ -25,7 +25,7 @@ def witness(plan: Plan, order: ProbeOrder, queries: Sequence[JoinQuery]) -> Join
 
 
 def goal_labels(plan: Plan, order: ProbeOrder, queries: Sequence[JoinQuery]) -> frozenset[Label]:
-    """The labels that the order must cover."""
+    """Return the labels that the order must cover."""
     if order.maintains:
         members = [m.members for m in plan.mirs if m.id == order.goal]
     else:
@@ -38,7 +38,7 @@ def goal_labels(plan: Plan, order: ProbeOrder, queries: Sequence[JoinQuery]) -> 
 def walk(
     plan: Plan, order: ProbeOrder, queries: Sequence[JoinQuery]
 ) -> Iterable[tuple[Prefix, Step, Mir, frozenset[Label], JoinQuery]]:
-    """The order's steps as (prefix, step, sub-join before it, its labels, witness)."""
+    """Yield the order's steps as (prefix, step, sub-join before it, its labels, witness)."""
     query = witness(plan, order, queries)
     head = frozenset({order.start})
     trail: tuple[tuple[MirId, tuple[Label, ...], MirId], ...] = ()

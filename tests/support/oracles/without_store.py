@@ -1,4 +1,4 @@
-"""A plan without one of its intermediate results, made in full: the oracle of ``Ledger``."""
+"""A complete plan without one of its intermediate results: the oracle of ``Ledger``."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def without(
     owner: str = "",
     found: Trails | None = None,
 ) -> Plan:
-    """``plan`` with detours in place of every probe of ``owner``'s store ``mir``.
+    """Return ``plan`` with detours in place of every probe of ``owner``'s store ``mir``.
 
-    A valid plan if ``plan`` is one. Equal prefixes keep one access: a step that the plan, or a
-    detour before, has already is taken as it is there.
+    The result is valid if ``plan`` is. Orders with equal prefixes still probe the same copy: a step
+    that the plan or an earlier detour already has is used unchanged.
     """
     found = found or trails(plan, queries)
     detour = Detours(plan, SubJoins(queries), mir, model, owner)
@@ -46,7 +46,7 @@ def without(
 
 
 def _needed(plan: Plan, queries: Sequence[JoinQuery], gone: MirId, owner: str) -> Plan:
-    """``plan`` without the orders and copies that nothing needs once ``gone`` is not probed."""
+    """``plan`` without the orders and copies that are superfluous if ``gone`` is not probed."""
     upkeep: dict[tuple[str, str], list[ProbeOrder]] = {}
     for order in plan.orders:
         if order.maintains:
@@ -85,7 +85,7 @@ def _needed(plan: Plan, queries: Sequence[JoinQuery], gone: MirId, owner: str) -
 def _required(
     plan: Plan, queries: Sequence[JoinQuery], kept: Sequence[StoreCopy]
 ) -> list[StoreCopy]:
-    """The first copy of every base relation that has to be stored and is no longer."""
+    """Return the first copy of every base relation that must be stored and has no copy any more."""
     owners = {o.goal: o.owner for o in plan.orders if not o.maintains}
     stored = {(c.owner, c.mir) for c in kept}
     wanted = {

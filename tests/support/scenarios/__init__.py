@@ -1,1 +1,1 @@
-"""Scenarios: drawn runs, what befalls them, and their seeds."""
+"""Scenarios: random runs of a pipeline, the faults in them, and their seeds."""

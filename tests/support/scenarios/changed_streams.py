@@ -1,4 +1,4 @@
-"""Streams of changes and upserts beside the fault grid's streams, their queries, and the oracle."""
+"""Streams of changes and upserts for the fault grid, with their queries and oracle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMNS = {
     "x": {"k": pa.int64(), "v": pa.int64()},
     "y": {"k": pa.int64(), "w": pa.int64()},
 }
-#: A kept outer join, views over an inner and over an outer join, and values of neighbours.
+#: A kept outer join, views over an inner and over an outer join, and values of neighbouring rows.
 QUERIES = {
     "left_rows": "SELECT x.k, x.v, y.w FROM x LEFT JOIN y ON y.k = x.k",
     "both_sides": "SELECT x.v, y.w FROM x FULL JOIN y ON y.k = x.k AND y.w > 1",
@@ -30,7 +30,7 @@ QUERIES = {
     "moved": "SELECT x.k, x.v, lag(x.v) OVER (PARTITION BY x.k ORDER BY x.v NULLS FIRST) AS p "
     "FROM x",
 }
-#: Rows of a stream per batch; number of keys.
+#: Rows of a stream per batch, and number of keys.
 ROWS, KEYS = 4, 12
 
 
@@ -53,7 +53,8 @@ def add(document: dict[str, Any], folder: Path, batches: int) -> None:
 
 
 def check(path: Path, results: Path) -> int:
-    """Compare the queries of the scenario ``path`` with DuckDB over the net input; their rows.
+    """Compare the queries of the scenario ``path`` with DuckDB over the net input; return the
+    number of rows.
 
     Raises:
         AssertionError: they differ, or a query has no rows.
@@ -81,7 +82,7 @@ def check(path: Path, results: Path) -> int:
 
 
 def _changes(rng: Random, batches: int) -> list[tuple[Any, ...]]:
-    """Inserts, and deletes of rows that are there."""
+    """Draw inserts, and deletes of existing rows."""
     present: list[tuple[int, int]] = []
     found: list[tuple[Any, ...]] = []
     for _ in range(ROWS * batches):
@@ -94,7 +95,7 @@ def _changes(rng: Random, batches: int) -> list[tuple[Any, ...]]:
 
 
 def _upserts(rng: Random, batches: int) -> list[tuple[Any, ...]]:
-    """Rows that replace others of their key, and tombstones."""
+    """Draw rows that replace earlier rows of their key, and tombstones."""
     return [
         (rng.randrange(KEYS), rng.randrange(5), "delete" if rng.random() < 0.25 else "insert")
         for _ in range(ROWS * batches)
@@ -102,7 +103,7 @@ def _upserts(rng: Random, batches: int) -> list[tuple[Any, ...]]:
 
 
 def _net(name: str, folder: Path) -> list[tuple[Any, ...]]:
-    """The net input of a stream."""
+    """Return the net input of a stream."""
     rows = pq.read_table(folder / f"{name}.parquet").to_pylist()
     latest: dict[int, tuple[Any, ...]] = {}
     net: Counter[tuple[Any, ...]] = Counter()
@@ -117,7 +118,7 @@ def _net(name: str, folder: Path) -> list[tuple[Any, ...]]:
 
 
 def without(document: dict[str, Any]) -> dict[str, Any]:
-    """The scenario without the queries; the streams are only counted."""
+    """Return the scenario without these queries; the streams are only counted."""
     streams = {
         name: {k: v for k, v in one.items() if k in ("path", "rows_per_batch")}
         if name in COLUMNS

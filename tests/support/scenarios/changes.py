@@ -1,7 +1,7 @@
-"""Random scenarios with streams of changes: deletes of earlier rows, of rows of their own batch, of
-rows that come later and of rows that never come; updates; rows with an unknown operation.
+"""Random scenarios with streams of changes: deletes of rows of earlier batches, of the same batch,
+of later batches, and of rows that never arrive; updates; rows with an unknown operation.
 
-Additions are drawn by a generator of their own, so that the scenario of a seed stays the same.
+Changes are drawn by a separate generator, so that the rest of a seed's scenario stays the same.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ OPERATION, INSERTS, DELETES = "op", ("c", "insert", "+I", "+U"), ("d", "DELETE",
 
 
 def generate_with_changes(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
-    """The scenario of ``seed``, with streams of changes, and queries that come again later."""
+    """Generate the scenario of ``seed`` with streams of changes, and queries registered again."""
     rng = Random(f"changes {seed}")
     make = generate_with_past if rng.random() < 0.5 else generate
     return with_changes(make(seed, folder, size), rng)
 
 
 def with_changes(generated: Generated, rng: Random) -> Generated:
-    """The scenario with streams of changes."""
+    """Return the scenario with some streams converted into streams of changes."""
     folder, document = generated.folder, read_document(generated.path)
     changing = [name for name in document["streams"] if rng.random() < 0.6]
     for name in changing or [next(iter(document["streams"]))]:
@@ -51,7 +51,7 @@ def with_changes(generated: Generated, rng: Random) -> Generated:
 
 
 def generate_with_upserts(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
-    """The scenario of ``seed``, with streams of upserts, and queries that come again later."""
+    """Generate the scenario of ``seed`` with streams of upserts, and queries registered again."""
     rng = Random(f"upserts {seed}")
     make = generate_with_past if rng.random() < 0.5 else generate
     generated = make(seed, folder, size)
@@ -85,8 +85,8 @@ def generate_with_upserts(seed: int, folder: Path, size: Size = RECORDED) -> Gen
 
 
 def generate_with_followed(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
-    """The scenario of ``seed``, with streams of changes or upserts, and tables, with keys or
-    without, whose rows queries look up or follow.
+    """Generate the scenario of ``seed`` with streams of changes or upserts, and with tables (with
+    or without keys), whose rows queries look up or follow.
     """
     rng = Random(f"followed {seed}")
     make = rng.choice((generate_with_changes, generate_with_upserts, generate))
@@ -116,7 +116,7 @@ def generate_with_followed(seed: int, folder: Path, size: Size = RECORDED) -> Ge
 
 
 def _changed(rows: pa.Table, rng: Random) -> pa.Table:
-    """The same number of rows, with deletes and updates among them."""
+    """Return as many rows, some of them converted into deletes and updates."""
     count, share = rows.num_rows, rng.choice((0.1, 0.3, 0.5))
     near = rng.choice((3, 30, max(count, 1)))
     values = rows.to_pylist()
@@ -124,7 +124,7 @@ def _changed(rows: pa.Table, rng: Random) -> pa.Table:
     free = [at for at in range(count) if rng.random() < share]
     while free:
         at = free.pop()
-        # The deleted row: mostly an earlier one, else a later one or one that never comes.
+        # The deleted row is mostly an earlier one, else a later one or one that never arrives.
         other = at + rng.choice((-1, -1, -1, 1)) * rng.randint(1, near)
         drawn = rng.random()
         if drawn < 0.03:
@@ -141,7 +141,7 @@ def _changed(rows: pa.Table, rng: Random) -> pa.Table:
 
 
 def _signed(query: OracleQuery, changes: set[str]) -> OracleQuery:
-    """The query with the kind of change as last column, if it reads a stream of changes."""
+    """The query with the kind of change as its last column, if it reads a stream of changes."""
     weight = weight_of(query.members, changes)
     if weight is None:
         return query

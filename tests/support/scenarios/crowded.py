@@ -1,8 +1,10 @@
-"""Scenarios with many queries over three streams: they share stores and keys, and differ in
-filters, windows, and when they come and go. Keys are integers; tuples come out of order, some late.
+"""Scenarios with many queries over three streams, with common stores and keys, but different
+filters, windows, and times of registration and deletion. Keys are integers; tuples are disordered,
+and some are late.
 
-``python -m tests.support.scenarios.run --engine local --crowded`` runs them with all filters
-different, and with all that may befall a run (:func:`generate_different`, :func:`befallen`).
+``python -m tests.support.scenarios.run --engine local --crowded`` runs them with different filters
+in all queries, and with all kinds of faults and changes (:func:`generate_different`,
+:func:`befallen`).
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ from tests.support.scenarios.rows import LOCAL, Size
 from tests.support.scenarios.script import Script, draw
 from tests.support.scenarios.ttls import with_ttls
 
-#: Batches, rows of a stream in each, values of a key, values of the column that is filtered by.
+#: Batches, rows of a stream per batch, values of a key, values of the filtered column.
 BATCHES, ROWS, KEYS, VALUES = 8, 14, 9, 10
 _STREAMS = ("r", "s", "t")
 _COLUMNS = ("a", "b", "v", "id", "ts", "w")
-#: Kinds of scenarios, and how often each is drawn.
+#: Kind of scenario -> weight with which it is drawn.
 KINDS = {"plain": 2, "ttl": 2, "latest": 2, "ttl and latest": 1, "changes": 3}
-#: Numbers of queries; of 25 scenarios one has ``MOST``.
+#: Numbers of queries; one scenario in 25 has ``MOST``.
 COUNTS, MOST = (6, 12, 20, 30, 45), 300
 #: Values of a text column.
 _TEXTS = ("", "a", "ab", "ba", "b", "é", "aba", None)
@@ -42,7 +44,8 @@ def generate_crowded(
     seed: int, folder: Path, count: int, every: int = 2, alike: int = 0
 ) -> Generated:
     """Write the scenario of ``seed`` with ``count`` queries and epochs of ``every`` batches; equal
-    arguments give equal scenarios. ``alike``: further queries that join like one of these.
+    arguments give equal scenarios. ``alike``: number of further queries with the joins of one of
+    these.
     """
     rng, drawn = np.random.default_rng(seed), Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,8 +55,8 @@ def generate_crowded(
 
 
 def generate_different(seed: int, folder: Path, _: Size = LOCAL) -> Generated:
-    """Write a scenario with up to ``MOST`` queries in which no two filters of a stream are equal,
-    with ttls, streams that keep the latest, or streams of changes.
+    """Write a scenario with up to ``MOST`` queries in which all filters of a stream are different,
+    with ttls, streams that keep the latest rows, or streams of changes.
     """
     rng, drawn = np.random.default_rng(seed), Random(f"different {seed}")
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,13 +74,14 @@ def generate_different(seed: int, folder: Path, _: Size = LOCAL) -> Generated:
 
 
 def kind_of(seed: int) -> str:
-    """The kind of the scenario of ``seed`` (``KINDS``)."""
+    """Return the kind of the scenario of ``seed`` (``KINDS``)."""
     return Random(f"kind {seed}").choices(list(KINDS), list(KINDS.values()))[0]
 
 
 def befallen(seed: int, generated: Generated) -> Script:
-    """A script of all that may befall a run: shared stores in nearly every one; in half of them a
-    revision before every batch, tasks on hosts that come and go, and rations, some made good.
+    """Return a script with all kinds of faults and changes: nearly all scripts have shared stores;
+    half of them have a revision before every batch, tasks on hosts that join and leave, and rations
+    with catch-up of some.
     """
     rng = Random(f"befallen {seed}")
     script = replace(draw(seed, BATCHES), relaxed=rng.random() < 0.9)
@@ -113,9 +117,9 @@ def _written(
         "streams": streams,
         "queries": queries,
         "epochs": {"every": every},
-        # With hundreds of queries the optimiser of joint plans takes minutes.
+        # With hundreds of queries the joint optimiser takes minutes.
         "optimizer": "shared" if count > 20 else {0: "clash", 4: "shared"},
-        # In seconds, plans of so few rows keep no intermediate results.
+        # With the objective in seconds, plans of so few rows have no intermediate results.
         "objective": "tuples",
         "parallelism": drawn.randint(1, 3),
     }
@@ -145,7 +149,7 @@ def _stream(
         table["v"] = pc.if_else(known, table["v"], None)
         table["w"] = pa.array([drawn.choice(_TEXTS) for _ in range(rows)], pa.string())
     pq.write_table(pa.table(table), folder / f"{name}.parquet")
-    # Bursts and gaps: a batch may bring nothing.
+    # Bursts and gaps: a stream may have no rows in a batch.
     cuts = np.sort(rng.integers(0, rows, BATCHES - 1)).tolist()
     return {
         "path": f"{name}.parquet",
@@ -157,7 +161,7 @@ def _stream(
 
 
 def _query(drawn: Random, used: set[tuple[str, str]] | None = None) -> dict[str, Any]:
-    """A query; with ``used`` none of its filters is in there: (stream, filter)."""
+    """Draw a query; with ``used``, none of its (stream, filter) pairs is in that set."""
     members = drawn.choice([["r", "s"], ["s", "t"], ["r", "s", "t"], ["r", "t", "r"], ["s", "s"]])
     aliases = [f"x{at}" for at in range(len(members))]
     joins = [f"FROM {members[0]} x0"]
@@ -184,7 +188,7 @@ def _query(drawn: Random, used: set[tuple[str, str]] | None = None) -> dict[str,
 
 
 def _different(alias: str, stream: str, drawn: Random, used: set[tuple[str, str]]) -> str:
-    """A filter of ``stream`` that no other query has: of one condition, or of several."""
+    """Draw a filter of ``stream`` that no other query has, of one or several conditions."""
     parts = [_condition(drawn)]
     while (stream, text := " AND ".join(sorted(set(parts)))) in used:
         parts.append(_condition(drawn))
@@ -193,7 +197,9 @@ def _different(alias: str, stream: str, drawn: Random, used: set[tuple[str, str]
 
 
 def _condition(drawn: Random) -> str:
-    """A condition on ``?``: most pass most rows, so that joins of three have results."""
+    """Draw a condition on ``?`` that mostly passes most rows, so that joins of three
+    have results.
+    """
     one, other = sorted(drawn.sample(range(VALUES), 2))
     listed = ", ".join(map(str, sorted(drawn.sample(range(VALUES), drawn.randint(3, 7)))))
     return drawn.choice(
@@ -212,7 +218,7 @@ def _condition(drawn: Random) -> str:
 
 
 def _alike(query: dict[str, Any], drawn: Random) -> dict[str, Any]:
-    """``query`` with a condition over two aliases, the shortest window, and registered later."""
+    """Return ``query`` with a condition over two aliases, the shortest window, a later start."""
     word = "AND" if " WHERE " in query["sql"] else "WHERE"
     return {
         "sql": f"{query['sql']} {word} x0.v <> x1.v + {drawn.randrange(VALUES)}",

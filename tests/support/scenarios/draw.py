@@ -1,4 +1,4 @@
-"""Seeded random scenarios: Parquet files, ``SCENARIO.yaml``, and the oracle's queries."""
+"""Random scenarios by seed: Parquet files, ``SCENARIO.yaml``, and the oracle's queries."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from tests.support.scenarios.rows import RECORDED, Size, make_tables
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """A scenario on disk."""
+    """A generated scenario on disk."""
 
     folder: Path
     queries: dict[str, OracleQuery]
 
     @property
     def path(self) -> Path:
-        """The scenario file."""
+        """Path of the scenario file."""
         return self.folder / "SCENARIO.yaml"
 
 
 def generate_respelled(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
-    """A scenario with most of its queries in unusual syntax."""
+    """Generate a scenario with most of its queries in unusual syntax."""
     return generate(seed, folder, replace(size, respelled=0.8))
 
 
 def generate_theta(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
-    """A scenario in which half of all joins have no equality."""
+    """Generate a scenario in which half of all joins have no equality."""
     return generate(seed, folder, replace(size, theta=0.5))
 
 
@@ -54,7 +54,7 @@ def generate(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
         "queries": {},
         "epochs": {"every": int(rng.integers(1 if size.cuts else 2, 5))},
         "optimizer": _optimizer(rng, batches),
-        # In seconds, plans of so few rows keep no intermediate results.
+        # With the objective in seconds, plans of so few rows have no intermediate results.
         "objective": "tuples",
         "parallelism": int(rng.integers(1, 5)),
     }
@@ -66,7 +66,7 @@ def generate(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
         columns = {t.name: [str(c) for c in t.data.column_names] for t in tables}
         world = World(tables, size.largest, rng, brief=brief, theta=size.theta)
         for number in range(int(rng.integers(*size.queries))):
-            # One query in a while comes again, under another name.
+            # Some queries are registered again under another name.
             again = drafts and rng.random() < 0.12
             draft = drafts[int(rng.integers(number))] if again else world.query(oracle)
             call = _call(draft, number, batches, rng)
@@ -92,7 +92,7 @@ def _optimizer(rng: np.random.Generator, batches: int) -> str | dict[int, str]:
 def _respelled(
     draft: Draft, columns: Mapping[str, Sequence[str]], rng: np.random.Generator
 ) -> dict[str, Any]:
-    """The query in other words; its window calls the aliases as they are called there."""
+    """Return the query in unusual syntax; its window uses the aliases of the new statement."""
     found = respell(draft, columns, rng)
     if not isinstance(draft.window, dict):
         return {"sql": found.sql}
@@ -101,7 +101,7 @@ def _respelled(
 
 
 def _call(draft: Draft, number: int, batches: int, rng: np.random.Generator) -> dict[str, Any]:
-    """The query's entry in the scenario file: when it comes and goes."""
+    """Return the query's entry in the scenario file, with its first and last batch."""
     doc: dict[str, Any] = {"sql": draft.spark(commas=bool(rng.random() < 0.15))}
     if draft.window is not None:
         doc["window"] = draft.window

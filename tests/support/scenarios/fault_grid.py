@@ -1,10 +1,10 @@
-"""The fault grid: every component of a pipeline killed at every step of the batch protocol.
+"""Fault grid: every component of a pipeline is killed at every step of the batch protocol.
 
-``python -m tests.support.scenarios.fault_grid`` plays one replay per component, with one SIGKILL
-per step, and prints a table; ``--json`` prints one line per cell, ``--read`` takes such lines
-instead of running anything, ``--write`` puts the table into ``docs/recovery.md``. In each cell the
-runtime is held at a step (``anabranch_runtime.faults``), a real process is killed, all others go
-on, and the killed process is restarted as by a supervisor. At the end of a replay every result is
+``python -m tests.support.scenarios.fault_grid`` runs one replay per component, with one SIGKILL per
+step, and prints a table; ``--json`` prints one line per cell, ``--read`` reads such lines instead
+of running replays, ``--write`` writes the table into ``docs/recovery.md``. In each cell the runtime
+is stopped at a step (``anabranch_runtime.faults``), a real process is killed, all others continue,
+and the killed process is restarted as by a supervisor. At the end of a replay every result is
 compared with DuckDB.
 """
 
@@ -53,19 +53,19 @@ from tests.support.worlds.replay_check import Verdict, check
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "recovery.md"
 BEGIN, END = "<!-- fault grid: begin -->", "<!-- fault grid: end -->"
-#: Steps of the grid. Elsewhere, ``tests/runtime/replays/test_store_kills.py`` kills at the steps of
-#: an object store, ``tests/e2e/test_view_kills.py`` at the steps of views,
+#: Steps of the grid. Elsewhere, ``tests/runtime/replays/test_store_kills.py`` kills at the steps
+#: with an object store, ``tests/e2e/test_view_kills.py`` at the steps of views,
 #: ``tests/e2e/test_sinks.py`` at the steps of groups, ``tests/e2e/test_kafka.py`` at that of Kafka
 #: sinks.
 STEPS = tuple(p for p in Point if p in OF_ALL)
-#: Batches of a long replay.
+#: Number of batches of a long replay.
 LONG = 100
-#: Seconds that a service or a Redis stays away, and that a cell may take.
+#: Seconds for which a killed service or Redis stays away, and time limit of a cell.
 AWAY, PATIENCE = 0.5, 900.0
 
 
 class Component(StrEnum):
-    """Killed process: ``DRIVER`` is the runtime's Python process, ``JVM`` Spark's."""
+    """Component that is killed: ``DRIVER`` is the runtime's Python process, ``JVM`` Spark's."""
 
     DRIVER = "driver"
     JVM = "jvm"
@@ -76,11 +76,12 @@ class Component(StrEnum):
 
 @dataclass
 class Cell:
-    """One kill.
+    """A cell of the grid, i.e. one kill.
 
     Attributes:
-        pid: whom it hit. ``restarts``: how often the runtime had to be started again for it.
-        seconds: from the kill to the next committed batch.
+        pid: id of the killed process. ``restarts``: number of restarts of the runtime that the kill
+            made necessary.
+        seconds: time from the kill to the next committed batch.
     """
 
     component: Component
@@ -93,7 +94,7 @@ class Cell:
 
 @dataclass
 class Striker:
-    """Carries the cells of one replay out, one after the other; turned by the player's polling."""
+    """Executes the cells of one replay, one after the other; called by the player's polling."""
 
     folder: Path
     cells: Sequence[Cell]
@@ -101,19 +102,19 @@ class Striker:
     done: list[Cell] = field(default_factory=list)
     rationed: bool = False
     standby: bool = False
-    #: How often the runtime ended by itself (on a machine that is too busy) and was started again.
+    #: Number of restarts after the runtime ended by itself (on a machine that is too busy).
     unprovoked: int = 0
-    #: How often a standby took over.
+    #: Number of times that a standby took over.
     taken_over: int = 0
     _next_run: str = ""
     _ready: bool = False
     _struck: float | None = None
     _base: int = 0
-    #: For how many cells the policy has been set.
+    #: Number of cells for which the policy has been set.
     _set: int = -1
 
     def turn(self, pipeline: Pipeline) -> bool:
-        """Take the next action; return whether the pipeline is expected to be well."""
+        """Take the next action; return whether all processes should be running."""
         if len(self.done) == len(self.cells):
             self._end_standby(pipeline)
             return True
@@ -131,7 +132,7 @@ class Striker:
         if self.standby and not self._ready and not self._await_standby(pipeline, cell):
             return True
         armed, held = self.folder / cell.point, self.folder / f"{cell.point}.held"
-        # A held runtime reports no further policy.
+        # A stopped runtime does not report a new policy.
         is_armed = armed.exists() or held.exists()
         if self.rationed and not is_armed and not self._switched(pipeline, progress):
             return True
@@ -144,7 +145,7 @@ class Striker:
         return True
 
     def _switched(self, pipeline: Pipeline, progress: Progress) -> bool:
-        """Switch between rations and catch-up for the next cell; return whether it has happened."""
+        """Switch between rations and catch-up for the next cell; return whether it took effect."""
         on = len(self.done) % 2 == 0
         if self._set < len(self.done):
             self._set = len(self.done)
@@ -154,7 +155,7 @@ class Striker:
         return on == bool(progress.rationing.rations)
 
     def _supervise(self, pipeline: Pipeline) -> bool:
-        """Start the runtime again if it has ended; whether it had."""
+        """Start the runtime again if it has ended; return whether it had."""
         runtime = next(c for c in pipeline.children if c.name == "runtime")
         code = runtime.process.poll()
         if code is None:
@@ -165,13 +166,13 @@ class Striker:
         if standby is None:
             pipeline.start_runtime()
         else:
-            # It takes over by itself; only its process is regarded as another one's.
+            # The standby takes over by itself; only the records here are changed.
             standby.name, pipeline.run = "runtime", self._next_run
             self.taken_over += 1
         return True
 
     def _await_standby(self, pipeline: Pipeline, cell: Cell) -> bool:
-        """Hold the driver before a batch until a standby is ready; then arm the cell's point."""
+        """Stop the driver before a batch until a standby is ready; then arm the cell's point."""
         armed = self.folder / Point.CHOOSING
         held = self.folder / f"{Point.CHOOSING}.held"
         if not armed.exists() and not held.exists():
@@ -183,7 +184,7 @@ class Striker:
         return self._ready
 
     def _has_standby(self, pipeline: Pipeline) -> bool:
-        """Start a standby, unless there is one; return whether it is ready."""
+        """Start a standby if there is none; return whether it is ready."""
         if not any(c.name == "standby" for c in pipeline.children):
             self._next_run = uuid.uuid4().hex
             child = spawn_runtime(pipeline.spec, pipeline.redis_url, self._next_run, "--standby")
@@ -214,7 +215,7 @@ class Striker:
             self.redis.kill()
         if cell.component in (Component.DRIVER, Component.JVM, Component.WORKER):
             os.kill(cell.pid, signal.SIGKILL)
-        # The held process goes on without the killed one.
+        # The stopped process continues without the killed one.
         held.unlink()
         if cell.component in (Component.SERVICE, Component.REDIS):
             time.sleep(AWAY)
@@ -231,7 +232,7 @@ class Striker:
             assert cell.restarts < 4, f"{cell}: the runtime can't start again"
             return False
         if cell.component in (Component.DRIVER, Component.JVM) and not cell.restarts:
-            # A batch may yet be committed without Spark; the runtime does not outlive it.
+            # Without Spark, a batch may still be committed, but then the runtime ends.
             return False
         progress = pipeline.channel.progress()
         if progress is None or progress.committed <= self._base or progress.state == "failed":
@@ -243,10 +244,10 @@ class Striker:
 
 
 def worker_of(runtime: int) -> int:
-    """A Python worker of the runtime: a fork of Spark's daemon."""
+    """Return a Python worker of the runtime: a fork of Spark's daemon."""
     daemons: dict[int, int] = {}
     for process in session(runtime):
-        # Others come and go meanwhile.
+        # Other processes start and end meanwhile.
         with contextlib.suppress(psutil.NoSuchProcess):
             if "anabranch_runtime.spark.daemon" in process.cmdline():
                 daemons[process.pid] = process.ppid()
@@ -255,12 +256,12 @@ def worker_of(runtime: int) -> int:
 
 @dataclass(slots=True)
 class StruckPipeline(Pipeline):
-    """A pipeline whose processes are struck whenever somebody looks whether it is well."""
+    """A pipeline whose processes are killed when its health is checked."""
 
     striker: Striker | None = None
 
     def check(self) -> None:
-        """As a pipeline's, where it is expected to be well."""
+        """Check the pipeline if all of its processes should be running."""
         if self.striker is None or self.striker.turn(self):
             Pipeline.check(self)
 
@@ -279,16 +280,15 @@ def play_cells(
 
     Args:
         views: further queries by name, whose results are left to the caller to judge.
-        revise: after how many batches of an epoch, which then has more, its rules are revised.
-        rationed: batches withhold tuples by the service's schedule, and make that good, in turns
-            from cell to cell. In a replay the service measures where it revises.
-        standby: a standby takes over from a runtime that is killed.
-        changed: beside it run the streams and queries of :mod:`.changed_streams`, which are checked
-            as well.
+        revise: number of batches of an epoch before its ruleset is revised; epochs are then longer.
+        rationed: whether batches withhold tuples by the service's schedule, or catch up, in turns
+            from cell to cell. In a replay the service gets measurements only if it revises.
+        standby: whether a standby takes over from a killed runtime.
+        changed: whether the streams and queries of :mod:`.changed_streams` are added and checked.
     """
     faults = folder / "faults"
     faults.mkdir(parents=True)
-    # Views follow batches with some delay.
+    # Views include batches with some delay.
     each = 20 if views or changed else 12 if rationed else 4
     batches = 8 + each * len(cells)
     path = write_scenario(folder / "scenario", batches, drifting=revise is not None)
@@ -345,9 +345,10 @@ def play_cells(
 
 
 def _withheld(home: Path) -> tuple[Withheld, ...]:
-    """Rations of the ledger without a paid debt, for queries whose labels are their aliases.
+    """Return the rations in the ledger whose debt was not paid, for queries whose labels are their
+    aliases.
 
-    A debt that was partly paid at the end is ``torn``: some of its results may be there.
+    A debt that was partly paid at the end is ``torn``: some of its results may exist.
     """
     results, debt = home / "results", Manifests(home / "state").load().debt
     paid = made_good(results)
@@ -369,16 +370,17 @@ def _withheld(home: Path) -> tuple[Withheld, ...]:
 
 
 def write_scenario(folder: Path, batches: int, *, drifting: bool = False) -> Path:
-    """Four streams with few keys, event times and bounds, queries that come and go, two optimisers:
-    intermediate results, expiry, merges and rewires all the way through.
+    """Write a scenario: four streams with few keys, event times and bounds, queries that are added
+    and deleted, two optimisers; with intermediate results, expiry, merges and rewires all the time.
 
     Args:
-        drifting: every three batches the joins with many matches and those with few change places.
+        drifting: whether the joins with many and those with few matches are exchanged every three
+            batches.
     """
     folder.mkdir(parents=True)
     rng = np.random.default_rng(7)
     rows = 12 * batches
-    # Long replays have some thousand results a batch instead of forty thousand.
+    # In long replays, batches have some thousand results instead of forty thousand.
     few = 30 if batches < LONG else 60
     start = np.datetime64("2024-03-01T00:00:00", "us")
     columns = {"r": ("a",), "s": ("a", "b"), "t": ("b", "c"), "u": ("c",)}
@@ -416,7 +418,7 @@ def write_scenario(folder: Path, batches: int, *, drifting: bool = False) -> Pat
         },
         "epochs": {"every": 2},
         "optimizer": {0: "clash", half: "individual", half + half // 2: "clash"},
-        # In seconds, plans of so few rows keep no intermediate results.
+        # With the objective in seconds, plans of so few rows have no intermediate results.
         "objective": "tuples",
         "parallelism": 2,
     }  # fmt: skip
@@ -426,12 +428,12 @@ def write_scenario(folder: Path, batches: int, *, drifting: bool = False) -> Pat
 
 
 def cells_of(component: Component, points: Iterable[Point] = STEPS) -> list[Cell]:
-    """A component killed at each of ``points``."""
+    """Return the cells of a component, one for each of ``points``."""
     return [Cell(component, point) for point in points]
 
 
 def table(cells: Sequence[Cell]) -> str:
-    """Steps × components: seconds to the next committed batch, and restarts of the runtime."""
+    """Return the table steps × components: seconds to the next committed batch, and restarts."""
     found = {(c.point, c.component): c for c in cells}
     columns = [x for x in Component if any(c.component is x for c in cells)]
     lines = [
@@ -453,7 +455,7 @@ def _entry(cell: Cell | None) -> str:
 
 
 def main() -> int:
-    """Run the grid; the exit code tells whether every cell was exact."""
+    """Run the grid; returns 0 if the results of every cell were exact."""
     parser = argparse.ArgumentParser(prog="tests.support.scenarios.fault_grid", description=__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON line per cell")
     parser.add_argument("--write", action="store_true", help="put the table into docs/recovery.md")
@@ -472,7 +474,7 @@ def main() -> int:
         ]
     for component in options.components if not options.read else ():
         cells = cells_of(component, options.points)
-        # Left behind where a cell fails.
+        # The folder stays if a cell fails.
         folder = Path(tempfile.mkdtemp(prefix=f"fault-grid-{component}-"))
         revise = 1 if options.rationed else None
         verdict = play_cells(

@@ -1,4 +1,4 @@
-"""Features of generated scenarios, so that a short list of seeds can be shown to have all."""
+"""Features of generated scenarios, to show that a short list of seeds covers all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.worlds.replay_check import filtered
 _COLUMN = re.compile(r"\b[a-h]\.\w+")
 _EQUALITY = re.compile(r"^[\w.+() ]+ = [\w.+() ]+$")
 
-#: Features that every list of scenarios must cover. ``key x`` is a key of that Arrow type.
+#: Features that every list of scenarios must cover. ``key x``: a key of the Arrow type x.
 WANTED = frozenset(
     {
         "late tuples",
@@ -63,7 +63,7 @@ WANTED = frozenset(
         "keys of two types",
     }
 )
-#: Features that a list of hundreds must cover as well; a short list may lack some of them.
+#: Features that a list of hundreds of scenarios must cover as well.
 WANTED_OF_MANY = WANTED | {
     "1-way",
     "same query twice at once",
@@ -77,9 +77,9 @@ WANTED_OF_MANY = WANTED | {
     "burst",
     "batch without one stream",
 }
-#: Events that hundreds of runs by random scripts must have as well.
+#: Events that must occur in hundreds of runs by random scripts as well.
 WANTED_OF_MANY_RUNS = frozenset({"past of an MIR forgotten", "backfill done", "MIR asked ahead"})
-#: Events of runs by random scripts, counted by ``Watch`` and ``LocalReplay``.
+#: Events that must occur in runs by random scripts, counted by ``Watch`` and ``LocalReplay``.
 WANTED_OF_RUNS = frozenset(
     {
         "MIR",
@@ -132,7 +132,7 @@ WANTED_OF_RUNS = frozenset(
 
 
 def features(generated: Generated) -> set[str]:
-    """The features of a scenario, by name."""
+    """Return the names of a scenario's features."""
     scenario = read_scenario(generated.path)
     doc = read_document(generated.path)
     oracle = Oracle(scenario)
@@ -241,7 +241,7 @@ def _of_time(window: object, query: OracleQuery) -> Iterator[str]:
 
 
 def _of_results(query: OracleQuery, entry: QueryEntry, oracle: Oracle) -> Iterator[str]:
-    """Whether a stored tuple is a partner of itself, in full history."""
+    """Return whether a stored tuple is a partner of itself, in full history."""
     for (one, stream), (other, same) in combinations(query.members, 2):
         if stream == same:
             itself = replace(query, where=(*query.where, f"{one}.{ROW} = {other}.{ROW}"))
@@ -265,7 +265,7 @@ def _of_repeats(queries: dict[str, Any], scenario: Scenario, batches: int) -> It
 
 
 def _keys(query: OracleQuery) -> list[tuple[str, str]]:
-    """The two columns of every equality between two aliases."""
+    """Yield the two columns of every equality between two aliases."""
     found = []
     for condition in query.where:
         columns = _COLUMN.findall(condition)

@@ -1,6 +1,6 @@
-"""Contents of ``SCENARIO.yaml`` and ``report.json`` of ``anabranch replay``, for the oracle.
+"""Parser of ``SCENARIO.yaml`` and ``report.json`` of ``anabranch replay``, for the oracle.
 
-This is a second parser on purpose: the oracle shares no code with the product that it checks.
+It is a second parser on purpose, so that the oracle shares no code with the product.
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ _ISO = re.compile(r"^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$")
 
 @dataclass(frozen=True, slots=True)
 class StreamEntry:
-    """One recorded stream; durations are in microseconds.
+    """A recorded stream of a scenario; durations are in microseconds.
 
     Attributes:
-        lateness: None: unbounded.
-        cuts: per batch the row after its last, if batches differ in length (local engine only).
+        lateness: allowed delay; None: unbounded.
+        cuts: number of the first row after each batch, if batches differ in length (local engine
+            only).
         ttls: (batch, ttl) in order, each set before the batch; None: no ttl from then on.
-        latest: (batch, key) in order, each set before the batch: the latest per key is kept.
-        ahead_of_stream: None: unbounded.
-        retain: None: all, 0: none.
+        latest: (batch, key) in order, each set before the batch: the stream keeps the latest row
+            per key.
+        ahead_of_stream: bound on event times in the future; None: unbounded.
+        retain: duration for which rows are retained; None: for ever, 0: not.
         operation: column of the operation of a stream of changes.
     """
 
@@ -66,13 +68,13 @@ class StreamEntry:
 
     @property
     def has_no_times(self) -> bool:
-        """Whether rows have no event time because all current ones join."""
+        """Whether rows have no event time because all of a table's current rows join."""
         return self.table or (self.changes and bool(self.key))
 
 
 @dataclass(frozen=True, slots=True)
 class QueryEntry:
-    """One query: ``window`` is one width in microseconds for every alias, or one per alias."""
+    """A query of a scenario; ``window``: microseconds for every alias, or one per alias."""
 
     sql: str
     window: int | Mapping[str, int] | None
@@ -80,7 +82,7 @@ class QueryEntry:
     expire_at: int | None
 
     def window_of(self, alias: str) -> int | None:
-        """The window on ``alias`` in microseconds, None where it has none."""
+        """Return the window on ``alias`` in microseconds; None if it has none."""
         if not isinstance(self.window, Mapping):
             return self.window
         return {called(path): width for path, width in self.window.items()}.get(alias)
@@ -95,11 +97,11 @@ class Scenario:
     every: int
 
     def next_epoch(self, batch: int) -> int:
-        """The first batch at which a call made before ``batch`` takes effect."""
+        """Return the first batch at which a call made before ``batch`` takes effect."""
         return 0 if batch == 0 else (batch // self.every + 1) * self.every
 
     def ttls(self, start: int) -> dict[str, int]:
-        """Stream -> its ttl by the calls that take effect up to batch ``start``, if it has one."""
+        """Map streams to their ttls, by the calls that take effect up to batch ``start``."""
         found = {}
         for name, stream in self.streams.items():
             said = [ttl for batch, ttl in stream.ttls if self.next_epoch(batch) <= start]
@@ -108,7 +110,7 @@ class Scenario:
         return found
 
     def latest(self, start: int) -> dict[str, tuple[str, ...]]:
-        """Stream -> sorted key, for each stream that keeps the latest per key at ``start``."""
+        """Map streams that keep the latest row per key at ``start`` to their sorted keys."""
         found = {}
         for name, stream in self.streams.items():
             said = [key for batch, key in stream.latest if self.next_epoch(batch) <= start]
@@ -117,9 +119,9 @@ class Scenario:
         return found
 
     def span(self, query: str, batches: int) -> tuple[int | None, int | None]:
-        """When a query must be active: its first batch, and the one after its last.
+        """Return when a query must be active: its first batch, and the batch after its last.
 
-        (None, None) for a query that never is; None as the end where it outlives the scenario.
+        (None, None): never; None as the end: until the end of the scenario.
         """
         entry = self.queries[query]
         begins = self.next_epoch(entry.register_at)
@@ -130,15 +132,15 @@ class Scenario:
 
 
 def called(path: str) -> str:
-    """An alias by its own name: ``recent.a`` is the ``a`` of the query ``recent`` in FROM.
+    """Return an alias without its path: ``recent.a`` is the ``a`` of the query ``recent`` in FROM.
 
-    In scenarios no two streams of a query are called alike.
+    In scenarios the streams of a query have different names.
     """
     return path.rpartition(".")[2]
 
 
 def micros(duration: str) -> int:
-    """``"<int> <unit>"`` or ISO 8601, in microseconds.
+    """Convert ``"<int> <unit>"`` or an ISO 8601 duration to microseconds.
 
     >>> micros("5 minutes") == micros("PT5M") == 300_000_000
     True
@@ -153,7 +155,7 @@ def micros(duration: str) -> int:
 
 
 def instant(text: str) -> int:
-    """An ISO 8601 time with ``Z``, in microseconds since 1970.
+    """Convert an ISO 8601 time with ``Z`` to microseconds since 1970.
 
     >>> instant("1970-01-01T00:00:01.5Z")
     1500000
@@ -164,7 +166,7 @@ def instant(text: str) -> int:
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """A scenario file as it is."""
+    """Return the document of a scenario file."""
     document = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
     assert isinstance(document, dict)
     return document
@@ -203,20 +205,22 @@ def _stream(folder: Path, doc: Mapping[str, Any]) -> StreamEntry:
 
 
 def _retain(doc: Mapping[str, Any]) -> int | None:
-    """For how long a stream is retained; a table is for ever."""
+    """Return the duration for which a stream is retained; a table is retained for ever."""
     text = doc.get("retain", "all" if doc.get("kind") == "table" else "none")
     return {"all": None, "none": 0}[text] if text in ("all", "none") else micros(text)
 
 
 def _ahead(doc: Mapping[str, Any]) -> int | None:
-    """Limit of future event times in microseconds, with the service's defaults; None: no limit."""
+    """Return the limit of future event times in microseconds, with the service's defaults; None: no
+    limit.
+    """
     bounded = "event_time" in doc and doc.get("lateness", "unbounded") != "unbounded"
     text = doc.get("ahead_of_stream", "366 days" if bounded else "unbounded")
     return None if text == "unbounded" else micros(text)
 
 
 def _retention(doc: Mapping[Any, Any] | None) -> list[tuple[int, Mapping[str, Any]]]:
-    """The calls about retention, in order."""
+    """Return the calls on retention, in order."""
     if doc is None:
         return []
     calls = {0: doc} if {"ttl", "latest"} & set(doc) else doc
@@ -233,14 +237,14 @@ def _query(doc: Mapping[str, Any]) -> QueryEntry:
 
 
 def read_report(folder: Path) -> dict[str, Any]:
-    """The report that a replay wrote into ``folder``."""
+    """Read the report that a replay wrote into ``folder``."""
     report = json.loads((folder / "report.json").read_text())
     assert isinstance(report, dict)
     return report
 
 
 def activation_in(report: Mapping[str, Any], query: str) -> Activation | None:
-    """Activation of a query in the report; None if it never became active."""
+    """Return the activation of a query in the report; None if it never became active."""
     doc = report["queries"][query]
     return None if doc.get("activated_batch") is None else _activation(doc)
 

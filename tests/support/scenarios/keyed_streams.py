@@ -1,4 +1,4 @@
-"""Scenarios of three streams that are joined by one key, whose values the caller draws."""
+"""Scenarios of three streams joined by one key, whose values the caller draws."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def write(
     parallelism: int,
     sites: Mapping[str, str] | None = None,
 ) -> Path:
-    """A scenario of two queries; its file.
+    """Write a scenario of two queries; return its file.
 
     Args:
-        folder: is made.
-        key: draws a row's, given the number of its stream.
-        rows: of each stream in a batch, which brings a minute of event time.
-        every: batches of an epoch.
+        folder: folder to create.
+        key: function that draws a row's key, given the number of its stream.
+        rows: rows of each stream per batch, which has a minute of event time.
+        every: batches per epoch.
         sites: stream -> its site.
     """
     folder.mkdir()
@@ -63,7 +63,7 @@ def write(
     scenario = folder / "scenario.yaml"
     queries = {name: {"sql": sql} for name, sql in _QUERIES.items()}
     document = {"streams": streams, "queries": queries, "parallelism": parallelism}
-    # In seconds, plans of so few rows keep no intermediate results.
+    # With the objective in seconds, plans of so few rows have no intermediate results.
     document["objective"] = "tuples"
     scenario.write_text(json.dumps({**document, "epochs": {"every": every}}))
     return scenario

@@ -1,7 +1,7 @@
-"""Random scenarios in which streams keep the latest per key, and in which that changes while
-queries run; in some of them streams have ttls as well.
+"""Random scenarios in which streams keep the latest row per key, with changes of this while queries
+run; in some of them streams have ttls as well.
 
-Additions are drawn by a generator of their own, so that the scenario of a seed stays the same.
+This is drawn by a separate generator, so that the rest of a seed's scenario stays the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support.scenarios.ttls import with_ttls
 
 
 def generate_with_latest(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
-    """The scenario of ``seed``, with streams that keep the latest."""
+    """Generate the scenario of ``seed`` with streams that keep the latest row per key."""
     generated = generate(seed, folder, size)
     if Random(f"latest or ttl {seed}").random() < 0.3:
         generated = with_ttls(generated, seed)
@@ -30,7 +30,7 @@ def generate_with_latest(seed: int, folder: Path, size: Size = RECORDED) -> Gene
 
 
 def with_latest(generated: Generated, seed: int) -> Generated:
-    """The scenario with streams that keep the latest of some key for some time."""
+    """Return the scenario with streams that keep the latest row of some key for some time."""
     rng = Random(f"latest {seed}")
     oracle = Oracle(read_scenario(generated.path))
     batches = oracle.batches()
@@ -46,14 +46,14 @@ def with_latest(generated: Generated, seed: int) -> Generated:
 
 
 def keys_of(path: Path) -> list[str]:
-    """Columns that a key may have; few of them have a value of its own in every row."""
+    """Return the columns that a key may have; few of them have unique values."""
     schema = pq.read_schema(path)
     wide = [f.name for f in schema if f.name not in ("id", "ts", "amount")]
     return [c for c in wide if not pa.types.is_floating(schema.field(c).type)]
 
 
 def _calls(rng: Random, keys: list[str], batches: int) -> dict[int, list[str]]:
-    """Batch -> the key that is set before it, empty where none is from then on."""
+    """Return batch -> key that is set before it; empty: none is kept from then on."""
     calls = {} if rng.random() < 0.4 else {0: _key(rng, keys)}
     for batch in sorted(rng.sample(range(1, batches), min(batches - 1, rng.choice((0, 0, 1, 2))))):
         calls[batch] = [] if calls and rng.random() < 0.4 else _key(rng, keys)
@@ -65,7 +65,7 @@ def _key(rng: Random, keys: list[str]) -> list[str]:
 
 
 def _merged(given: Any, latest: dict[int, list[str]]) -> dict[int, Any]:
-    """Both sets of calls as one: each says all that holds from then on."""
+    """Combine both sets of calls; each call states everything that holds from then on."""
     ttls = {} if given is None else {0: given} if "ttl" in given else given
     found: dict[int, Any] = {}
     ttl: Any = None

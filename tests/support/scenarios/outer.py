@@ -20,7 +20,7 @@ from tests.support.scenarios.file import read_report
 from tests.support.worlds.view_runs import comparable, current_rows, summed_rows
 
 _TS = ("ts", parse_type("timestamp"))
-#: Before 1970, where Spark's own watermark does not get.
+#: Before 1970, which Spark's own watermark does not support.
 BEGIN = dt.datetime(1950, 1, 1, tzinfo=dt.UTC)
 LEFT = "orders o JOIN items i ON i.id = o.id AND i.ts BETWEEN o.ts AND o.ts + INTERVAL '10' MINUTE"
 ON = "s.id = o.id AND s.ts BETWEEN i.ts AND i.ts + INTERVAL '20' MINUTE AND s.n >= i.n"
@@ -38,12 +38,12 @@ NEAREST = (
     "SELECT o.id, o.ts, s.ts AS seen, s.n AS m FROM orders o ASOF LEFT JOIN shipments s "
     "ON s.id = o.id AND s.ts <= o.ts"
 )
-#: Minutes by which tuples may be late; none is later.
+#: Lateness in minutes; no tuple is late.
 LATENESS = 10
 
 
 def write(folder: Path, batches: int = 8, per_batch: int = 30) -> tuple[Path, dict[str, pa.Table]]:
-    """Write it below ``folder``; the scenario file, and the rows of each stream."""
+    """Write the scenario below ``folder``; return its file, and the rows of each stream."""
     tables = _streams(folder, batches, per_batch)
     scenario = folder / "scenario.yaml"
     streams = {
@@ -63,7 +63,7 @@ def write(folder: Path, batches: int = 8, per_batch: int = 30) -> tuple[Path, di
 
 
 def check(out: Path, tables: dict[str, pa.Table]) -> None:
-    """Hold what a replay has written to ``out`` against DuckDB.
+    """Compare the results of a replay in ``out`` with DuckDB's.
 
     Raises:
         AssertionError: they differ.

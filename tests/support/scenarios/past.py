@@ -1,6 +1,8 @@
-"""Random scenarios in which queries come again later, when much that they join is stored.
+"""Random scenarios in which queries are registered again later, when many of their tuples are
+stored.
 
-What a seed means without them stays what it is: they are drawn by a generator of their own.
+These queries are drawn by a separate generator, so that the rest of a seed's scenario stays the
+same.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from tests.support.scenarios.rows import RECORDED, Size
 
 
 def generate_with_past(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
-    """The scenario of ``seed``, with most queries registered again under another name."""
+    """Generate the scenario of ``seed``, with most queries registered again under another name."""
     generated, rng = generate(seed, folder, size), Random(f"past {seed}")
     oracle = Oracle(read_scenario(generated.path))
     batches = oracle.batches()

@@ -1,6 +1,6 @@
-"""Random scenarios whose epochs and revisions are planned by dpPick, for drawn statistics.
+"""Random scenarios whose epochs and revisions are planned by dpPick, with random statistics.
 
-Additions are drawn by a generator of their own, so that the scenario of a seed stays the same.
+Additions are drawn by a separate generator, so that the rest of a seed's scenario stays the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.scenarios.rows import RECORDED, Size
 
 
 def generate_picked(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
-    """The scenario of ``seed`` under dpPick; some begin or end under another optimiser."""
+    """Generate the scenario of ``seed`` under dpPick; some begin or end with another optimiser."""
     generated, rng = generate(seed, folder, size), Random(f"picked {seed}")
     document = read_document(generated.path)
     other, drawn = rng.choice(["clash", "shared", "individual"]), rng.random()
@@ -41,7 +41,7 @@ def generate_picked(seed: int, folder: Path, size: Size = RECORDED) -> Generated
 def picked_revision(
     running: Ruleset, queries: Sequence[JoinQuery], rng: Random, number: int
 ) -> Ruleset | None:
-    """dpPick's revision of ``running`` for drawn statistics; None: none of some is cheaper."""
+    """DpPick's revision of ``running`` for random statistics; None: found none that is cheaper."""
     plan = running_plan(running, queries, Optimizer.DPPICK)
     relations = sorted({relation.id for query in queries for relation in query.relations})
     for _ in range(4):

@@ -1,8 +1,8 @@
-"""Random queries of one scenario, in SQL that Spark and DuckDB read alike.
+"""Random queries of a scenario, in SQL that Spark and DuckDB both read.
 
 They are drawn from one sparse join graph and one small pool of filters per scenario, so that
-sub-joins and prefixes recur. Every query is tried out on the recorded rows first: sub-joins stay
-small, and most results non-empty.
+sub-joins and prefixes recur. Every query is first run on the recorded rows, so that sub-joins are
+small and most results are nonempty.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A query under construction."""
+    """A query while it is drawn."""
 
     members: tuple[tuple[str, str], ...]
     conditions: tuple[Condition, ...]
@@ -40,7 +40,7 @@ class Draft:
     window: str | dict[str, str] | None
 
     def oracle(self, aliases: Sequence[str] | None = None) -> OracleQuery:
-        """The query, or its sub-join over ``aliases``."""
+        """Return the query, or its sub-join over ``aliases``, in the oracle's form."""
         chosen = set(aliases or (a for a, _ in self.members))
         return OracleQuery(
             tuple(m for m in self.members if m[0] in chosen),
@@ -49,7 +49,7 @@ class Draft:
         )
 
     def entry(self, aliases: Sequence[str] | None = None) -> QueryEntry:
-        """The window, in the form that the oracle takes."""
+        """Return the window in the oracle's form."""
         chosen = list(aliases or (a for a, _ in self.members))
         window = self.window
         if isinstance(window, dict):
@@ -57,7 +57,7 @@ class Draft:
         return QueryEntry("", None if window is None else micros(window), 0, None)
 
     def spark(self, *, commas: bool) -> str:
-        """The query in Spark's dialect, joined by JOIN ... ON or by commas and WHERE."""
+        """Return the query in Spark's dialect, joined by JOIN ... ON, or by commas and WHERE."""
         select = ", ".join(
             text if plain and text.endswith(f".{name}") else f"{text} AS {name}"
             for text, name, plain in self.select
@@ -109,7 +109,7 @@ class World:
         }
 
     def query(self, oracle: Oracle) -> Draft:
-        """A query whose sub-joins are small; empty ones are avoided, but not at any price."""
+        """Draw a query whose sub-joins are small; if possible, none is empty."""
         spare: Draft | None = None
         for attempt in range(200):
             sizes, odds = (1, 2, 3, 4, 5), (0.04, 0.23, 0.38, 0.27, 0.08)
@@ -129,7 +129,7 @@ class World:
         return spare
 
     def _results(self, draft: Draft, oracle: Oracle) -> int | None:
-        """The number of results over full history; None if a sub-join is too large."""
+        """Return the number of results over full history; None if a sub-join is too large."""
         aliases = [a for a, _ in draft.members]
         edges = {c.aliases for c in draft.conditions if c.is_join}
         for size in range(2, len(aliases)):
@@ -143,7 +143,7 @@ class World:
         return None if whole > self.largest else whole
 
     def draft(self, size: int) -> Draft:
-        """Any query over ``size`` aliases."""
+        """Draw any query over ``size`` aliases."""
         rng = self.rng
         streams = [str(rng.choice(list(self.tables)))]
         conditions: list[Condition] = []
@@ -179,7 +179,7 @@ class World:
         return Draft(members, tuple(conditions), self._select(members), window)
 
     def _edge(self, one: str, other: str) -> list[tuple[str, str]]:
-        """One or two column pairs of equal domains."""
+        """Draw one or two pairs of columns from the same domain."""
         left, right = self.tables[one], self.tables[other]
         domains = sorted({c.domain for c in left.keys} & {c.domain for c in right.keys})
         count = min(len(domains), 2 if self.rng.random() < 0.3 else 1)
@@ -211,7 +211,7 @@ class World:
         return found
 
     def _side(self, alias: str, column: str) -> str:
-        """One side of an equality: for some columns an expression, always the same one."""
+        """Return one side of an equality: for some columns an expression, always the same one."""
         if column not in self.computed:
             return f"{alias}.{column}"
         return f"{alias}.{column} + 0" if column[0] == "i" else f"lower({alias}.{column})"
@@ -256,7 +256,7 @@ class World:
     def _window(
         self, members: Sequence[tuple[str, str]]
     ) -> tuple[str | dict[str, str] | None, list[Condition]]:
-        """A window and conditions between time columns that can hold together."""
+        """Draw a window, and conditions between time columns that are compatible."""
         rng = self.rng
         timed = [a for a, s in members if self.tables[s].event_time]
         conditions = []
@@ -271,7 +271,7 @@ class World:
             chosen = sorted(rng.choice(timed, size=count, replace=False).tolist())
             window = {a: str(rng.choice(_WINDOWS)) for a in chosen}
         while len(members) > 1 and rng.random() < 0.35:
-            # Any two aliases: without an event time it is a residual like any other.
+            # Any two aliases, since without event times such a condition is a residual.
             pairs = [(i, j) for i, j in combinations([a for a, _ in members], 2)]
             one, other = pairs[int(rng.integers(len(pairs)))]
             before, after = (str(x) for x in rng.choice(_INTERVALS, size=2))
@@ -282,7 +282,7 @@ class World:
                         f" AND {other}.ts + INTERVAL '{after}",
                         f"{one}.ts <= {other}.ts + INTERVAL '{after} AND {other}.ts <= {one}.ts",
                         f"{one}.ts < {other}.ts",
-                        # Bounds that leave little: one instant, or a span in the past only.
+                        # Bounds with few results: one instant, or only a span in the past.
                         f"{one}.ts <= {other}.ts AND {other}.ts <= {one}.ts",
                         f"{one}.ts <= {other}.ts - INTERVAL '5' MINUTE"
                         f" AND {one}.ts > {other}.ts - INTERVAL '2' HOUR",

@@ -1,6 +1,6 @@
-"""Random scenarios in which streams are retained, and most queries come when much has arrived.
+"""Random scenarios in which streams are retained, and most queries are registered late.
 
-Additions are drawn by a generator of their own, so that the scenario of a seed stays the same.
+Additions are drawn by a separate generator, so that the rest of a seed's scenario stays the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DURATIONS = ("5 minutes", "20 minutes", "1 hour")
 
 
 def generate_retained(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
-    """The scenario of ``seed``, with streams that are retained."""
+    """Generate the scenario of ``seed`` with retained streams."""
     generated, rng = generate(seed, folder, size), Random(f"retain {seed}")
     if rng.random() < 0.3:
         generated = with_ttls(generated, seed)

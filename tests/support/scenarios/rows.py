@@ -1,8 +1,8 @@
-"""Random recorded streams: typed key columns over small shared domains, and event times.
+"""Random recorded streams: typed key columns over small common domains, and event times.
 
-A batch's share of a stream is a run of its rows. Recorded streams have equally many in every batch
-until they end, as ``anabranch replay`` reads them; with ``cuts`` there are bursts, batches without
-a stream's rows, and batches without any (which only the local engine can be given).
+A batch has neighbouring rows of each stream. For ``anabranch replay``, a stream has equally many
+rows in every batch until it ends; with ``cuts`` (local engine only) there are bursts, batches
+without rows of a stream, and empty batches.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 _START = datetime(2024, 3, 1, tzinfo=UTC)
 _TIMESTAMP, _LOCAL = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 
-#: Domain -> the Arrow types its columns may have. All values of a domain fit all its types.
+#: Domain -> the Arrow types of its columns; all values of a domain are valid in all its types.
 _TYPES: dict[str, tuple[pa.DataType, ...]] = {
     "i": (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.decimal128(6, 0),
           pa.decimal128(9, 2), pa.decimal128(20, 4)),
@@ -47,7 +47,7 @@ class Size:
     Attributes:
         batches, streams, rows: ranges (first, last + 1); ``rows`` per stream and batch.
         queries: range of the number of queries.
-        largest: results that no query, and no connected part of one, may exceed.
+        largest: maximum number of results of a query, and of a connected part of it.
         cuts: whether batches have bursts and gaps.
     """
 
@@ -57,23 +57,23 @@ class Size:
     queries: tuple[int, int]
     largest: int
     cuts: bool
-    #: The share of scenarios in which nothing is kept for long: every stream has a small lateness,
+    #: Share of scenarios in which nothing is stored for long: every stream has a small lateness,
     #: every query a window.
     brief: float = 0.0
-    #: The share of queries that are written with subqueries, WITH and parentheses.
+    #: Share of queries that are written with subqueries, WITH and parentheses.
     respelled: float = 0.0
-    #: The share of joins without an equality.
+    #: Share of joins without an equality.
     theta: float = 0.0
 
 
-#: Sizes for ``anabranch replay``, and for many runs of the local engine.
+#: Sizes of scenarios for ``anabranch replay``, and for many runs of the local engine.
 RECORDED = Size((8, 15), (3, 6), (6, 26), (1, 7), 30_000, cuts=False)
 LOCAL = Size((6, 12), (3, 6), (2, 12), (1, 6), 1_500, cuts=True, brief=0.3)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """A column that queries may join on."""
+    """A column by which queries may join."""
 
     name: str
     domain: str
@@ -82,7 +82,7 @@ class KeyColumn:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One recorded stream."""
+    """One recorded stream: rows, types and properties."""
 
     name: str
     keys: tuple[KeyColumn, ...]
@@ -93,11 +93,11 @@ class Table:
     cuts: tuple[int, ...] | None = None
 
     def names(self) -> list[str]:
-        """All columns but ``id``."""
+        """Names of all columns except ``id``."""
         return [str(c) for c in self.data.column_names if c != "id"]
 
     def write(self, folder: Path) -> None:
-        """Write the rows as Parquet."""
+        """Write the rows to a Parquet file."""
         pq.write_table(self.data, folder / f"{self.name}.parquet", row_group_size=50)
 
     def entry(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class Table:
 def make_tables(
     rng: np.random.Generator, batches: int, size: Size = RECORDED, *, brief: bool = False
 ) -> list[Table]:
-    """Streams over shared domains; the first lasts all ``batches``, others may end early."""
+    """Draw streams over common domains; the first lasts all ``batches``, others may end early."""
     chosen = ["i", *rng.choice(["s", "f", "m", "d", "t", "b", "w"], size=2, replace=False).tolist()]
     pools = {domain: _pool(domain, int(rng.integers(6, 25))) for domain in chosen}
     count = int(rng.integers(*size.streams))
@@ -126,7 +126,7 @@ def make_tables(
 def _arrivals(
     rng: np.random.Generator, streams: int, batches: int, size: Size
 ) -> list[NDArray[np.int64]]:
-    """Rows of each stream in each batch."""
+    """Draw the number of rows of each stream in each batch."""
     counts = []
     for number in range(streams):
         per_batch = int(rng.integers(*size.rows))
@@ -161,7 +161,7 @@ def _pool(domain: str, size: int) -> list[Any]:
             datetime(1969, 12, 31, 23, 59, 58, tzinfo=UTC) + timedelta(microseconds=k * 500_001)
         ),
         "b": lambda k: k == 1,
-        # Neighbours that are one number as floats.
+        # Different integers that are equal as floats.
         "w": lambda k: [2**53, 2**53 + 1, -(2**63), 2**63 - 1, 2**32][k] if k < 5 else k - 8,
     }
     return [make[domain](k) for k in range(2 if domain == "b" else size)]
@@ -220,14 +220,14 @@ def _key_values(
 
 
 def _event_times(counts: NDArray[np.int64], rng: np.random.Generator) -> pa.Array:
-    """About ten minutes a batch, out of order by some minutes, a few rows by much more."""
+    """Draw event times: ten minutes per batch, disordered by minutes, a few by much more."""
     rows = int(counts.sum())
     spread = float(rng.choice([2.0, 8.0, 20.0]))
     batch = np.repeat(np.arange(len(counts)), counts)
     within = np.concatenate([np.arange(n) / max(n, 1) for n in counts]) if rows else np.zeros(0)
     minutes = (batch + within) * 10 + rng.normal(0, spread, rows)
     minutes -= np.where(rng.random(rows) < 0.04, rng.exponential(60, rows), 0)
-    # Whole seconds for the most part, so that equal times and exact bounds occur.
+    # Mostly whole seconds, so that equal times and exact bounds occur.
     micros = np.where(rng.random(rows) < 0.8, np.round(minutes) * 60e6, minutes * 60e6)
     local = rng.random() < 0.15
     start = _START.replace(tzinfo=None) if local else _START

@@ -1,13 +1,14 @@
-"""``python -m tests.support.scenarios.run --engine local --seeds 0-199``: scenarios, checked.
+"""``python -m tests.support.scenarios.run --engine local --seeds 0-199``: run random scenarios and
+check results.
 
 ``--engine local`` runs planner, driver and workers in this process, each scenario with random
-plans, layouts, failures and restarts (``tests.support.scenarios.script``): about a second each.
-``--engine spark`` runs the pipeline in one Spark session for all
-(``tests.support.worlds.spark_replay``): some seconds each. ``--engine replay`` (the default) runs
-``anabranch replay``, with every process of the real thing.
+plans, layouts, failures and restarts (``tests.support.scenarios.script``); a scenario takes about a
+second. ``--engine spark`` runs all pipelines in one Spark session
+(``tests.support.worlds.spark_replay``); a scenario takes some seconds. ``--engine replay`` (the
+default) runs ``anabranch replay`` with all processes of a real pipeline.
 
-Prints a line per seed and, at the end, how often each feature occurred. A scenario that fails
-stays in ``--keep``, with its results.
+Prints a line per seed and, at the end, the number of scenarios with each feature. A failed scenario
+stays in the folder ``--keep``, with its results.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ from tests.support.worlds.local_replay import LocalReplay
 from tests.support.worlds.replay_check import Run, Verdict, check_run, replay_and_check
 from tests.support.worlds.spark_replay import MASTER, SparkReplay, draw_for_spark, start_spark
 
-#: How old members of results may be, in microseconds: at once, some seconds, minutes, an hour.
+#: Maximum ages of members of results in microseconds: 0, some seconds, minutes, an hour.
 AGES = (0, 5_000_000, 180_000_000, 600_000_000, 3_600_000_000)
 
 if TYPE_CHECKING:
@@ -69,14 +70,14 @@ if TYPE_CHECKING:
 
     from tests.support.plain_service import Planner
 
-    #: Runs a seed's scenario in a folder: the verdict, and what it covered.
+    #: Function that runs a seed's scenario in a folder; returns the verdict and its features.
     Engine = Callable[[int, Path], tuple[Verdict, Counter[str]]]
-    #: Makes a seed's scenario in a folder, of a ``scenario_rows.Size``.
+    #: Function that generates a seed's scenario in a folder, with a ``scenario_rows.Size``.
     Make = Callable[..., Generated]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; the exit code is the number of seeds that failed (at most 99)."""
+    """Run the scenarios; returns the number of seeds that failed (at most 99)."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", choices=("local", "spark", "replay"), default="replay")
     parser.add_argument("--seeds", default="0-9", help="such as 3 or 0-59 or 1,4,7-9")
@@ -196,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def replay(seed: int, folder: Path, make: Make = generate) -> tuple[Verdict, Counter[str]]:
-    """A seed through ``anabranch replay``."""
+    """Run a seed by ``anabranch replay``."""
     scenario = make(seed, folder)
     verdict, _ = replay_and_check(scenario.path, folder / "out", scenario.queries)
     return verdict, Counter(features(scenario))
@@ -229,7 +230,7 @@ def local(
     batches = max(len(s.cuts or ()) for s in read_scenario(generated.path).streams.values())
     script = replace(draw(seed, batches), relaxed=relaxed)
     if make is generate_picked:
-        # By the scenario's optimisers, not by plans without regard to cost.
+        # With the scenario's optimisers instead of plans that ignore costs.
         script = replace(script, odd=False, picked=True)
     if revised:
         script = replace(script, revised=frozenset(range(1, batches)))
@@ -261,7 +262,7 @@ def local(
 
 
 def _limits(generated: Generated, rng: Random) -> dict[str, dict[str, int]]:
-    """How old members of results may be, of streams that have an event time."""
+    """Draw maximum ages of members of results, for streams with event times."""
     scenario, found = read_scenario(generated.path), dict[str, dict[str, int]]()
     for name, query in generated.queries.items():
         timed = [a for a, s in query.members if scenario.streams[s].event_time is not None]
@@ -286,10 +287,11 @@ def assert_exact(
     past: bool = False,
     hosts: bool = False,
 ) -> None:
-    """The scenarios of ``seeds`` are exact in this process and have had ``wanted`` in them.
+    """Assert that the scenarios of ``seeds`` have exact results in this process, and cover the
+    features ``wanted``.
 
     Raises:
-        AssertionError: they are not, or have not.
+        AssertionError: results are wrong, or a feature is missing.
     """
     wrong: dict[int, str] = {}
     covered: set[str] = set()
@@ -323,8 +325,8 @@ def spark(
     *,
     remote: bool = False,
 ) -> tuple[Verdict, Counter[str]]:
-    """Run a seed through Spark in this process; ``remote``: its state is in an object store, and
-    the machine is lost at both of its restarts.
+    """Run a seed by Spark in this process; ``remote``: with an object store, and a new empty
+    machine after both restarts.
     """
     generated = make(seed, folder)
     script = draw_for_spark(seed, 8)
@@ -343,13 +345,13 @@ def run_local(
     remote: bool = False,
     planner: Planner | None = None,
 ) -> tuple[Verdict, Counter[str]]:
-    """Run a scenario in this process by ``script``; ``remote``: its state is in an object store,
-    with nearly no cache in front of it, and machines are lost. ``planner``: makes the plans.
+    """Run a scenario in this process by ``script``. ``remote``: with an object store, hardly any
+    cache, and lost machines. ``planner``: function that makes the plans.
     """
     out = generated.folder / "out"
     replay = LocalReplay(generated.path, out, url, planner=planner, script=script)
     if (script.owed or script.past) and script.seed % 2:
-        # Every debt is paid in many parts.
+        # Every debt is paid in many slices.
         replay.throttle = Throttle(first=3, least=2, most=8)
     if remote:
         rng = Random(script.seed)
@@ -362,7 +364,7 @@ def run_local(
 def _checked(
     generated: Generated, replay: LocalReplay | SparkReplay
 ) -> tuple[Verdict, Counter[str]]:
-    """Run and check; an exception on the way is a problem like any other."""
+    """Run and check a scenario; an exception is reported as a problem."""
     try:
         activations = replay.run()
         scenario = read_scenario(generated.path)
@@ -382,7 +384,7 @@ def _checked(
 
 
 def seeds_of(text: str) -> list[int]:
-    """The seeds that ``text`` names.
+    """Parse seeds in the form of the example.
 
     >>> seeds_of("1,4,7-9")
     [1, 4, 7, 8, 9]

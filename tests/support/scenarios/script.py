@@ -1,7 +1,7 @@
-"""Faults and changes in a scenario's run, drawn by a seed and fixed before the run begins.
+"""Script of a scenario's faults and changes, drawn by a seed before the run begins.
 
-Plans, layouts, numbers of tasks, failing tasks, deaths of the driver, compaction, rulesets that
-come late or never: all of it is data, so that a run can be repeated, printed and cut down.
+Plans, layouts, numbers of tasks, failing tasks, deaths of the driver, merges, rulesets that arrive
+late or never are all data, so that a run can be repeated, printed and shortened.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from anabranch_contract.plans.rations import Allocation
 from anabranch_contract.protocol.merging import FANOUT
 from anabranch_contract.protocol.progress import Mode
 
-#: Attempts that a batch gets before the pipeline fails (and is started again).
+#: Number of attempts at a batch before the pipeline fails (and is restarted).
 ATTEMPTS = 2
 _BACKFILLS = (Backfilling.NEVER, Backfilling.AUTO, Backfilling.ALWAYS)
 
 
 class Point(StrEnum):
-    """Where a task fails: while it reads, where it meets the others, or when it has done all."""
+    """Point at which a task fails: while it reads, when it exchanges messages, or at its end."""
 
     READ = "read"
     MEET = "meet"
@@ -30,7 +30,7 @@ class Point(StrEnum):
 
 
 class Death(StrEnum):
-    """When the driver dies: before results are published, before its commit, or right after."""
+    """Time of a driver's death: before results are published, before its commit, or right after."""
 
     JOB = "job"
     COMMIT = "commit"
@@ -39,7 +39,7 @@ class Death(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Task ``task`` (modulo their number) fails; ``nth`` is which block or meeting it is."""
+    """Failure of task ``task`` (modulo their number); ``nth``: number of the block or exchange."""
 
     task: int
     point: Point
@@ -48,32 +48,35 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One run's script.
+    """The script of one run.
 
     Attributes:
-        odd: plans are random valid ones, another for each epoch; else the optimiser's.
-        layouts: every store has a random number of partitions, another in each epoch.
-        ahead: probes look ahead at random, wherever nothing is lost by it.
-        seed: of plans and layouts.
-        tasks: per batch and attempt the number of tasks; the last of each goes on.
-        faults: (batch, attempt) -> what fails in it; attempts are counted over restarts.
-        deaths: batch -> how the driver dies in it, once.
+        odd: whether plans are random valid ones, a new one for each epoch; else the optimiser's.
+        layouts: whether every store has a random number of partitions, a new one in each epoch.
+        ahead: whether probes have random look-ahead filters, where these drop no result.
+        seed: seed of plans and layouts.
+        tasks: number of tasks per batch and attempt; the last number applies to later ones as well.
+        faults: (batch, attempt) -> failure; attempts are counted across restarts.
+        deaths: batch -> time at which the driver dies in it, once.
         restarts: batches before which the driver is restarted.
-        fanout: per batch, how many segments make a merge.
+        fanout: number of segments per merge, for each batch.
         missing: live epochs whose ruleset is never published.
-        late: live epoch -> batches by which its ruleset comes after the epoch's start.
-        backfills: per epoch, whether its new intermediate results are backfilled.
-        relaxed: relations have a random part of their filters, the rest is checked after joining.
+        late: live epoch -> number of batches after the epoch's start at which its ruleset is
+            published.
+        backfills: for each epoch, whether its new intermediate results are backfilled.
+        relaxed: whether stores have a random part of their filters; the rest is checked after
+            joining.
         revised: batches before which a random revision of the running ruleset is published.
-        picked: most of these are dpPick's for drawn statistics, where there are no others' stores.
-        rationed: batches that withhold random tuples from probes.
-        allocation: plans the rations of these batches; None: the rations are random.
-        owed: rationed batches whose withheld results are to be made good. The run goes on, with
-            batches without input, until that has been done.
-        fresh: query -> alias -> how old its members of results may be, in microseconds.
-        past: the queries that emit results of the past as well. The run goes on until they have.
-        hosts: per batch and attempt on how many hosts its tasks are at most; the last goes on.
-        hot: every ruleset has random values that are hot.
+        picked: whether most of these are dpPick's for random statistics.
+        rationed: batches in which random tuples do not probe.
+        allocation: allocation that plans the rations of these batches; None: random rations.
+        owed: rationed batches whose withheld results are caught up. The run continues with empty
+            batches until that is finished.
+        fresh: query -> alias -> maximum age of its members in results, in microseconds.
+        past: queries that also emit past results. The run continues until they have done so.
+        hosts: maximum number of hosts per batch and attempt; the last number applies to later ones
+            as well.
+        hot: whether every ruleset has random hot values.
     """
 
     mode: Mode = Mode.STEP
@@ -101,7 +104,7 @@ class Script:
     hot: bool = False
 
     def hosts_of(self, batch: int, attempt: int, tasks: int) -> tuple[str, ...]:
-        """Where each task of an attempt at a batch is."""
+        """Return the host of each task of an attempt at a batch."""
         most = self.hosts[min(batch, len(self.hosts) - 1)]
         if most == 1:
             return ("",) * tasks
@@ -109,22 +112,22 @@ class Script:
         return tuple(f"host-{rng.randrange(most)}" for _ in range(tasks))
 
     def tasks_of(self, batch: int, attempt: int) -> int:
-        """The number of tasks of an attempt at a batch."""
+        """Return the number of tasks of an attempt at a batch."""
         attempts = self.tasks[min(batch, len(self.tasks) - 1)]
         return attempts[min(attempt, len(attempts) - 1)]
 
     def backfilling(self, epoch: int) -> Backfilling:
-        """Whether an epoch's ruleset has backfills."""
+        """Whether the ruleset of an epoch has backfills."""
         return self.backfills[min(epoch, len(self.backfills) - 1)]
 
     def published_before(self, epoch: int, every: int) -> int | None:
-        """The batch before which an epoch's ruleset is published; None: it never is."""
+        """Return the batch before which an epoch's ruleset is published; None: never."""
         if epoch in self.missing:
             return None
         return epoch * every + dict(self.late).get(epoch, 0)
 
     def ruleset_of(self, epoch: int, every: int) -> int:
-        """The ruleset by which ``epoch`` must go: the newest that is there when it begins."""
+        """Return the ruleset that ``epoch`` must run: the newest one published when it begins."""
         start = epoch * every
         there = [
             e
@@ -135,7 +138,7 @@ class Script:
 
 
 def draw(seed: int, batches: int) -> Script:
-    """A script for a scenario of ``batches``; some seeds have little happen, some a lot."""
+    """Draw a script for ``batches`` batches; some seeds have few faults and changes, some many."""
     rng = Random(seed)
     live = rng.random() < 0.4
     odd = rng.random() < 0.8
@@ -157,7 +160,7 @@ def draw(seed: int, batches: int) -> Script:
         mode=Mode.LIVE if live else Mode.STEP,
         odd=odd,
         layouts=odd and rng.random() < 0.7,
-        # Probes that look ahead do not go in rounds, which want to be tried as well.
+        # Probes with look-ahead filters do not run in rounds, so half of the seeds have none.
         ahead=seed % 2 == 1,
         seed=seed,
         tasks=tuple(

@@ -1,6 +1,6 @@
 """Random scenarios in which some streams are tables, with and without keys.
 
-Additions are drawn by a generator of their own, so that the scenario of a seed stays the same.
+Additions are drawn by a separate generator, so that the rest of a seed's scenario stays the same.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tests.support.scenarios.rows import RECORDED, Size
 
 
 def generate_with_tables(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
-    """The scenario of ``seed``, with tables. Queries that read nothing else are left out, and so
-    are those whose conditions on event times can't be checked as conditions on columns.
+    """Generate the scenario of ``seed`` with tables. Queries over tables only are left out, and
+    queries whose conditions on event times can't be checked as conditions on columns.
     """
     generated, rng = generate(seed, folder, size), Random(f"tables {seed}")
     document = read_document(generated.path)
@@ -52,7 +52,7 @@ def generate_with_tables(seed: int, folder: Path, size: Size = RECORDED) -> Gene
 
 
 def as_table(entry: dict[str, Any], keys: list[str], rng: Random) -> None:
-    """Make a table of a stream's entry, with a key out of ``keys``, or without one if empty."""
+    """Convert a stream's entry to a table's, with a key from ``keys`` (empty: without one)."""
     for field in ("event_time", "lateness", "idle_timeout", "keep_late", "retention", "retain"):
         entry.pop(field, None)
     entry["kind"] = "table"
@@ -65,8 +65,8 @@ def _write(generated: Generated, document: dict[str, Any]) -> None:
 
 
 def impossible(generated: Generated, *, alone: bool = False) -> list[str]:
-    """The queries that are refused over the scenario's streams, and, unless ``alone``, those over
-    tables alone, which change with their rows.
+    """Return the queries that are refused over the scenario's streams and, unless ``alone``,
+    queries over tables only, whose results change with the tables' rows.
     """
     scenario = read_scenario(generated.path)
     streams = {name: stream_of(scenario, name) for name in scenario.streams}

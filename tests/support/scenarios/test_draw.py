@@ -1,4 +1,4 @@
-"""The scenario generator: equal seeds give equal scenarios, and the short list has everything."""
+"""Tests that equal seeds give equal scenarios, and that the short list has all features."""
 
 from __future__ import annotations
 

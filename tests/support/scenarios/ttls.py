@@ -1,6 +1,6 @@
-"""Random scenarios in which streams have ttls, and in which these change while queries run.
+"""Random scenarios in which streams have ttls that change while queries run.
 
-What a seed means without ttls stays what it is: theirs are drawn by a generator of their own.
+Ttls are drawn by a separate generator, so that the rest of a seed's scenario stays the same.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from tests.support.scenarios.draw import Generated, generate
 from tests.support.scenarios.file import Scenario, read_document, read_scenario
 from tests.support.scenarios.rows import RECORDED, Size
 
-#: Event time goes on by about ten minutes a batch (``scenario_rows``).
+#: A batch has some ten minutes of event time (``scenario_rows``).
 _TTLS = ("5 minutes", "10 minutes", "PT15M", "25 minutes", "40 minutes", "1 hour", "PT2H")
 
 
 def generate_with_ttls(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
-    """The scenario of ``seed``, with ttls."""
+    """Generate the scenario of ``seed`` with ttls."""
     return with_ttls(generate(seed, folder, size), seed)
 
 
 def with_ttls(generated: Generated, seed: int) -> Generated:
     """Set ttls on some streams of the scenario; most of the ttls change between batches.
 
-    A ttl that a query could not live with is not set: on a stream that is joined with one that
+    A ttl under which a query would be refused is not set: on a stream that is joined with one that
     has no event time, or one that contradicts a query's own conditions. In half of the scenarios
     only ttls bound queries: windows over streams with ttls are removed, and the lateness is small,
     so that a short ttl drops many tuples that a longer one would have kept.
@@ -64,7 +64,7 @@ def with_ttls(generated: Generated, seed: int) -> Generated:
 
 
 def _calls(rng: Random, batches: int) -> dict[int, Any]:
-    """Batch -> the retention that is set before it: what a stream begins with, and changes."""
+    """Batch -> retention that is set before it: the first one of a stream, and its changes."""
     calls: dict[int, Any] = {} if rng.random() < 0.4 else {0: _retention(rng)}
     for batch in sorted(rng.sample(range(1, batches), min(batches - 1, rng.choice((0, 1, 2, 3))))):
         calls[batch] = None if calls and rng.random() < 0.25 else _retention(rng)
@@ -72,7 +72,7 @@ def _calls(rng: Random, batches: int) -> dict[int, Any]:
 
 
 def _growing(rng: Random, batches: int) -> dict[int, Any]:
-    """A short ttl from the beginning, and longer ones later."""
+    """Return a short ttl from the beginning, and longer ones later."""
     times = sorted(rng.sample(range(2, batches), min(batches - 2, rng.choice((1, 2)))))
     ttls = sorted(rng.sample(range(len(_TTLS) - 1), len(times) + 1))
     return {b: {"ttl": _TTLS[t]} for b, t in zip((0, *times), ttls, strict=True)}
@@ -83,7 +83,7 @@ def _retention(rng: Random) -> dict[str, str]:
 
 
 def _impossible(generated: Generated, drawn: dict[str, dict[int, Any]]) -> Iterable[str]:
-    """The streams of queries that could not be planned if all ttls were at their least at once."""
+    """Return streams of queries that could not be planned if all ttls were least at once."""
     document = read_document(generated.path)
     for name, calls in drawn.items():
         document["streams"][name]["retention"] = calls

@@ -1,1 +1,1 @@
-"""Measures of the tree's structure and wording, and the list of accepted violations."""
+"""Measures of the code's structure and wording, and the list of accepted violations."""

@@ -10,7 +10,7 @@ from tests.support.structure import code, words
 from tests.support.structure.code import ROOT
 
 FILE: Final = ROOT / "tests/support/structure/accepted.json"
-#: Rule → its measure. Each measure maps a violation to its size.
+#: Name of a rule → its measure, which maps each violation to its size.
 RULES: Final[Mapping[str, Callable[[], dict[str, int]]]] = {
     "folders of more than 16 modules": code.large_folders,
     "files of more than 700 lines": code.long_files,
@@ -20,18 +20,18 @@ RULES: Final[Mapping[str, Callable[[], dict[str, int]]]] = {
     "shipped lines": code.shipped_lines,
     "texts to rewrite": words.habits,
 }
-#: Rules whose figure may lag behind by this much before the list must be written again.
+#: Rule → difference up to which the accepted figure need not be lowered.
 SLACK: Final = {"shipped lines": 500, "texts to rewrite": 10}
 
 
 def read() -> dict[str, dict[str, int]]:
-    """Rule → violation → accepted size."""
+    """Return rule → violation → accepted size."""
     accepted: dict[str, dict[str, int]] = json.loads(FILE.read_text())
     return accepted
 
 
 def compare(rule: str, measured: Mapping[str, int], accepted: Mapping[str, int]) -> list[str]:
-    """Differences of one rule, as sentences; [] where the list is right."""
+    """Return the differences of one rule, as sentences; empty if the list is right."""
     slack = SLACK.get(rule, 0)
     lines = []
     for key in sorted({*measured, *accepted}):
@@ -44,7 +44,7 @@ def compare(rule: str, measured: Mapping[str, int], accepted: Mapping[str, int])
 
 
 def differences() -> list[str]:
-    """Differences of all rules between the tree and the list."""
+    """Return the differences of all rules between the tree and the list."""
     accepted = read()
     return [
         line
@@ -54,7 +54,7 @@ def differences() -> list[str]:
 
 
 def shrink() -> None:
-    """Write the list with each size lowered to the measured one; larger ones are left."""
+    """Write the list with each size lowered to the measured one; sizes that grew stay."""
     accepted = read()
     for rule, measure in RULES.items():
         measured = measure()

@@ -38,7 +38,8 @@ def sources() -> dict[str, str]:
 
 @cache
 def _trees() -> dict[str, ast.Module]:
-    # Millions of nodes, which stay: without the freeze, every later collection visits them all.
+    # The syntax trees have millions of nodes: without the freeze, every later garbage collection
+    # visits all of them.
     gc.disable()
     trees = {path: ast.parse(text) for path, text in sources().items()}
     gc.freeze()

@@ -1,8 +1,8 @@
-"""Search of texts for habits that make readers read twice.
+"""Search for phrases in docstrings, comments and pages that are hard to read.
 
-The habits are clauses in the place of the field's noun ("By what a batch goes" for "Journal entry
-of a batch") and words with several meanings. Each pattern finds suspects: a sentence that needs the
-phrase is rewritten as well, so that the count can reach zero.
+These are clauses in place of a noun of the field ("By what a batch goes" for "Journal entry of a
+batch") and words with several meanings. Each pattern finds suspects; a sentence with a correct use
+of the phrase is rewritten as well, so that the count can reach zero.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Surroundings: servers, disks, data."""
+"""Environments of tests: servers, brokers, disks, networks, data."""

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 def ipc_stream(rows: pa.RecordBatch) -> bytes:
-    """An Arrow IPC stream of one record batch."""
+    """Return an Arrow IPC stream of one record batch."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_batch(rows)

@@ -1,11 +1,10 @@
 """Kill a process that writes a state backend, at every step or at any time; then check the state.
 
 ``python -m tests.support.surroundings.backend_kills KIND FOLDER steps|times [ROUNDS]`` prints one
-line of JSON.
-It is a process of its own because each writer is forked from it, which is cheap while it has no
-threads. A writer kills itself by SIGKILL before its n-th call that changes a file (``steps``), or
-is killed by a timer (``times``). The next process has to find exactly the last commit, and to go on
-from there.
+line of JSON. It is a separate process, from which each writer is forked; that is cheap as long as
+it has no threads. A writer kills itself by SIGKILL before its n-th call that changes a file
+(``steps``), or is killed by a timer (``times``). The next process must find exactly the last
+committed state, and continue from there.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from benchmarks.umjoin.backends.lsm import LsmBackend
 from benchmarks.umjoin.backends.opening import open_backend
 from tests.support.surroundings.backends import PLENTY, stored
 
-#: Enough for two merges, and for most rows of the timed table to expire.
+#: Number of batches, sufficient for two merges, and for most rows of the timed table to expire.
 BATCHES = 14
 ROWS = 30
 _INDEX = IndexKey(("k",), ("bigint",))
@@ -42,7 +41,7 @@ WINDOW = 4
 
 
 def write(backend: Backend, batch: int) -> None:
-    """Insert the batch's rows, the same each time, and expire rows older than the window."""
+    """Insert the batch's rows, which are always the same, and expire rows older than the window."""
     draw = np.random.default_rng(batch)
     keys = draw.integers(0, 10, ROWS)
     texts = np.array([f"{batch}:{i}" for i in range(ROWS)])
@@ -55,7 +54,7 @@ def write(backend: Backend, batch: int) -> None:
 
 
 def look(backend: Backend) -> None:
-    """See that the backend holds all batches up to the one it says, and nothing else."""
+    """Check that the backend has all batches up to its last one, and nothing else."""
     keys = [pa.array(range(10))]
     for name, table in backend.tables.items():
         found = [f.rows for f in table.probe(_INDEX, keys)]
@@ -82,7 +81,7 @@ def _open(kind: BackendKind, folder: Path, *, beside: bool) -> Backend:
 
 
 def _strike_at(step: int) -> None:
-    """Kill this process before the ``step``-th call that changes a file."""
+    """Arrange that this process is killed before the ``step``-th call that changes a file."""
     left = [step]
 
     def deadly(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,7 +113,7 @@ def _strike_at(step: int) -> None:
 
 
 def _writer(kind: BackendKind, folder: Path, step: int | None, seconds: float, told: int) -> None:
-    """Write batch after batch until killed, and report each commit through the pipe."""
+    """Write batch after batch until killed, and report each commit by the pipe."""
     if step is not None:
         _strike_at(step)
     else:
@@ -129,10 +128,10 @@ def _writer(kind: BackendKind, folder: Path, step: int | None, seconds: float, t
 def _round(
     kind: BackendKind, folder: Path, step: int | None, seconds: float
 ) -> tuple[bool, int, float]:
-    """Run one writer, then check its state and complete it.
+    """Run one writer; then check its state, and write the remaining batches.
 
     Returns:
-        Whether the writer was killed, the last batch that it reported, and its seconds.
+        Whether the writer was killed, the last batch that it reported, and the seconds it ran.
     """
     began = time.perf_counter()
     reading, told = os.pipe()
@@ -153,7 +152,8 @@ def _round(
     killed = os.WIFSIGNALED(status)
     assert killed or os.WEXITSTATUS(status) == 0, "the writer failed"
     last = max(said, default=-1)
-    # The check is forked as well: opening makes threads, and there must be none here.
+    # The check is forked as well: opening a backend starts threads, which this process must not
+    # have.
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -177,14 +177,14 @@ def _round(
 
 
 def main() -> None:
-    """See the module's text."""
+    """Run the rounds and print the result."""
     kind, home, mode = BackendKind(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     rounds = int(sys.argv[4]) if len(sys.argv) > 4 else 10**9
     if kind is BackendKind.ROCKSDB:
         import benchmarks.umjoin.backends.rocks  # noqa: F401 - once, not in every writer
     draw = random.Random(3)
     kills, lasts = 0, set()
-    # Seconds of a writer that is not killed, by the newest such one.
+    # Seconds of the newest writer that was not killed.
     alone = 0.0
     for n in range(1, rounds + 1):
         folder = home / str(n)

@@ -1,4 +1,4 @@
-"""State backends for tests: opening them, and what they should answer, by the obvious means."""
+"""State backends for tests: opening, and expected answers by an obvious implementation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.umjoin.backends.lsm import LsmBackend
 from benchmarks.umjoin.backends.opening import open_backend
 
 KINDS = tuple(BackendKind)
-#: Enough for what tests store.
+#: Memory limit sufficient for all tests.
 PLENTY = 1 << 28
 
 
@@ -28,7 +28,7 @@ def opened(
     kind: BackendKind,
     limit: int = PLENTY,
 ) -> Backend:
-    """A backend whose merges, if it has any, are part of commits: tests are repeatable."""
+    """Open a backend that merges during commits, so that tests are repeatable."""
     if kind is BackendKind.LSM:
         return LsmBackend(folder, tables, limit, beside=False)
     return open_backend(folder, tables, limit, kind)
@@ -54,7 +54,7 @@ class Reference:
         bounds: Bounds,
         below: int | None,
     ) -> set[tuple[int, int]]:
-        """(position, ``#sigma``) of all pairs but those whose rows may have expired."""
+        """Return (position, ``#sigma``) of all pairs, except those whose rows may have expired."""
         return {
             (position, row[SIGMA])
             for row in self.rows
@@ -93,7 +93,7 @@ def pairs(
     below: int | None = None,
     most: int = 1 << 18,
 ) -> list[tuple[int, dict[str, Any]]]:
-    """Pairs of a table's probe: position and row of each, without rows that may have expired."""
+    """Position and row of each pair of a table's probe, except rows that may have expired."""
     found = []
     for part in table.probe(index, keys, bounds, most):
         names = table.spec.stored.names
@@ -105,7 +105,7 @@ def pairs(
     return found
 
 
-#: Columns' types, key type under which they meet, and values.
+#: Types of columns, the key type in which they are compared, and values.
 DOMAINS: list[tuple[list[pa.DataType], str, list[Any]]] = [
     ([pa.int8(), pa.int32(), pa.int64()], "bigint", [-1, 0, 1, 100]),
     (
@@ -127,7 +127,7 @@ DOMAINS: list[tuple[list[pa.DataType], str, list[Any]]] = [
 
 
 def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """A column; exact numbers are spelled as the type wants them."""
+    """Return values as a column; exact numbers are converted as the type requires."""
     if pa.types.is_integer(kind):
         values = [None if v is None else int(v) for v in values]
     return pa.array(values, kind)
@@ -136,7 +136,7 @@ def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 def stored(
     spec: TableSpec, columns: Mapping[str, Any], first: int, taus: Any = None
 ) -> pa.RecordBatch:
-    """Rows as a table takes them, with sequence numbers from ``first`` on."""
+    """Return rows in a table's form, with sequence numbers from ``first`` on."""
     arrays = [
         array(columns[f.name], f.type) if isinstance(columns[f.name], list)
         else pa.array(columns[f.name]) for f in spec.columns

@@ -1,8 +1,9 @@
-"""``python bad_wire.py ONE OTHER SECONDS SHARE``: a wire between two links that it makes.
+"""``python bad_wire.py ONE OTHER SECONDS SHARE``: a wire that delays and loses frames, between two
+links that it creates.
 
-A frame that goes in at one end comes out at the other after some seconds, or is lost. A program, as
-not every kernel has a queue that does so (``netem``). Imports nothing of ours: it runs where the
-switch is.
+A frame sent into one link leaves the other one after some seconds, or is lost. This is a program
+because not every kernel has such a queue (``netem``). It imports no module of this project, since
+it runs in the namespace of the switch.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def _end(name: str) -> int:
 
 
 def main(one: str, other: str, delay: float, loss: float) -> None:
-    """Pass frames on for ever."""
+    """Forward frames without end."""
     ends = (_end(one), _end(other))
     to = {ends[0]: ends[1], ends[1]: ends[0]}
     draw = random.Random(1)

@@ -12,10 +12,10 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-#: Milliseconds that an expectation of a page may take, beside other tests on few cores.
+#: Milliseconds for an expectation of a page; long, since other tests run on the same few cores.
 PATIENCE: Final = 60_000
-#: Parameters ``width`` (pixels) and ``scheme``. Narrow and dark by default, as other tests of the
-#: same pages have a wide window and a light scheme.
+#: Parameters ``width`` (pixels) and ``scheme``: narrow and dark by default, since other tests of
+#: the same pages use a wide window and a light scheme.
 LOOKS: Final = pytest.mark.parametrize(
     ("width", "scheme"),
     [
@@ -29,10 +29,10 @@ LOOKS: Final = pytest.mark.parametrize(
 
 @contextmanager
 def launched(chromium: Path) -> Iterator[Browser]:
-    """Run a browser for the length of the block, in which its thread has a running event loop.
+    """Context with a running browser, in which its thread has a running event loop.
 
-    It has a context for all pages of one origin each: a page in a context of its own takes three
-    times the CPU time.
+    Pages of one origin share a browser context: a page in a separate context takes three times the
+    CPU time.
     """
     from playwright.sync_api import expect, sync_playwright
 

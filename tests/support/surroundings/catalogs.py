@@ -1,4 +1,4 @@
-"""A server of Iceberg's REST catalog on this machine, over a catalog in a database."""
+"""A server of Iceberg's REST catalog for tests, over a catalog in a database."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import CommitTableRequest
 
-#: Bearer token that requests need.
+#: Bearer token that requests must have.
 TOKEN = "token-of-the-catalog"
 
 
 @contextmanager
 def rest_catalog(catalog: Catalog) -> Iterator[str]:
-    """Address of a server for the tables of ``catalog``; requests need :data:`TOKEN`."""
+    """Context with a server for the tables of ``catalog``; yields its URL. Requests need
+    :data:`TOKEN`.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -86,7 +88,7 @@ def _answer(catalog: Catalog, method: str, path: str, body: str) -> dict[str, An
         catalog.create_namespace(tuple(namespace))
         return {"namespace": namespace, "properties": {}}
     if len(parts) == 3:
-        # Tables are only staged here: the commit that follows creates them.
+        # Tables are only staged here: the following commit creates them.
         absent = dict.fromkeys(("location", "partition-spec", "write-order"))
         asked = CreateTableRequest.model_validate(absent | json.loads(body))
         staged = catalog.create_table_transaction(

@@ -12,7 +12,7 @@ _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days
 
 
 def authority(folder: Path, name: str = "ca") -> Path:
-    """Make an authority, and return its certificate; skip the test where there is no openssl."""
+    """Create an authority, and return its certificate; skip the test if there is no openssl."""
     if shutil.which("openssl") is None:
         pytest.skip("no openssl")
     folder.mkdir(parents=True, exist_ok=True)
@@ -21,7 +21,9 @@ def authority(folder: Path, name: str = "ca") -> Path:
 
 
 def certificate(signed_by: Path, name: str) -> Path:
-    """Return a new certificate of 127.0.0.1; the same path with ``.key`` has its private key."""
+    """Return a new certificate for 127.0.0.1; the file with the additional suffix ``.key`` is its
+    private key.
+    """
     key = signed_by.with_suffix(".key")
     own = ("-CA", str(signed_by), "-CAkey", str(key), "-subj", f"/CN={name}")
     _request(signed_by.parent, name, *own, "-addext", "subjectAltName=IP:127.0.0.1")

@@ -1,4 +1,4 @@
-"""Staged results, as a batch leaves them for a sink."""
+"""Staged results of a batch, as input of sinks in tests."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def sink(name: str, path: str | None = None, **options: str) -> SinkSpec:
-    """A sink; double underscores in the names of options stand for dots."""
+    """Return a sink; double underscores in names of options stand for dots."""
     given = {key.replace("__", "."): value for key, value in options.items()}
     return SinkSpec(name, tuple(sorted(given.items())), path)
 
 
 def staged(folder: Path, query: str, to: SinkSpec, batch: int, *parts: pa.RecordBatch) -> Delivery:
-    """Results of one batch, the rows of each task in a file of their own."""
+    """Stage the results of one batch, with the rows of each task in a separate file."""
     files = []
     for task, rows in enumerate(parts):
         path = folder / f"{query}-{batch}" / f"{task}.parquet"
@@ -35,6 +35,6 @@ def staged(folder: Path, query: str, to: SinkSpec, batch: int, *parts: pa.Record
 
 
 def entries(connection: Redis, stream: str) -> list[tuple[str, dict[bytes, bytes]]]:
-    """A Redis Stream's entries, oldest first."""
+    """Return the entries of a Redis Stream, oldest first."""
     found = cast("list[tuple[bytes, dict[bytes, bytes]]]", connection.xrange(stream))
     return [(ident.decode(), fields) for ident, fields in found]

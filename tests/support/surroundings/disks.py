@@ -1,4 +1,6 @@
-"""Small file systems in memory, to be filled or made read-only. Mounting takes privileges."""
+"""Small file systems in memory, to be filled or made read-only in tests; mounting
+needs privileges.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,18 @@ import pytest
 
 
 def mount(folder: Path, options: str) -> bool:
-    """Mount a file system at ``folder``, or change how it is mounted. Returns whether it worked."""
+    """Mount a file system at ``folder``, or remount it with other options; return whether it
+    worked.
+    """
     command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """A file system of ``size`` at ``folder``; the test is skipped where that is not allowed."""
+    """Mount a file system of ``size`` at ``folder``; the test is skipped if that is
+    not permitted.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if not mount(folder, f"size={size}"):
         pytest.skip("mounting takes privileges")

@@ -1,4 +1,4 @@
-"""Folders in memory, where there is such a thing: fsync costs nothing in them."""
+"""Folders in memory, if the system has any: fsync costs nothing there."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _MEMORY = Path("/dev/shm")
 
 
 def folder_in_memory(prefix: str) -> Path:
-    """A new folder, in memory if possible; the caller removes it."""
+    """Create a folder, in memory if possible; the caller removes it."""
     return Path(tempfile.mkdtemp(prefix=prefix, dir=_MEMORY if _MEMORY.is_dir() else None))
 
 
 @contextmanager
 def passing_folder(prefix: str = "anabranch-") -> Iterator[Path]:
-    """A new folder, gone afterwards."""
+    """Context with a new folder, removed at the end."""
     folder = folder_in_memory(prefix)
     try:
         yield folder

@@ -15,9 +15,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 
 from scripts.kafka import Broker, NoKafka, running
 
-#: Value of the variable with which a missing broker fails tests instead of skipping them.
+#: Variable with which tests fail, instead of being skipped, if there is no broker.
 REQUIRED = "ANABRANCH_REQUIRE_KAFKA"
-#: Seconds that a topic may take to be made, beside other tests on few cores.
+#: Maximum seconds for the creation of a topic, while other tests run on the same few cores.
 _PATIENCE = 60.0
 _NUMBERS = count()
 
@@ -25,7 +25,7 @@ _NUMBERS = count()
 def broker(
     home: Path, login: Mapping[str, str] | None = None, certificate: Path | None = None
 ) -> Iterator[Broker]:
-    """Run a broker for a fixture; skip its tests where none can be had."""
+    """Run a broker for a fixture; skip its tests if no broker can be run."""
     try:
         with running(home, login=login, certificate=certificate) as found:
             yield found
@@ -36,7 +36,7 @@ def broker(
 
 
 class Topics:
-    """The topics of one test, with names that no other test has."""
+    """The topics of one test, with unique names."""
 
     def __init__(self, address: str, **settings: str) -> None:
         self.settings: dict[str, Any] = {"bootstrap.servers": address, "log_level": 0, **settings}
@@ -44,7 +44,7 @@ class Topics:
         self._producer: Producer | None = None
 
     def make(self, partitions: int = 1, name: str = "", /, **config: str) -> str:
-        """Make a topic and return its name."""
+        """Create a topic and return its name."""
         name = name or f"t{os.getpid()}-{next(_NUMBERS)}"
         made = self.admin.create_topics([NewTopic(name, partitions, 1, config=config)])
         made[name].result(_PATIENCE)
@@ -52,21 +52,21 @@ class Topics:
         return name
 
     def grow(self, name: str, partitions: int) -> None:
-        """Add partitions, up to this number."""
+        """Add partitions to a topic, up to the number ``partitions``."""
         self.admin.create_partitions([NewPartitions(name, partitions)])[name].result(_PATIENCE)
         self._wait(name, partitions)
-        # A producer learns of partitions late.
+        # A producer learns of new partitions late, so a new one is made.
         self._producer = None
 
     def delete(self, name: str) -> None:
-        """Delete a topic, and wait until it is gone."""
+        """Delete a topic, and wait until it does not exist any more."""
         self.admin.delete_topics([name])[name].result(_PATIENCE)
         while name in self.admin.list_topics(timeout=10).topics:
             time.sleep(0.02)
 
     def _wait(self, name: str, partitions: int) -> None:
-        """Wait until all partitions are known, and the broker that leads them knows that it does:
-        it answers requests a little later than it names them.
+        """Wait until all partitions are known, and the leading broker serves them, which it does a
+        little later than it lists them.
         """
         specs = {TopicPartition(name, p): OffsetSpec.latest() for p in range(partitions)}
         deadline = time.monotonic() + _PATIENCE
@@ -84,7 +84,7 @@ class Topics:
             time.sleep(0.02)
 
     def producer(self, **settings: Any) -> Producer:
-        """Return a new producer that loses and doubles nothing."""
+        """Return a new producer that neither loses nor doubles messages."""
         return Producer({
             **self.settings, "enable.idempotence": True, "linger.ms": 2,
             "message.max.bytes": 20_000_000, "message.timeout.ms": 60_000, **settings,
@@ -93,7 +93,7 @@ class Topics:
     def push(
         self, name: str, values: Iterable[bytes | None], partition: int = 0, **more: Any
     ) -> None:
-        """Send messages to a partition, and wait until they are there."""
+        """Send messages to a partition, and wait until they are stored."""
         self._producer = self._producer or self.producer()
         failed = list[Any]()
 

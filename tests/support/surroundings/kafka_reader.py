@@ -1,4 +1,6 @@
-"""A reader of committed messages, reading all the time as a program outside the pipeline would."""
+"""A reader of committed messages of a Kafka topic, which reads all the time, like an external
+program.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,16 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from anabranch_runtime.sources.kafka.client import AWAY
 
-#: Codes of errors that pass, and of the end of a partition.
+#: Codes of transient errors, and of the end of a partition.
 PASSING = AWAY | {KafkaError._PARTITION_EOF}
 
 
 class Reader(threading.Thread):
-    """Reads a topic's committed messages from the beginning, through restarts of the broker.
+    """Thread that reads a topic's committed messages from the beginning, across restarts of the
+    broker.
 
     Attributes:
-        messages: in the order of reading; per partition that of their offsets.
+        messages: messages in the order of reading; within a partition, in the order of offsets.
     """
 
     def __init__(self, address: str, topic: str, partitions: int = 1, **settings: Any) -> None:
@@ -43,7 +46,7 @@ class Reader(threading.Thread):
         self.join(30)
 
     def run(self) -> None:
-        """Read until it is stopped."""
+        """Read until stopped."""
         while not self._end.is_set():
             for message in self._client.consume(10_000, 0.05):
                 error = message.error()
@@ -53,11 +56,11 @@ class Reader(threading.Thread):
         self._client.close()
 
     def values(self) -> Counter[bytes]:
-        """How often each value has come."""
+        """Return the number of occurrences of each value."""
         return Counter(message.value() or b"" for message in list(self.messages))
 
     def sees(self, expected: Counter[bytes], patience: float = 120.0) -> None:
-        """Wait until exactly these values have come, and none of them more often."""
+        """Wait until exactly the values ``expected`` have been read, each as often as expected."""
         deadline = time.monotonic() + patience
         while (found := self.values()) != expected and time.monotonic() < deadline:
             assert found <= expected, found - expected
@@ -65,6 +68,6 @@ class Reader(threading.Thread):
         assert found == expected, expected - found
 
     def headers(self) -> list[dict[str, bytes]]:
-        """The headers of each message."""
+        """Return the headers of each message."""
         found: list[Any] = [message.headers() for message in self.messages]
         return [dict(headers or ()) for headers in found]

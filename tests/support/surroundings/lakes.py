@@ -1,4 +1,4 @@
-"""Tables of a lake in a folder, Delta or Iceberg, as other programs read and write them."""
+"""Delta or Iceberg tables in a folder, written and read as by other programs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ print(json.dumps(found, default=str))
 
 @dataclass
 class Lake:
-    """One table in ``folder``.
+    """A Delta or Iceberg table in ``folder``.
 
     Attributes:
         form: ``delta`` or ``iceberg``.
@@ -52,14 +52,16 @@ class Lake:
     folder: Path
 
     def configured(self, patch: pytest.MonkeyPatch) -> Lake:
-        """This table, with its catalog in the environment of this process and its children."""
+        """Put the table's catalog into the environment of this process and its children; return the
+        table.
+        """
         for name, text in self.catalog_settings().items():
             patch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", text)
         catalog_of.cache_clear()
         return self
 
     def catalog_settings(self) -> dict[str, str]:
-        """Settings of a catalog in a database of SQLite."""
+        """Settings of a catalog in an SQLite database."""
         warehouse = self.folder / "warehouse"
         warehouse.mkdir(parents=True, exist_ok=True)
         return {
@@ -75,30 +77,30 @@ class Lake:
 
     @property
     def catalog(self) -> Catalog:
-        """Another connection to the catalog."""
+        """Return a new connection to the catalog."""
         settings: Any = Config().get_catalog_config("lake")
         return load_catalog("lake", **settings)
 
     def sink(self, **options: str) -> SinkSpec:
-        """The table as a sink."""
+        """Return the table as a sink."""
         if self.form == "delta":
             return sink("delta", self.path, **options)
         return sink("iceberg", table="lake.db.table", **options)
 
     def commit(self, delivery: Delivery, writer: str = "w") -> None:
-        """Commit as the runtime does."""
+        """Commit a delivery as the runtime does."""
         importlib.import_module(f"anabranch_runtime.sinks.lake.{self.form}").commit(
             delivery, writer
         )
 
     def read(self) -> pa.Table:
-        """All rows, as the format's own library reads them."""
+        """Return all rows, read by the format's own library."""
         if self.form == "delta":
             return DeltaTable(self.path).to_pyarrow_table()
         return self.catalog.load_table("db.table").scan().to_arrow()
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Commit rows of somebody else."""
+        """Commit rows as another program would."""
         table = pa.Table.from_batches([rows])
         if self.form == "delta":
             write_deltalake(self.path, table, mode="append")
@@ -112,17 +114,17 @@ class Lake:
         return len(list(self.catalog.load_table("db.table").scan().plan_files()))
 
     def remove(self) -> None:
-        """Drop the table with its files."""
+        """Drop the table and its files."""
         if self.form == "delta":
             shutil.rmtree(self.path)
         else:
             self.catalog.purge_table("db.table")
 
     def by_duckdb(self, cache: Path, order: str) -> list[list[Any]]:
-        """All rows by DuckDB, in JSON's types, sorted by the column ``order``.
+        """Return all rows as DuckDB reads them, as JSON values, sorted by the column ``order``.
 
         Raises:
-            subprocess.CalledProcessError: its extensions can't be installed, or fail.
+            subprocess.CalledProcessError: DuckDB's extensions can't be installed, or fail.
         """
         place = self.path
         if self.form == "iceberg":

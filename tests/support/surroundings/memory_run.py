@@ -1,9 +1,8 @@
-"""A process of its own that runs one batch, and says how much private memory that took.
+"""Main program of a process that runs one batch, and reports the private memory that it takes.
 
 ``python -m tests.support.surroundings.memory_run URL FOLDER WHAT [LIMIT]``: ``WHAT`` is
-``partners`` (few tuples
-that make many results) or ``texts`` (results of long texts); ``LIMIT`` is the memory limit in
-bytes. Prints a JSON line.
+``partners`` (few tuples with many results) or ``texts`` (results with long texts); ``LIMIT`` is the
+memory limit in bytes. Prints a JSON line.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from tests.support.cases.states import rules
 from tests.support.worlds.driven import KEYS, driver
 
 PARTNERS = 300
-#: Name of a world -> (tuples of R, bytes of a text).
+#: Name of a workload -> (tuples of R, bytes of a text).
 WORLDS = {"partners": (20_000, 8), "texts": (20, 60_000)}
 STREAMS = (
     Stream(StreamName("R"), (("a", parse_type("bigint")),)),
@@ -44,7 +43,7 @@ SQL = "SELECT R.a, S.t FROM R JOIN S ON R.a = S.a"
 
 
 def main(url: str, folder: str, what: str, limit: int | None = None) -> None:
-    """Run the batch."""
+    """Run the batch and print its memory."""
     kernels.warm()
     document = rulesets.to_json(rules(0, {"q": SQL}, streams=STREAMS))
     connection = redis.Redis.from_url(url)
@@ -85,7 +84,7 @@ def main(url: str, folder: str, what: str, limit: int | None = None) -> None:
 
 def _blocks(tuples: int, size: int) -> Iterator[Block]:
     yield Block("R", pa.record_batch({"a": pa.array([0] * tuples, pa.int64())}))
-    # As a source would have them: Python's own strings would count as the worker's.
+    # Arrow arrays, as from a source: Python's strings would count as memory of the worker.
     texts = pc.utf8_lpad(pc.cast(pa.array(range(PARTNERS)), pa.string()), width=size, padding="x")
     zeros = pa.array([0] * PARTNERS, pa.int64())
     yield Block("S", pa.record_batch({"a": zeros, "t": texts}))

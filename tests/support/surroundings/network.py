@@ -1,9 +1,9 @@
-"""Hosts that share nothing but the network: namespaces of Linux, on a switch of their own.
+"""Hosts of a network on one machine: Linux namespaces on a separate switch.
 
-A host has its own address, name, processes, ``/tmp`` and ``/dev/shm``; of files it sees what is
-installed, and folders that it is given. Hosts live as long as their first process does, which ends
-with this one: whatever happens, nothing is left of them. The only thing outside of them is a link
-by which this process takes part in the network; it goes with the switch.
+A host has its own address, name, processes, ``/tmp`` and ``/dev/shm``; of other files it sees
+installed programs and shared folders. A host exists as long as its first process, which ends with
+this one, so nothing is left over. Outside of hosts there is only a link by which this process is
+connected to the network; it is removed with the switch.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import IO
 
 import psutil
 
-#: Seconds within which the parts of a network come and go, on a busy machine, too.
+#: Maximum seconds for parts of a network to appear or disappear on a busy machine.
 PATIENCE = 120.0
-#: Ends what it runs with this process.
+#: Prefix of a command that is killed when this process ends.
 _LASTING = ("setpriv", "--pdeathsig", "KILL")
-#: The program of a wire that delays and loses frames.
+#: Program of a wire that delays and loses frames.
 _WIRE = Path(__file__).with_name("bad_wire.py")
-#: A host's first process: mounts the host's own folders, then waits to be killed. Shared folders
-#: are bound below /mnt while their parents are covered.
+#: A host's first process: it mounts the host's folders, then waits to be killed. Shared folders are
+#: bound below /mnt while their parent folders are covered.
 _INIT = r"""
 set -e
 size=$1; hosts=$2; shift 2
@@ -56,14 +56,16 @@ exec env --ignore-signal=CHLD sleep infinity
 
 
 def installed() -> list[Path]:
-    """Where interpreter, packages and tests are, of folders that hosts have for themselves."""
+    """Return the folders of interpreter, packages and tests, if they are below folders that hosts
+    do not share.
+    """
     roots = (Path(sys.base_prefix), Path(sys.prefix), Path(__file__).parents[3])
     own = [r.resolve() for r in roots if r.resolve().is_relative_to("/tmp")]
     return [r for r in dict.fromkeys(own) if not any(r != o and r.is_relative_to(o) for o in own)]
 
 
 def unavailable() -> str:
-    """Why there can be no network here; empty where there can."""
+    """Return the reason why networks can't be created here; empty if they can."""
     if not sys.platform.startswith("linux"):
         return "namespaces are Linux's"
     missing = [name for name in ("ip", "unshare", "nsenter", "setpriv") if not shutil.which(name)]
@@ -81,8 +83,8 @@ class Host:
     """A host of a network.
 
     Attributes:
-        init: its first process, as this process sees it.
-        cut: whether its link is down.
+        init: the host's first process, as this process sees it.
+        cut: whether the host's link is down.
     """
 
     name: str
@@ -96,11 +98,11 @@ class Host:
 
     @property
     def port(self) -> str:
-        """The switch's end of its link."""
+        """Name of the switch's end of the host's link."""
         return f"to-{self.name}"
 
     def command(self, argv: Sequence[str], folder: Path | str = "/") -> list[str]:
-        """A command that runs ``argv`` there, in ``folder``."""
+        """Return a command that runs ``argv`` on the host, in ``folder``."""
         enter = ["nsenter", f"--target={self.init}", "--net", "--mount", "--uts", "--pid"]
         return [*enter, "--", "env", "-C", str(folder), *argv]
 
@@ -111,10 +113,10 @@ class Host:
         variables: Mapping[str, str] | None = None,
         folder: Path | str = "/",
     ) -> subprocess.Popen[bytes]:
-        """Start ``argv`` there; its output is appended to ``log``."""
+        """Start ``argv`` on the host; its output is appended to ``log``."""
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
-            # One that is stopped when all else ends would stay.
+            # Otherwise, a process that is stopped (SIGSTOP) when all others end would remain.
             started = subprocess.Popen(
                 [*_LASTING, *self.command(argv, folder)],
                 stdin=subprocess.DEVNULL,
@@ -126,7 +128,7 @@ class Host:
         return started
 
     def run(self, *argv: str) -> str:
-        """Run a short command there; what it prints."""
+        """Run a short command on the host; return its output."""
         done = subprocess.run(
             self.command(argv), capture_output=True, text=True, timeout=PATIENCE, check=False
         )
@@ -134,7 +136,7 @@ class Host:
         return done.stdout
 
     def processes(self) -> list[psutil.Process]:
-        """All that run there, without the first."""
+        """Return all processes on the host except the first."""
         space = _space(self.init)
         found = []
         for process in psutil.process_iter():
@@ -143,13 +145,13 @@ class Host:
         return found
 
     def signal(self, number: signal.Signals) -> int:
-        """Send a signal to all that runs there; how many there were."""
+        """Send a signal to all processes on the host; return their number."""
         found = self.processes()
         for process in found:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
         if number == signal.SIGCONT:
-            # Local processes that wait for one there have stopped with it.
+            # Local processes that wait for processes on the host have been stopped with them.
             for started in self._entered:
                 if started.poll() is None:
                     started.send_signal(number)
@@ -157,30 +159,30 @@ class Host:
 
     @property
     def alive(self) -> bool:
-        """Whether it is there."""
+        """Whether the host exists."""
         return self.holder.poll() is None
 
     def disconnect(self) -> None:
-        """Take its link down, without closing connections."""
+        """Take the host's link down, without closing connections."""
         self.network.switch("ip", "link", "set", self.port, "down")
         self.cut = True
 
     def connect(self) -> None:
-        """Take its link up."""
+        """Take the host's link up."""
         self.network.switch("ip", "link", "set", self.port, "up")
         self.cut = False
 
     def vanish(self) -> None:
-        """End it as a power cut does: no connection is closed."""
+        """End the host as in a power cut: no connection is closed."""
         self.disconnect()
         self.kill()
 
     def kill(self) -> None:
-        """End all its processes at once; the kernel closes their connections."""
+        """Kill all processes of the host; the kernel closes their connections."""
         self.mend()
         with suppress(ProcessLookupError):
             os.kill(self.init, signal.SIGKILL)
-        # The first process ends once those have been waited for that came from outside.
+        # The first process ends when processes that were started from outside have been waited for.
         for started in self._entered:
             if started.poll() is None:
                 started.send_signal(signal.SIGCONT)
@@ -189,7 +191,9 @@ class Host:
         self.network.hosts.pop(self.name, None)
 
     def worsen(self, delay: float, loss: float) -> None:
-        """Let frames from and to it take ``delay`` seconds in all, and lose a share of them."""
+        """Delay frames from and to the host by ``delay`` seconds in total, and lose the share
+        ``loss`` of them.
+        """
         self.mend()
         number = self.address.rpartition(".")[2]
         argv = [sys.executable, str(_WIRE), f"a{number}", f"b{number}", str(delay / 2), str(loss)]
@@ -224,11 +228,11 @@ class Host:
 
 @dataclass(slots=True)
 class Network:
-    """Hosts on one switch.
+    """Hosts connected by one switch.
 
     Attributes:
-        own: this process's address in it.
-        folder: has its hosts' names.
+        own: address of this process in the network.
+        folder: folder with the list of the hosts' names.
     """
 
     holder: subprocess.Popen[str]
@@ -240,14 +244,14 @@ class Network:
 
     @property
     def own(self) -> str:
-        """This process's address in it."""
+        """Address of this process in the network."""
         return f"{self.prefix}.1"
 
     def add(
         self, name: str, shared: Sequence[Path] = (), size: str = "2g", *, private: bool = True
     ) -> Host:
-        """A host that comes into being; of ``/tmp`` it has what is ``shared``, and room for
-        ``size``. One that is not ``private`` has this machine's ``/tmp``.
+        """Create a host, whose ``/tmp`` has the ``shared`` folders, and space for ``size``. Without
+        ``private``, it has this machine's ``/tmp``.
         """
         self._last += 1
         address = f"{self.prefix}.{self._last}"
@@ -292,13 +296,13 @@ class Network:
         return host
 
     def switch(self, *argv: str) -> None:
-        """Run a command where the switch is."""
+        """Run a command in the namespace of the switch."""
         enter = ("nsenter", f"--target={self.holder.pid}", "--net", "--")
         done = subprocess.run([*enter, *argv], capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{argv}: {done.stderr}"
 
     def close(self) -> None:
-        """End everything."""
+        """End all hosts and the switch."""
         for host in list(self.hosts.values()):
             host.kill()
         subprocess.run(["ip", "link", "del", self.link], capture_output=True, check=False)
@@ -308,7 +312,7 @@ class Network:
 
 @contextmanager
 def network(folder: Path) -> Iterator[Network]:
-    """A network without hosts; ``folder`` gets the list of their names."""
+    """Context with a network without hosts; ``folder`` gets the list of their names."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "hosts").write_text("127.0.0.1 localhost\n")
     used = subprocess.run(["ip", "route"], capture_output=True, text=True, check=True).stdout
@@ -367,7 +371,7 @@ def _drop(*files: IO[str]) -> None:
 
 
 def _space(pid: int) -> str:
-    """The namespace of a process's children's numbers; empty where it has gone."""
+    """Return the PID namespace of a process's children; empty if the process has ended."""
     try:
         return os.readlink(f"/proc/{pid}/ns/pid")
     except OSError:
@@ -375,7 +379,7 @@ def _space(pid: int) -> str:
 
 
 def left_behind(prefix: str) -> list[str]:
-    """Addresses left of a closed network; waits for them to go."""
+    """Return the addresses that remain of a closed network; waits for them to disappear."""
     deadline = time.monotonic() + PATIENCE
     while True:
         text = subprocess.run(["ip", "address"], capture_output=True, text=True, check=True).stdout

@@ -1,4 +1,4 @@
-"""Access policy of tests that are not about access: allows everything."""
+"""Access policy that allows everything, for tests of other subjects."""
 
 from __future__ import annotations
 

@@ -12,12 +12,12 @@ import pytest
 
 from scripts.postgres import NoPostgres, Server, running
 
-#: Name of the variable with which a missing server fails tests instead of skipping them.
+#: Variable with which tests fail, instead of being skipped, if there is no server.
 REQUIRED = "ANABRANCH_REQUIRE_POSTGRES"
 
 
 def server(settings: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """Run a server for a fixture; skip its tests where none can be had."""
+    """Run a server for a fixture; skip its tests if no server can be run."""
     try:
         with running(settings=settings) as found:
             yield found
@@ -29,7 +29,7 @@ def server(settings: Mapping[str, str] | None = None) -> Iterator[Server]:
 
 @contextmanager
 def session(server: Server) -> Iterator[Any]:
-    """Yield a cursor whose statements are committed one by one."""
+    """Context with a cursor that commits each statement."""
     connection = psycopg2.connect(server.url)
     connection.autocommit = True
     try:
@@ -39,7 +39,7 @@ def session(server: Server) -> Iterator[Any]:
 
 
 def run(server: Server, *statements: str) -> None:
-    """Execute statements, each committed by itself."""
+    """Execute statements, each in a separate transaction."""
     with session(server) as cursor:
         for statement in statements:
             cursor.execute(statement)

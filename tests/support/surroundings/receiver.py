@@ -1,5 +1,5 @@
-"""A receiver of webhooks: a real server that can be slow, down, or fail before and after it has
-processed a request. It refuses wrong signatures, and keeps a ledger of requests by their ids.
+"""A receiver of webhooks: a real server that can be slow, down, or fail before or after it has
+processed a request. It refuses wrong signatures, and keeps a ledger of requests by id.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SECRET = "whsec_" + base64.b64encode(KEY).decode()
 
 
 class Fault(StrEnum):
-    """Treatment of a request."""
+    """How the receiver treats a request."""
 
     NONE = "none"
     BUSY = "busy"  # 503 with Retry-After
@@ -37,7 +37,7 @@ class Fault(StrEnum):
 
 @dataclass(slots=True)
 class Received:
-    """A request: its headers in small letters, and its body."""
+    """A received request: its headers with lower-case names, and its body."""
 
     headers: dict[str, str]
     body: bytes
@@ -48,9 +48,9 @@ class Webhook:
     """A running receiver.
 
     Attributes:
-        fault: treatment of the next request, which may depend on it.
-        seen: all requests, also unprocessed ones. ``ledger``: processed requests by id.
-        delay: seconds of a slow answer. ``hurry``: set: slow answers come at once.
+        fault: function from a request to its treatment.
+        seen: all requests, including unprocessed ones. ``ledger``: processed requests by id.
+        delay: seconds before a slow answer. ``hurry``: if set, slow answers are sent at once.
     """
 
     port: int = 0
@@ -69,7 +69,7 @@ class Webhook:
         return f"http://127.0.0.1:{self.port}/hook"
 
     def start(self) -> None:
-        """Listen, at the same port as before."""
+        """Listen, always at the same port."""
         webhook = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -94,7 +94,7 @@ class Webhook:
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def stop(self) -> None:
-        """Refuse connections."""
+        """Stop listening."""
         assert self._server is not None
         self._server.shutdown()
         self._server.server_close()
@@ -127,12 +127,12 @@ class Webhook:
             self.wrong.append(f"signature of {ident}")
         if abs(time.time() - int(moment)) > 60:
             self.wrong.append(f"time of {ident}")
-        # An id always means the same rows, to the byte.
+        # Requests with the same id must have the same rows, byte for byte.
         if self.ledger.setdefault(ident, request.body) != request.body:
             self.wrong.append(f"another body of {ident}")
 
     def rows(self, query: str = "q") -> list[Any]:
-        """The rows of a query, in the order of their first arrival."""
+        """Return the rows of a query, in the order of their first arrival."""
         with self.lock:
             assert not self.wrong, self.wrong
             bodies = [json.loads(body) for body in self.ledger.values()]
@@ -141,7 +141,7 @@ class Webhook:
 
 @contextmanager
 def receiving() -> Iterator[Webhook]:
-    """A receiver that accepts everything."""
+    """Context with a receiver that accepts everything."""
     found = Webhook()
     found.start()
     try:

@@ -1,4 +1,4 @@
-"""A real Redis-protocol server for tests: started on demand, gone afterwards."""
+"""A real server with Redis's protocol for tests, started on demand."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from anabranch_client.processes.children import free_port
 
 @contextmanager
 def redis_url() -> Iterator[str]:
-    """The address of a fresh, empty server on a free port (the library's own choice is the same for
-    all who start at one time).
+    """Context with an empty server on a free port; yields its URL. (The library itself would choose
+    the same port for servers started at the same time.)
     """
     with ValkeyServer(free_port()) as server:
         yield str(server.connection_url)
 
 
 class StoppableRedis:
-    """A server on one port that can go away and come back with its data (or without)."""
+    """A server on a fixed port that can be killed and started again, with its data or without."""
 
     def __init__(self) -> None:
         self._server = ValkeyServer(free_port(), appendonly="yes", appendfsync="always")
         self._server.start()
-        # The next start must be on the same port: clients keep its address.
+        # The next start must use the same port, since clients keep the address.
         self._server._desired_port = self._server.port
         self.url = str(self._server.connection_url)
 
     def kill(self) -> None:
-        """Stop answering, at once."""
+        """Kill the server."""
         self._server.terminate()
 
     def start(self) -> None:
@@ -38,6 +38,6 @@ class StoppableRedis:
         self._server.start()
 
     def close(self) -> None:
-        """Stop for good."""
+        """Stop the server finally."""
         if self._server.is_running():
             self._server.stop()

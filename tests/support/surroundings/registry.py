@@ -1,4 +1,4 @@
-"""A server with the routes of a schema registry that readers use, for tests: no real registry."""
+"""A server with the routes of a schema registry that readers use, in place of a real registry."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 
 class Registry:
-    """Schemas by id, and by subject and version (``/subjects/S/versions/V``).
+    """Schemas of the registry by id, and by subject and version (``/subjects/S/versions/V``).
 
     Attributes:
         answers: path -> status and body of other answers.
-        login: the expected header; None: none.
-        asked: the paths, in order.
+        login: expected ``Authorization`` header; None: none.
+        asked: requested paths, in order.
     """
 
     def __init__(self, schemas: Mapping[int, Any], port: int = 0) -> None:
@@ -48,20 +48,20 @@ class Registry:
 
     @property
     def address(self) -> str:
-        """Its URL."""
+        """URL of the registry."""
         return f"http://127.0.0.1:{self.port}"
 
     def add(self, number: int, schema: Any, **more: Any) -> None:
-        """Give an id to a schema."""
+        """Register a schema under the id ``number``."""
         self.answers[f"/schemas/ids/{number}"] = 200, {"schema": json.dumps(schema), **more}
 
     def add_protobuf(self, number: int, text: str, **more: Any) -> None:
-        """Give an id to the text of a Protobuf schema."""
+        """Register the text of a Protobuf schema under the id ``number``."""
         answer = {"schema": text, "schemaType": "PROTOBUF", **more}
         self.answers[f"/schemas/ids/{number}"] = 200, answer
 
     def close(self) -> None:
-        """End it."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -70,7 +70,9 @@ class Registry:
 def serving(
     schemas: Mapping[int, Any], protobuf: Mapping[int, str] | None = None
 ) -> Iterator[dict[str, str]]:
-    """A registry with these schemas of Avro and Protobuf; the options of a source that uses it."""
+    """Context with a registry of Avro and Protobuf schemas; yields it and the options of a source
+    that uses it.
+    """
     registry = Registry(schemas)
     for number, text in (protobuf or {}).items():
         registry.add_protobuf(number, text)
@@ -81,5 +83,5 @@ def serving(
 
 
 def framed(number: int, message: bytes) -> bytes:
-    """A message behind the id of its schema."""
+    """Return a message with the id of its schema in front."""
     return b"\0" + number.to_bytes(4, "big") + message

@@ -1,4 +1,4 @@
-"""A server of the S3 API on this machine: ``moto``, a process of its own, spoken to over HTTP."""
+"""A server of the S3 API on this machine: the library ``moto`` as a separate process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 BUCKET = "states"
-#: The program of the server; it prints its port, and ends with its input.
+#: Program of the server: it prints its port, and ends when its standard input ends.
 SERVER = """
 from moto.server import ThreadedMotoServer
 import sys
@@ -23,10 +23,10 @@ sys.stdin.read()
 
 @contextmanager
 def s3_server(*, closed: bool = False) -> Iterator[str]:
-    """Address of a server with a bucket ``BUCKET``, stopped with the block. ``closed``: every
+    """Context with a server that has a bucket ``BUCKET``; yields its address. ``closed``: every
     request is denied.
     """
-    # The first request makes the bucket and needs no credentials.
+    # The first request creates the bucket, and is permitted without credentials.
     rights = {"INITIAL_NO_AUTH_ACTION_COUNT": "1"} if closed else {}
     process = subprocess.Popen(
         [sys.executable, "-c", SERVER],
@@ -50,6 +50,6 @@ def s3_server(*, closed: bool = False) -> Iterator[str]:
 
 
 def uri(address: str, prefix: str, bucket: str = BUCKET) -> str:
-    """The address of an object store."""
+    """Return the URL of an object store."""
     options = f"endpoint_override={address}&scheme=http&region=us-east-1"
     return f"s3://key:secret@{bucket}/{prefix}?{options}"

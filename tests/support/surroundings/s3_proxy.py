@@ -1,10 +1,10 @@
-"""``python s3_proxy.py SERVER PORT CONTROL``: before a server of the S3 API, behaving badly.
+"""``python s3_proxy.py SERVER PORT CONTROL``: a proxy of a server of the S3 API that misbehaves.
 
-A document that is put to the port ``CONTROL`` says how: ``fail`` is the share of requests that get
-no proper answer (half of those are carried out all the same), ``delay`` the seconds that each takes
-longer, ``away`` whether connections are closed at once, ``only`` the access key without which a
-request is refused. Imports nothing of ours, as it runs on a
-host of its own.
+A JSON document that is PUT to the port ``CONTROL`` sets the behaviour: ``fail`` is the share of
+requests that get no proper answer (half of these are executed nevertheless), ``delay`` the
+additional seconds of each request, ``away`` whether connections are closed at once, ``only`` the
+access key without which requests are refused. It imports no module of this project, since it runs
+on a separate host.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _SLOW_DOWN = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"""
 _DENIED = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"""
-#: Headers that belong to one connection.
+#: Headers that apply to a single connection.
 _OWN = {"connection", "transfer-encoding", "keep-alive"}
 
 
 class Proxy(BaseHTTPRequestHandler):
-    """Passes a request on, or does not."""
+    """Handler that forwards a request, or lets it fail."""
 
     protocol_version = "HTTP/1.1"
     server_address: ClassVar[str] = ""
@@ -36,10 +36,10 @@ class Proxy(BaseHTTPRequestHandler):
     draw: ClassVar[random.Random] = random.Random(1)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def handle_one_request(self) -> None:
-        """As the base class; a connection may also be closed at once."""
+        """Handle a request as the base class does, or close the connection at once."""
         if self.behaviour.get("away"):
             self.close_connection = True
             return
@@ -70,7 +70,7 @@ class Proxy(BaseHTTPRequestHandler):
         finally:
             upstream.close()
         if fate < share:
-            # The store has done it, and the answer is lost.
+            # The store has executed the request, but the answer is lost.
             self.counts["failed"] += 1
             self.close_connection = True
             return
@@ -99,7 +99,7 @@ class Proxy(BaseHTTPRequestHandler):
         return b"".join(parts)
 
     def _refused(self, behaviour: dict[str, Any]) -> bool:
-        """Refuse a request whose key is not the one that counts."""
+        """Refuse a request without the required access key."""
         key = behaviour.get("only")
         if not key or f"Credential={key}/" in self.headers.get("Authorization", ""):
             return False
@@ -122,13 +122,13 @@ class Proxy(BaseHTTPRequestHandler):
 
 
 class Control(BaseHTTPRequestHandler):
-    """Takes a document that says how to behave, and answers with how many requests failed."""
+    """Handler that sets the behaviour, and answers with the number of failed requests."""
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def do_PUT(self) -> None:
-        """Behave so from now on."""
+        """Set the behaviour of the proxy."""
         Proxy.behaviour = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         answer = json.dumps(Proxy.counts).encode()
         self.send_response(200)
@@ -138,17 +138,17 @@ class Control(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """A server whose connections do not keep it alive."""
+    """A server that does not wait for its connections when it ends."""
 
     daemon_threads = True
     request_queue_size = 128
 
     def handle_error(self, *_: Any) -> None:
-        """A client that has gone is no news."""
+        """Ignore clients that have disconnected."""
 
 
 def main(server: str, port: int, control: int) -> None:
-    """Serve for ever."""
+    """Serve without end."""
     Proxy.server_address = server
     controlled = Server(("", control), Control)
     threading.Thread(target=controlled.serve_forever, daemon=True).start()

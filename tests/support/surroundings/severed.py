@@ -1,5 +1,5 @@
-"""A connection to Redis that is watched: what a process sends is counted, and at one message the
-process is killed, before or after Redis has got it.
+"""A proxy of Redis that counts a process's messages, and kills the process at one of them, before
+or after Redis receives it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ _CHUNK = 1 << 20
 
 
 class Severed:
-    """Passes bytes on to a server, and strikes at one message, which is what one read of the
-    connection gives. A message that has been seen before, as of somebody who waits, is not counted.
+    """Forwards bytes to Redis, and calls ``strike`` at one message (the bytes of one read of the
+    connection). Repeated messages, such as polls, are not counted.
 
     Attributes:
-        url: where the process finds Redis.
+        url: the URL of Redis for the process.
     """
 
     def __init__(self, url: str) -> None:
@@ -36,8 +36,8 @@ class Severed:
     def arm(
         self, strike: Callable[[], None], due: Callable[[int, bytes], bool], *, after: bool
     ) -> None:
-        """Have ``strike`` called once, at the first message for which ``due`` (of its number and
-        its bytes) holds: after Redis has answered it, or before Redis gets it, which it never does.
+        """Call ``strike`` once, at the first message for which ``due`` (of its number and bytes) is
+        true: ``after`` Redis has answered it, or else instead of forwarding it.
         """
         with self._lock:
             self._strike, self._due, self._after = strike, due, after
@@ -45,11 +45,11 @@ class Severed:
 
     @property
     def armed(self) -> bool:
-        """Whether the strike has not happened yet."""
+        """Whether ``strike`` has not been called yet."""
         return self._due is not None
 
     def close(self) -> None:
-        """Take no further connections."""
+        """Accept no further connections."""
         self._listening.close()
 
     def _accept(self) -> None:
@@ -76,7 +76,7 @@ class Severed:
                 end.shutdown(socket.SHUT_RDWR)
 
     def _turn(self) -> None:
-        """Wait until the server has answered somebody else, who came later."""
+        """Wait until the server has answered another, later client."""
         with socket.create_connection(self._server) as asks:
             asks.sendall(b"PING\r\n")
             asks.recv(_CHUNK)

@@ -1,4 +1,4 @@
-"""Records of streams as the service hands them to the runtime."""
+"""Records of streams in the form in which the service passes them to the runtime."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from anabranch_planner.sources.check_source import check_source
 
 
 def understood(record: StreamRecord) -> StreamRecord:
-    """``record`` with how Spark reads its source, as at a registration."""
+    """Return ``record`` with instructions for Spark to read its source, as at a registration."""
     source = record.source
     columns = [(c.name, parse_type(c.type)) for c in record.columns]
     found = check_source(source.format, source.path, source.options, columns)

@@ -1,5 +1,6 @@
-"""``python -m tests.support.surroundings.store_kills REDIS FOLDER``: a pipeline over an object
-store, to be killed. It goes on from the folder's ``state``, ``results`` and ``objects``, the store.
+"""``python -m tests.support.surroundings.store_kills REDIS FOLDER``: a pipeline with an object
+store, to be killed. It continues from the folders ``state``, ``results`` and ``objects`` (the
+object store) in FOLDER.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from pathlib import Path
 
 from tests.support.worlds.random_cuts import RandomCuts
 
-#: Numbers that the source has: enough batches for a kill at every step.
+#: Number of rows of the source: enough batches for a kill at every step.
 TOTAL = 60
-#: Bytes of packs cached in front of the store: about two batches.
+#: Bytes of packs in the local cache: about two batches.
 CACHE = 8192
 
 
 def log(url: str, folder: Path) -> RandomCuts:
-    """The pipeline."""
+    """Run the pipeline."""
     objects = (folder / "objects").as_uri()
     settings = {"object_store": objects, "cache_size": CACHE}
     return RandomCuts(url, folder, total=TOTAL, settings=settings)

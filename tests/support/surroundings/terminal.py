@@ -1,4 +1,4 @@
-"""The ``anabranch`` command as people run it: in a terminal of some width, or piped."""
+"""The ``anabranch`` command as users run it: in a terminal of some width, or piped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command has ended."""
+    """Outcome of a command."""
 
     code: int
     stdout: str
@@ -37,7 +37,9 @@ def piped(*arguments: str, timeout: float = 120, **variables: str) -> Ended:
 
 
 def in_terminal(columns: int, *arguments: str, **variables: str) -> Ended:
-    """Run the command with its standard output on a terminal; colours are left out."""
+    """Run the command with its standard output on a terminal of ``columns`` columns; colours are
+    removed.
+    """
     reading, writing = os.openpty()
     fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     environment = _environment({"TERM": "xterm", **variables})
@@ -64,7 +66,7 @@ def _all_of(file: int) -> str:
         try:
             part = os.read(file, 65536)
         except OSError:
-            # Linux reports by this error that no writer is left.
+            # On Linux, this error means that no writer is left.
             break
         if not part:
             break

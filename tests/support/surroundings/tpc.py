@@ -1,5 +1,5 @@
-"""TPC's data and queries, from DuckDB's extensions: these are wheels of an older DuckDB, which is
-installed beside the one in use and runs in a process of its own.
+"""Data and queries of TPC-H and TPC-DS from DuckDB's extensions. These exist for an older DuckDB,
+which is installed in addition and runs in a separate process.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-#: The DuckDB that there are extensions for.
+#: The version of DuckDB for which the extensions exist.
 VERSION = "1.5.5"
 _GENERATORS = {"tpch": "dbgen", "tpcds": "dsdgen"}
 _GENERATE = """
@@ -33,17 +33,19 @@ queries = db.execute(f"SELECT query_nr, query FROM {name}_queries()").fetchall()
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One of TPC's: its queries by number, in DuckDB's dialect, and a folder of Parquet files."""
+    """TPC-H or TPC-DS: its queries by number, in DuckDB's dialect, and a folder of
+    Parquet files.
+    """
 
     queries: dict[int, str]
     folder: Path
 
 
 def library(folder: Path, *packages: str) -> Path:
-    """``folder``, with the older DuckDB and its extensions in it.
+    """Install the older DuckDB and its extensions into ``folder``, and return the folder.
 
     Raises:
-        subprocess.CalledProcessError: they can't be installed.
+        subprocess.CalledProcessError: the packages can't be installed.
     """
     wanted = [f"duckdb=={VERSION}", *(f"{package}=={VERSION}" for package in packages)]
     if not all((folder / package.replace("-", "_")).exists() for package in packages):
@@ -53,7 +55,8 @@ def library(folder: Path, *packages: str) -> Path:
 
 
 def workload(name: str, folder: Path, scale: float = 0.01) -> Workload:
-    """``"tpch"`` or ``"tpcds"`` at ``scale``, made in ``folder`` if it is not there.
+    """Return ``"tpch"`` or ``"tpcds"`` at ``scale``; its files are generated in ``folder`` unless
+    they exist.
 
     Raises:
         subprocess.CalledProcessError: DuckDB's extension can't be installed, or fails.

@@ -1,8 +1,8 @@
-"""TPC-H's queries over streams of changes, in whole runs without Spark, beside DuckDB.
+"""TPC-H's queries over streams of changes, in whole runs without Spark, compared with DuckDB.
 
-Tables come in random pieces, then with RF1 and RF2: new orders and deletes of orders, each with its
-lines. Queries are registered at once, and their parts follow each other over several batches. So
-rows are compared once nothing changes any more after a piece.
+Tables arrive in random pieces, followed by RF1 and RF2: new orders and deletes of orders, each with
+its lines. All queries are registered at the beginning. Changes take several batches to pass through
+the parts of a query, so rows are compared when nothing changes any more after a piece.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tests.support.surroundings.tpch_streams import TABLES, Compared, plain
 from tests.support.worlds.derived import Derived
 from tests.support.worlds.service import Service
 
-#: Tables of RF1 and RF2, and their key.
+#: Tables that RF1 and RF2 change -> their key.
 _REFRESHED = {"orders": "o_orderkey", "lineitem": "l_orderkey"}
-#: Substitution parameters whose answer has rows at scale 0.01.
+#: Substitution parameters with which results have rows at scale 0.01, by query.
 _PARAMETERS = {17: ("MED BOX", "LG JAR")}
 
 
@@ -58,12 +58,14 @@ class TpchChanges:
             self._net.execute(f"CREATE TABLE {name} AS SELECT * FROM given LIMIT 0")
 
     def text(self, number: int) -> str:
-        """A query of the benchmark, in DuckDB's dialect."""
+        """Return a query of the benchmark in DuckDB's dialect."""
         old, new = _PARAMETERS.get(number, ("", ""))
         return self.workload.queries[number].replace(old, new)
 
     def play(self, numbers: Iterable[int]) -> Iterator[dict[int, Compared]]:
-        """Register queries, then write the pieces; after each, the queries' rows and DuckDB's."""
+        """Register queries, then write the pieces; yield the queries' rows and DuckDB's after each
+        piece.
+        """
         registered = list(numbers)
         for number in registered:
             self.world.query(f"q{number}", self.text(number).rstrip(" \n;"), dialect="duckdb")
@@ -76,7 +78,7 @@ class TpchChanges:
         return Compared(plain(self.world.present(f"q{number}")), plain(wanted))
 
     def _written(self) -> Iterator[None]:
-        """Write random pieces with most orders, then RF1 and RF2 twice."""
+        """Yield after each step: random pieces with most orders, then RF1 and RF2 twice."""
         rng, orders = Random(self.seed), self.tables["orders"]["o_orderkey"].to_pylist()
         rng.shuffle(orders)
         fresh = [orders[: len(orders) // 20], orders[len(orders) // 20 : len(orders) // 10]]

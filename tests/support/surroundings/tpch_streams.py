@@ -1,4 +1,4 @@
-"""TPC-H's tables as streams in a random order, and its queries over them, through ``replay``."""
+"""TPC-H's tables as streams in random order, and its queries over them, by ``anabranch replay``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.surroundings.tpc import Workload
 from tests.support.worlds.replay_check import replay
 from tests.support.worlds.view_runs import current_rows
 
-#: Batches that a replay has.
+#: Number of batches of a replay.
 BATCHES = 5
 #: The benchmark's tables.
 TABLES = (
@@ -41,7 +41,7 @@ class Compared:
     wanted: list[tuple[Any, ...]]
 
     def difference(self) -> str | None:
-        """First difference; None: there is none."""
+        """First difference of the rows; None: they are equal."""
         if len(self.found) != len(self.wanted):
             return f"{len(self.found)} rows, not {len(self.wanted)}"
         floats = {i for row in self.wanted for i, v in enumerate(row) if isinstance(v, float)}
@@ -68,10 +68,11 @@ def run(
     seed: int,
     batches: int = BATCHES,
 ) -> dict[str, Compared]:
-    """Register ``statements`` (DuckDB's dialect) at once, stream all rows, compare at the end.
+    """Register ``statements`` (in DuckDB's dialect), stream all rows, and compare the results at
+    the end.
 
     Raises:
-        AssertionError: the replay has failed; with what it said.
+        AssertionError: the replay has failed; with its output.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tables = {name: pq.read_table(workload.folder / f"{name}.parquet") for name in TABLES}
@@ -97,7 +98,7 @@ def run(
 
 
 def streams_of(workload: Workload) -> dict[str, Stream]:
-    """The tables as streams."""
+    """Return the tables as streams."""
     found: dict[str, Stream] = {}
     for name in TABLES:
         schema = pq.read_schema(workload.folder / f"{name}.parquet")
@@ -113,5 +114,5 @@ def _batch(tables: Mapping[str, pa.Table], sql: str) -> list[tuple[Any, ...]]:
 
 
 def plain(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Rows with decimals in one spelling."""
+    """Return rows with decimals in one notation."""
     return [tuple(v.normalize() + 0 if isinstance(v, Decimal) else v for v in r) for r in rows]

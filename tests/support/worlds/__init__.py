@@ -1,1 +1,1 @@
-"""Worlds: parts of the product that run, up to all of it."""
+"""Test environments: running parts of the product, up to a whole pipeline."""

@@ -21,8 +21,8 @@ class Guarded:
     """A running service that requires tokens.
 
     Attributes:
-        service: speaks with the first administrator's token.
-        tokens: role -> a token of it.
+        service: client with the first administrator's token.
+        tokens: role -> a token with it.
     """
 
     service: Service
@@ -30,29 +30,29 @@ class Guarded:
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """URL of the service."""
         return f"http://127.0.0.1:{self.service.settings.port}"
 
     def call(self, method: str, path: str, token: str | None, **more: Any) -> httpx.Response:
-        """Any request, with ``token`` or without."""
+        """Send a request, with ``token`` or without one."""
         headers = {**more.pop("headers", {}), **bearer(token)}
         url = self.url + path
         return httpx.request(method, url, headers=headers, timeout=60, verify=False, **more)
 
     def create(self, role: str, **more: str) -> dict[str, Any]:
-        """A new token."""
+        """Create a token and return it."""
         body = {"name": f"a {role}", "role": role, **more}
         return self.service.post("/v1/tokens", body)
 
 
 def bearer(token: str | None) -> dict[str, str]:
-    """The header that carries a token."""
+    """Return the header with a token."""
     return {} if token is None else {"Authorization": f"Bearer {token}"}
 
 
 @contextmanager
 def guarded(settings: ServiceSettings, folder: Path, **more: Any) -> Iterator[Guarded]:
-    """The service under ``settings``, requiring tokens."""
+    """Context with a service under ``settings`` that requires tokens."""
     file = folder / "admin.token"
     changed = replace(settings, auth=Auth.REQUIRED, admin_token_file=str(file))
     clock: dict[str, Clock] = more

@@ -1,4 +1,4 @@
-"""A pipeline whose streams get columns while it runs, in this process (:mod:`.fed`).
+"""A pipeline in this process whose streams get columns while it runs (:mod:`.fed`).
 
 ``R`` is a directory of Parquet files, ``S`` a Redis Stream of JSON; both are retained. From
 a random epoch on ``R`` has ``x``, and from another one ``S`` has ``y`` and ``z``. Every epoch has a
@@ -25,18 +25,18 @@ from tests.support.cases.states import stream
 from tests.support.worlds.fed import KEYS
 from tests.support.worlds.fed_epochs import FedEpochs
 
-#: Stream -> its columns in order: name, type. The first two are there from the beginning.
+#: Stream -> its columns in order (name, type); the first two exist from the beginning.
 COLUMNS = {
     "R": (("a", "bigint"), ("n", "bigint"), ("x", "bigint")),
     "S": (("a", "bigint"), ("n", "bigint"), ("y", "string"), ("z", "bigint")),
 }
-#: From the first epoch on, whose rows and plans know no added column.
+#: Queries of the first epoch, whose rows and plans have no added column.
 QUERIES = {
     "r": "SELECT R.a, R.n FROM R",
     "s": "SELECT S.a, S.n FROM S",
     "q": "SELECT R.n AS r, S.n AS s FROM R JOIN S ON R.a = S.a",
 }
-#: Registered once both streams have all columns: projected, as a filter, as a key.
+#: Queries registered when both streams have all columns: as output, as filter, as key.
 LATER = {
     "shown": "SELECT R.n AS r, S.n AS s, R.x, S.y FROM R JOIN S ON R.a = S.a",
     "filtered": "SELECT R.n AS r, S.n AS s FROM R JOIN S ON R.a = S.a "
@@ -48,7 +48,7 @@ LATER = {
 
 
 class AddedColumns(FedEpochs):
-    """The pipeline, and all rows that it was given: stream -> number -> values by column."""
+    """The pipeline, and all of its input: stream -> number of a row -> values by column."""
 
     names = "RS"
 
@@ -68,7 +68,7 @@ class AddedColumns(FedEpochs):
     # --- definitions ---------------------------------------------------------------------------
 
     def spec(self, name: str, epoch: int) -> Stream:
-        """A stream as an epoch has it."""
+        """Return a stream as in the ruleset of an epoch."""
         first = stream(name, "a", "n", timed=False)
         if not self._step(name, epoch):
             return replace(first, retain=None)
@@ -83,7 +83,7 @@ class AddedColumns(FedEpochs):
         return self._compiled(epoch, QUERIES | (LATER if both else {}), specs)
 
     def record(self, name: str) -> StreamRecord:
-        """A stream as registered now: some time before or after its epoch's rules."""
+        """Return a stream as registered now, which may precede or follow the rules of its epoch."""
         files = SourceRecord(format="files", path=str(self.home / "R"), rows_per_batch=4)
         there = COLUMNS[name][: None if self.all_registered else 2]
         return StreamRecord(
@@ -97,7 +97,7 @@ class AddedColumns(FedEpochs):
     # --- input ---------------------------------------------------------------------------------
 
     def _rows(self, name: str, count: int) -> list[dict[str, Any]]:
-        """New rows of a stream, some without its further columns."""
+        """Draw new rows of a stream, some without the added columns."""
         chance, rows = self.chance, list[dict[str, Any]]()
         values = {"x": (None, 1, 2, 3), "y": (None, "", "b", "c"), "z": (None, 1, 2, 3)}
         for _ in range(count):
@@ -108,7 +108,7 @@ class AddedColumns(FedEpochs):
         return rows
 
     def add_file(self) -> None:
-        """A file for ``R``; it may lack ``x``."""
+        """Write a file for ``R``, which may lack ``x``."""
         rows = self._rows("R", self.chance.randint(1, 9))
         names = ["x", "n", "a"] if self.chance.random() < 0.6 else ["a", "n"]
         for row in rows:
@@ -118,7 +118,7 @@ class AddedColumns(FedEpochs):
         self._add_table(table)
 
     def send(self) -> None:
-        """Entries for ``S``; fields may be missing."""
+        """Add entries for ``S``, in which fields may be missing."""
         for row in self._rows("S", self.chance.randint(0, 4)):
             given = {c: v for c, v in row.items() if c in "an" or self.chance.random() < 0.7}
             self.given["S"][row["n"]] = {"y": None, "z": None} | given
@@ -127,9 +127,9 @@ class AddedColumns(FedEpochs):
     # --- the oracle ----------------------------------------------------------------------------
 
     def _seen(self, name: str) -> pa.Table:
-        """The stream's rows with their batches, as later queries must see them."""
+        """Return the stream's rows with their batches, as later queries must see them."""
         began = dict(self.driver.state.epoch_starts)
-        # An epoch without rules of its own goes on with those before.
+        # An epoch without a ruleset continues with the one before.
         first = min(b for e, b in began.items() if self._step(name, e))
         rows = []
         for batch, (_, n) in self._by_batch(name.lower()):
@@ -147,8 +147,8 @@ class AddedColumns(FedEpochs):
         return pa.Table.from_pylist(rows, pa.schema(fields))
 
     def verify(self) -> int:
-        """Compare all results with DuckDB's over the rows as they must be seen; return the number
-        of results of the later queries.
+        """Compare all results with DuckDB's over the rows as queries must see them; return the
+        number of results of the later queries.
         """
         with duckdb.connect() as base:
             base.register("R", self._seen("R"))

@@ -1,4 +1,4 @@
-"""A statement over whole tables: normal form, the runtime's evaluator, nested loops."""
+"""Evaluation of a statement over whole tables by nested loops and the runtime's evaluator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.oracles.evaluate import key_of
 
 
 def streams_of(tables: Mapping[str, pa.Table]) -> dict[str, Stream]:
-    """The streams that tables would be."""
+    """Return streams with the columns of the tables."""
     return {
         name: Stream(StreamName(name), tuple((c.name, spark_type(c.type)) for c in table.schema))
         for name, table in tables.items()
@@ -26,10 +26,10 @@ def streams_of(tables: Mapping[str, pa.Table]) -> dict[str, Stream]:
 
 
 def batch_rows(sql: str, tables: Mapping[str, pa.Table]) -> list[tuple[Any, ...]]:
-    """The rows of a statement in Spark's dialect without time conditions.
+    """Return the rows of a statement in Spark's dialect without time conditions.
 
     Raises:
-        QueryError: it is refused. ExpressionError: it fails on a row.
+        QueryError: the statement is refused. ExpressionError: an expression fails on a row.
     """
     streams = streams_of(tables)
     query = parse_sql("q", sql, streams)
@@ -68,7 +68,7 @@ def _joined_rows(
         mask = [
             held and a is not None and a == b for a, b, held in zip(left, right, mask, strict=True)
         ]
-    # A condition is evaluated on joined rows only.
+    # A condition is evaluated on joined rows only, since it may fail on others.
     combined = combined.filter(pa.array(mask, pa.bool_()))
     length = combined.num_rows
     passing = filter_mask(query.residuals, fetch, length)
@@ -79,7 +79,7 @@ def _joined_rows(
 
 
 def _side(query: JoinQuery, ref: AttrRef, streams: Mapping[str, Stream]) -> Expr:
-    """The expression that is one side of an equality."""
+    """Return the expression that is one side of an equality."""
     stream = query.relation_of(ref.label).stream
     for name, text, expr in query.derived:
         if (name, text) == (stream, ref.attribute):
@@ -90,7 +90,7 @@ def _side(query: JoinQuery, ref: AttrRef, streams: Mapping[str, Stream]) -> Expr
 
 
 def _crossed(query: JoinQuery, tables: Mapping[str, pa.Table]) -> pa.Table:
-    """Every combination of rows that pass their filters; columns by label and name."""
+    """Return every combination of rows that pass their filters, with columns by label and name."""
     combined = pa.table({" ": pa.array([0])})
     for member in query.members:
         relation = query.relation_of(member.label)

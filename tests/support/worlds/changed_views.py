@@ -1,8 +1,9 @@
-"""Views and outer joins over streams of changes, in whole runs with kills and rewires; the oracle.
+"""Views and outer joins over streams of changes, in whole runs with kills and rewires, and the
+oracle.
 
 Planner, driver and tasks run as in :mod:`.local_replay`. Rows are inserted, deleted and updated in
-any order within a batch. After every batch the table, by its changes, must equal DuckDB's answer
-over the net input; for an outer join without a view, the sum of its changes.
+any order within a batch. After every batch, the table according to its changes (for an outer join
+without a view, the sum of its changes) must equal DuckDB's result over the net input.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tests.support.worlds.kept_tables import lagging
 from tests.support.worlds.local_replay import LocalReplay
 from tests.support.worlds.view_runs import comparable, current_rows, summed_rows
 
-#: Stream -> columns.
+#: Stream -> its columns.
 COLUMNS = {
     "a": {"k": pa.int32(), "v": pa.int64(), "g": pa.string()},
     "b": {"k": pa.int32(), "w": pa.int64(), "x": pa.float64()},
@@ -49,7 +50,7 @@ SOURCES = (
         ("b.w", "c.v", "b.w * c.v"),
     ),
 )
-#: FROM of a statement with outer, semi or anti joins; a condition of WHERE; columns as above.
+#: Outer, semi or anti joins: FROM, a condition of WHERE, columns.
 OUTER = (
     ("a LEFT JOIN b ON b.k = a.k", "", ("a.k", "a.g", "b.w"), ("a.v", "b.w")),
     ("a LEFT JOIN b ON b.k = a.k", "b.w IS NULL OR b.w > 2", ("a.k", "b.w"), ("a.v", "b.w")),
@@ -92,7 +93,7 @@ OUTER = (
         ("a.v", "b.w"),
     ),
 )
-#: The same of ASOF joins.
+#: The same for ASOF joins.
 NEAREST = (
     ("a ASOF JOIN b ON b.k = a.k AND b.w <= a.v", "", ("a.g", "b.w"), ("a.v", "b.w")),
     ("a ASOF LEFT JOIN b ON b.k = a.k AND b.w > a.v", "", ("a.g", "b.w"), ("b.w", "a.v")),
@@ -115,7 +116,7 @@ AGGREGATES = (
     "sum(DISTINCT {v})", "count(*) FILTER (WHERE {v} > 3)", "max_by({u}, {v})", "median({v})",
     "min(a.g)", "max(a.g)",
 )  # fmt: skip
-#: Functions of neighbours and places; ``{o}``: the window.
+#: Functions of neighbouring rows and positions; ``{o}``: the window.
 NEIGHBOURS = (
     "lag({v}) {o}", "lead({v}, 2) {o}", "{v} - lag({v}, 1, {v}) {o}", "row_number() {o}",
     "coalesce(lag({v}, 3) {o}, 0)",
@@ -124,8 +125,8 @@ HAVING = ("count(*) > 1", "sum({v}) > 4", "max({v}) <> 3")
 
 
 def draw_statement(rng: Random, *, outer: bool = False) -> str:
-    """A random view whose text means the same in Spark and in DuckDB; ``outer``: over outer joins,
-    or an outer join without a view.
+    """Draw a view with the same meaning in Spark and in DuckDB; ``outer``: over outer joins, or an
+    outer join without a view.
     """
     source, *condition, keys, values = rng.choice((*OUTER, *NEAREST) if outer else SOURCES)
     where = rng.choice(("", "", " WHERE a.v < 7", " WHERE a.k > 1"))
@@ -146,7 +147,7 @@ def draw_statement(rng: Random, *, outer: bool = False) -> str:
         one.format(v=rng.choice(exact if "DISTINCT" in one else values), u=values[0])
         for one in rng.sample(AGGREGATES, 3)
     ]
-    # Where values of max_by are tied, both engines may choose.
+    # For ties in max_by, both engines may choose different values.
     some = [one if not one.startswith("max_by") else "count(*)" for one in some]
     listed = ", ".join(f"{one} AS v{n}" for n, one in enumerate(some))
     if drawn < 0.22:
@@ -164,7 +165,7 @@ def draw_statement(rng: Random, *, outer: bool = False) -> str:
 
 @dataclass(slots=True)
 class ChangedViewReplay:
-    """Some views over random changes, in ``folder``.
+    """A run of some views over random changes, in ``folder``.
 
     Attributes:
         hosts: whether tasks are on several hosts.
@@ -178,7 +179,7 @@ class ChangedViewReplay:
     outer: bool = False
     #: Streams without deletes.
     plain: frozenset[str] = field(init=False, default=frozenset())
-    #: Stream -> its key, if rows replace others by it.
+    #: Stream -> its key, if its rows replace others with the key.
     keyed: dict[str, str] = field(init=False, default_factory=dict)
     #: Streams with retention.
     retained: frozenset[str] = field(init=False, default=frozenset())
@@ -189,10 +190,10 @@ class ChangedViewReplay:
     statements: dict[str, str] = field(init=False)
 
     def play(self) -> Counter[str]:
-        """Run, and compare after every batch; counts of events.
+        """Run, and compare after every batch; returns counts of events.
 
         Raises:
-            AssertionError: a table is not what it should be.
+            AssertionError: a table has wrong rows.
         """
         rng = Random(self.seed)
         count = rng.randint(1, 4)
@@ -202,7 +203,7 @@ class ChangedViewReplay:
             self.plain = frozenset(name for name in COLUMNS if rng.random() < share)
             if "c" not in self.plain and rng.random() < 0.4:
                 self.keyed = {"c": "v"}
-        # Without the past, deletes may be of rows that are not visible.
+        # Without past results, deletes may concern rows that are not visible.
         some = len(self.plain) == len(COLUMNS)
         # Past rows of an ASOF join are stored only by retention.
         stored = not some and any("ASOF" in sql for sql in self.statements.values())
@@ -238,10 +239,10 @@ class ChangedViewReplay:
             query = parse_sql(name, sql, streams)
             assert query.outer is None or query.outer.kept
             if name not in activations:
-                # The rules that begin with it came after the last batch.
+                # The ruleset of this statement's first epoch was published after the last batch.
                 continue
             begun = activations[name].activated_batch
-            # The past of a query that comes later is computed over several batches.
+            # Past results of a later query are computed over several batches.
             for batch in range(0 if begun == 0 else batches, batches + 1):
                 found = self._upto(out / "results" / name, query.view, batch)
                 since = self._visible(name, activations)
@@ -255,19 +256,21 @@ class ChangedViewReplay:
         return events
 
     def _is_stored(self, sql: str) -> bool:
-        """Whether past rows are stored; an ASOF join needs retention."""
+        """Whether past rows of the statement are stored; for an ASOF join, only by retention."""
         alone = {"b"} if "JOIN c" in sql else {"a", "b"}
         return "ASOF" not in sql or alone <= self.retained
 
     def _upto(self, folder: Path, view: View | None, batch: int) -> list[tuple[Any, ...]]:
-        """The rows by the changes up to ``batch``; after the last one, by all changes."""
+        """Return the rows according to the changes up to ``batch``; after the last one, according
+        to all changes.
+        """
         below = self.folder / "upto" / folder.name / str(batch)
         below.mkdir(parents=True)
         last = max((b for rows in self.rows.values() for b, _, _ in rows), default=0)
         for file in folder.glob("version-*.parquet"):
             if int(file.stem.partition("-")[2]) <= batch + 1 or batch > last:
                 (below / file.name).symlink_to(file)
-        # Joined rows: a file per batch and task.
+        # Joined rows have a file per batch and task.
         for file in folder.glob("[0-9]*.parquet"):
             if int(file.stem.partition("-")[0]) <= batch or batch > last:
                 (below / file.name).symlink_to(file)
@@ -276,8 +279,8 @@ class ChangedViewReplay:
         return comparable(current_rows(below, view))
 
     def _visible(self, name: str, activations: Mapping[str, Activation]) -> dict[str, int]:
-        """Alias -> first batch whose rows a query sees, the same in all of its joins; without past
-        results, the batch in which it began.
+        """Map aliases to the first batch whose rows a query sees, the same in all of its joins;
+        without past results, the batch in which the query began.
         """
         found: dict[str, set[int]] = defaultdict(set)
         for join, one in activations.items():
@@ -290,7 +293,7 @@ class ChangedViewReplay:
         return {alias: min(batches) for alias, batches in found.items()}
 
     def _wanted(self, sql: str, batch: int, since: Mapping[str, int]) -> list[tuple[Any, ...]]:
-        """DuckDB's answer over the net input of the batches from ``since`` (by alias) on."""
+        """Return DuckDB's result over the net input of the batches from ``since`` (by alias) on."""
         sql = sql.replace(" a a2 ", " a2 ")
         with duckdb.connect() as connection:
             for name in (*COLUMNS, "a2"):
@@ -302,14 +305,14 @@ class ChangedViewReplay:
                 connection.register(name, pa.table(found, names=list(columns)))
             sql = as_lateral(sql) if "ASOF" in sql else sql
             if "ROLLUP" in sql:
-                # Without rows there is no total, as in Spark; in DuckDB there is one.
+                # Without rows, Spark has no total, but DuckDB has one.
                 source = sql[sql.index(" FROM ") : sql.index(" GROUP BY ")]
                 if not connection.execute(f"SELECT count(*){source}").fetchall()[0][0]:
                     return []
             return comparable(connection.execute(sql).fetchall())
 
     def _net(self, name: str, since: int, batch: int) -> list[tuple[Any, ...]]:
-        """The net input of a stream."""
+        """Return the net input of a stream."""
         net: Counter[tuple[Any, ...]] = Counter()
         latest: dict[Any, tuple[Any, ...]] = {}
         for when, operation, values in self.rows[name]:
@@ -322,7 +325,9 @@ class ChangedViewReplay:
         return list(latest.values() if name in self.keyed else net.elements())
 
     def _draw(self, name: str, batches: int, rng: Random) -> list[tuple[int, str, tuple[Any, ...]]]:
-        """Rows of a stream; no row is deleted more often than it is inserted by its batch's end."""
+        """Draw rows of a stream; at the end of a batch, no row is deleted more often
+        than inserted.
+        """
         found: list[tuple[int, str, tuple[Any, ...]]] = []
         present: list[tuple[Any, ...]] = []
         for batch in range(batches):
@@ -349,7 +354,7 @@ class ChangedViewReplay:
         return found or [(0, "c", (0, *draw_row(name, rng)[1:]))]
 
     def _write(self, batches: int, rng: Random) -> Path:
-        """The scenario's files."""
+        """Write the scenario's files."""
         streams: dict[str, Any] = {}
         for name, columns in COLUMNS.items():
             rows = self.rows[name]
@@ -393,7 +398,9 @@ class ChangedViewReplay:
 def _neighbours(
     rng: Random, source: str, where: str, keys: tuple[str, ...], values: tuple[str, ...]
 ) -> str:
-    """A statement with values of other rows; equal rows are equal in all of its columns."""
+    """Return a statement with values of other rows; rows that are equal in its order are equal in
+    all columns.
+    """
     key, value = rng.choice(keys), rng.choice(values)
     columns = dict.fromkeys((*keys, *values))
     order = ", ".join(f"{column} NULLS FIRST" for column in columns)
@@ -405,7 +412,7 @@ def _neighbours(
 
 
 def draw_row(name: str, rng: Random) -> tuple[Any, ...]:
-    """A random row of a stream."""
+    """Draw a row of a stream."""
     key, text = rng.choice((None, *range(4))), rng.choice((None, "x", "y", "é"))
     value = rng.choice((None, *range(8)))
     made = {

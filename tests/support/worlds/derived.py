@@ -1,9 +1,10 @@
-"""Queries over queries in whole runs (service, planner, driver, tasks) without Spark; the oracle.
+"""Queries over queries in whole runs (service, planner, driver, tasks) without Spark, and the
+oracle.
 
 Streams are folders of Parquet files with inserts and deletes. Queries are registered over REST, by
 name or as one nested statement. Tables lag behind, batches are killed before and after their
-commit, and the driver is started again. Once nothing changes any more, every query must be DuckDB's
-answer over the net input.
+commit, and the driver is restarted. When nothing changes any more, every query's rows must equal
+DuckDB's result over the net input.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from tests.support.worlds.kept_tables import lagging
 from tests.support.worlds.service import Service
 from tests.support.worlds.view_runs import comparable
 
-#: A stream without deletes, and one of upserts, beside :data:`COLUMNS`.
+#: A stream without deletes, and one of upserts, in addition to :data:`COLUMNS`.
 OTHERS = {
     "d": {"v": pa.int32(), "g": pa.string()},
     "e": {"id": pa.int32(), "v": pa.float64(), "g": pa.string()},
 }
 TABLE = {"t": {"v": pa.int32(), "n": pa.int64()}}
-#: A stream of changes with event times and little lateness.
+#: A stream of changes with event times and a small lateness.
 TIMED = {"f": {"k": pa.int32(), "v": pa.int64(), "ts": pa.timestamp("us", tz="UTC")}}
 _KINDS: dict[str, dict[str, Any]] = {
     "d": {"kind": "stream"},
@@ -60,7 +61,7 @@ class Derived:
 
     Attributes:
         streams: stream -> types of its columns.
-        net: stream -> rows with the number of times that each is there.
+        net: stream -> row -> its multiplicity in the net input.
     """
 
     service: Service
@@ -108,12 +109,12 @@ class Derived:
         self.service.answered()
 
     def query(self, name: str, sql: str, **more: Any) -> dict[str, Any]:
-        """Register a query."""
+        """Register a query over REST."""
         self.statements[name] = sql
         return self.service.post("/v1/queries", {"id": name, "sql": sql, **more})
 
     def write(self, name: str, rows: list[tuple[str, tuple[Any, ...]]]) -> None:
-        """Write a file with rows of a stream."""
+        """Write a file with rows of a stream, and add them to ``net``."""
         columns, kind = self.streams[name], _KINDS.get(name, {}).get("kind")
         for operation, values in rows:
             if kind == "upsert":
@@ -129,7 +130,7 @@ class Derived:
         self.put(name, pa.table(arrays, names=names))
 
     def put(self, name: str, rows: pa.Table) -> None:
-        """Write a file of a stream; ``net`` does not count its rows."""
+        """Write a file of a stream whose rows ``net`` does not count."""
         self._files += 1
         partial = self.folder / name / f".{self._files}"
         pq.write_table(rows, partial)
@@ -153,10 +154,10 @@ class Derived:
                 self.write(name, rows)
 
     def turn(self, *, killed: float = 0.0) -> bool:
-        """Between batches, then plan a batch and run it; whether there was one.
+        """Plan a batch and run it, with random events before; returns whether there was one.
 
         Args:
-            killed: probability of the batch's death, before or after its commit.
+            killed: probability that the batch is killed, before or after its commit.
         """
         self.driver.tick()
         self.service.answered()
@@ -203,7 +204,7 @@ class Derived:
         return True
 
     def settle(self, turns: int = 8) -> None:
-        """Go on until nothing has changed for a number of turns, each of 10 ms or more."""
+        """Run batches until nothing has changed for ``turns`` turns, each of 10 ms or more."""
         quiet = 0
         while quiet < turns:
             ran = self.turn()
@@ -212,11 +213,11 @@ class Derived:
             time.sleep(0.01)
 
     def rows(self, name: str) -> list[tuple[Any, ...]]:
-        """The present rows of a query in one order, floats without their last digits."""
+        """Return the present rows of a query, sorted, with floats rounded."""
         return comparable(self.present(name))
 
     def present(self, name: str) -> list[tuple[Any, ...]]:
-        """The present rows of a query, by its result files."""
+        """Return the present rows of a query, according to its result files."""
         shown = self.service.get(f"/v1/queries/{name}")
         meaning, folder = shown["normalised"], self.folder / "results" / shown["run"]
         files = sorted(map(str, folder.glob("*.parquet")))
@@ -245,7 +246,7 @@ class Derived:
         return list(net.elements())
 
     def wanted(self, name: str) -> list[tuple[Any, ...]]:
-        """DuckDB's answer over the net input."""
+        """Return DuckDB's result over the net input."""
         with duckdb.connect() as connection:
             for stream, columns in self.streams.items():
                 kept = list(self.net[stream].elements())
@@ -258,7 +259,7 @@ class Derived:
             return comparable(connection.execute(f'SELECT * FROM "{name}"').fetchall())
 
     def check(self) -> None:
-        """Compare all queries, after :meth:`settle`."""
+        """Compare all queries with DuckDB, after :meth:`settle`."""
         for name, sql in self.statements.items():
             found, wanted = self.rows(name), self.wanted(name)
             assert found == wanted, f"{name}: {sql}\n{found}\n{wanted}\n{self.statements}"
@@ -277,7 +278,7 @@ def _draw_row(name: str, rng: Random) -> tuple[Any, ...]:
 
 _LOWER = ("SELECT a.k AS k0, a.v AS v0 FROM a WHERE a.v < 6", "SELECT a.k AS k0, b.w AS v0 FROM a "
           "JOIN b ON b.k = a.k")  # fmt: skip
-#: Statements over ``{x}``, which has a number ``v0``; ``{y}`` has one, too.
+#: Statements over ``{x}`` and ``{y}``, which both have a number ``v0``.
 _UPPER = (
     "SELECT x.v0 AS o0 FROM {x} x WHERE x.v0 > 1",
     "SELECT x.v0 AS o0, count(*) AS v0 FROM {x} x GROUP BY x.v0",
@@ -293,7 +294,7 @@ _UPPER = (
 
 
 def lower_statement(rng: Random) -> str:
-    """A random statement over streams, with a number ``v0`` whose values both engines agree on."""
+    """Draw a statement over streams, with a number ``v0`` that is equal in both engines."""
     if rng.random() < 0.25:
         return rng.choice(_LOWER)
     while True:
@@ -304,15 +305,15 @@ def lower_statement(rng: Random) -> str:
 
 
 def upper_statement(rng: Random, below: list[str]) -> str:
-    """A random statement over some of ``below``: names, or statements in parentheses."""
+    """Draw a statement over some of ``below``: names, or statements in parentheses."""
     return rng.choice(_UPPER).format(x=rng.choice(below), y=rng.choice(below))
 
 
 def run_seed(service: Service, folder: Path, seed: int) -> Counter[str]:
-    """Random queries over queries, registered at random times.
+    """Run random queries over queries, registered at random times.
 
     Raises:
-        AssertionError: a query is not what it should be.
+        AssertionError: a query has wrong rows.
     """
     rng = Random(seed)
     world = Derived(service, folder, rng)

@@ -1,5 +1,5 @@
-"""A driver whose batches run in this process (one task), without Spark: batch ``b`` brings one
-tuple ``a = 0`` to R and one to S, with ``b`` as S's value, so that every R joins every S.
+"""A driver whose batches run in this process (one task), without Spark. Batch ``b`` has one tuple
+of R and one of S, both with ``a = 0``, and ``b`` as S's value, so that every R joins every S.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def publish(
     queries: dict[str, str] | None = None,
     sinks: Mapping[str, SinkSpec] = MappingProxyType({}),
 ) -> None:
-    """Publish a ruleset as the service does; by default one with the query ``q`` over R and S.
+    """Publish a ruleset as the service does; by default with the query ``q`` over R and S.
 
-    ``sinks``: by query; others have the default.
+    ``sinks``: sinks by query; other queries have the default.
     """
     made = rules(epoch, queries or {"q": RS})
     specs = tuple(replace(q, sink=sinks.get(q.id, q.sink)) for q in made.queries)
@@ -52,7 +52,7 @@ def publish(
 
 
 def boundaries(url: str) -> list[Boundary]:
-    """Reported ends of epochs."""
+    """Return the reported ends of epochs."""
     found = redis_client.Redis.from_url(url).lrange(KEYS.boundaries, 0, -1)
     return [Boundary.loads(text) for text in found]
 
@@ -66,9 +66,9 @@ def driver(
     seconds: float = 3600.0,
     **others: Any,
 ) -> Driver:
-    """Start a driver over the files in ``folder``; ``others`` are settings.
+    """Start a driver over the files in ``folder``; ``others``: further settings.
 
-    ``seconds``: after which an epoch may end by time.
+    ``seconds``: seconds after which an epoch may end.
     """
     settings = DriverSettings(
         folder / "state",
@@ -88,8 +88,8 @@ def driver(
 
 
 def job(batch: int, seen: list[tuple[int, int]] | None = None, *, copies: int = 1) -> Job:
-    """The tasks of ``batch``; (epoch, ruleset) is added to ``seen``. There are so many ``copies``
-    of each tuple.
+    """Return the job of ``batch``, with ``copies`` copies of each tuple; it adds (epoch, ruleset)
+    to ``seen``.
     """
     moment = pa.array([batch] * copies, pa.timestamp("us", tz="UTC"))
 
@@ -108,11 +108,11 @@ def job(batch: int, seen: list[tuple[int, int]] | None = None, *, copies: int = 
 
 
 class Killed(BaseException):
-    """The process dies here: nothing handles it."""
+    """A simulated death of the process, which no code handles."""
 
 
 def die(after: Job | None = None) -> Job:
-    """A job in which the driver dies, once ``after`` is done."""
+    """Return a job in which the driver dies, when ``after`` is done."""
 
     def run(context: BatchContext) -> list[TaskReport]:
         if after is not None:
@@ -123,11 +123,11 @@ def die(after: Job | None = None) -> Job:
 
 
 def results(folder: Path, query: str = "q") -> list[int]:
-    """S's values in a query's results."""
+    """Return S's values in a query's results."""
     files = sorted(map(str, (folder / "results" / query).glob("*.parquet")))
     return sorted(b for _, b in duckdb.read_parquet(files).fetchall()) if files else []
 
 
 def expected(batches: int) -> list[int]:
-    """Every R joins every S."""
+    """Return the expected results, in which every R joins every S."""
     return sorted(b for b in range(batches) for _ in range(batches))

@@ -1,7 +1,7 @@
 """Views over windows, and outer joins, with event times in any year from 0001 to 9999.
 
-Tuples arrive in any order, with any lateness, through restarts. Tuples that are late by their
-stream's watermark are rejected before; all other results must equal DuckDB's.
+Tuples arrive in any order, with any lateness, and there are restarts. Tuples that are late by their
+stream's watermark are rejected; results of all others must equal DuckDB's.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from tests.support.worlds.view_runs import ViewRun
 MILLISECOND, SECOND, DAY = 1_000, 1_000_000, 86_400_000_000
 FIRST = (dt.datetime(1, 1, 1, tzinfo=dt.UTC) - EPOCH) // dt.timedelta(microseconds=1)
 LAST = (dt.datetime.max.replace(tzinfo=dt.UTC) - EPOCH) // dt.timedelta(microseconds=1)
-#: Moments around which times are drawn, as texts of ISO 8601.
+#: Moments around which times are drawn, in ISO 8601.
 _ERAS = (
     "0001-01-01", "1582-10-10", "1899-12-31", "1950-05-05", "1969-12-31T23:59:59.999",
     "1970-01-01", "2026-05-05", "2262-04-11", "9999-12-31T23:59:59",
 )  # fmt: skip
-#: Microseconds; None: unbounded.
+#: Values of lateness in microseconds; None: unbounded.
 _LATENESS = (None, None, 0, 1500, 3600 * SECOND, 400 * DAY, 3_000_000 * DAY)
 
 
 def draw_times(rng: Random, batches: int, count: int) -> list[list[int]]:
-    """Event times of batches, in microseconds: around a few moments, in no order."""
+    """Draw event times of batches in microseconds: around a few moments, in no order."""
     eras = []
     for text in rng.sample(_ERAS, rng.randint(1, 3)):
         moment = dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC)
@@ -40,7 +40,7 @@ def draw_times(rng: Random, batches: int, count: int) -> list[list[int]]:
         eras.append(rng.randint(FIRST, LAST))
     if rng.random() < 0.5:
         eras.sort()
-    # Of each batch one, so that some of them come long before others.
+    # One time per batch, so that some times arrive long before earlier ones.
     order = [
         rng.choice(eras) if rng.random() < 0.5 else eras[n % len(eras)] for n in range(batches)
     ]
@@ -55,7 +55,7 @@ def draw_times(rng: Random, batches: int, count: int) -> list[list[int]]:
 
 
 def draw_windows(rng: Random) -> view_runs.Drawn:
-    """A view over windows; times as numbers, since windows may begin before the year 0001."""
+    """Draw a view over windows; times are numbers, since windows may begin before the year 0001."""
     unit, name = rng.choice(
         (
             (MILLISECOND, "milliseconds"),
@@ -68,7 +68,7 @@ def draw_windows(rng: Random) -> view_runs.Drawn:
     length = slide * rng.choice((1, 1, 2, 3)) + rng.choice((0, 0, 3))
     start = rng.randrange(-slide + 1, slide) if rng.random() < 0.5 else 0
     every, wide = slide * unit, length * unit
-    # The remainder of a negative number is negative in DuckDB.
+    # In DuckDB the remainder of a negative number is negative.
     newest = f"epoch_us(ts) - ((epoch_us(ts) - {start * unit}) % {every} + {every}) % {every}"
     having = rng.choice(("", "", " HAVING count(*) > 1"))
     spark = (
@@ -85,7 +85,7 @@ def draw_windows(rng: Random) -> view_runs.Drawn:
 
 
 def run_windows(folder: Path, seed: int) -> tuple[str, int]:
-    """A random view over windows; its statement, and how many rows it ends with."""
+    """Run a random view over windows; return its statement and its number of rows at the end."""
     rng = Random(seed)
     run = ViewRun(folder, draw_windows(rng), rng=rng)
     lateness, mark = rng.choice(_LATENESS), None
@@ -110,7 +110,7 @@ def run_windows(folder: Path, seed: int) -> tuple[str, int]:
 
 
 def draw_outer(rng: Random) -> outer_runs.Drawn:
-    """A random outer, semi or anti join of two streams."""
+    """Draw an outer, semi or anti join of two streams."""
     kind = rng.choice(("left", "semi", "anti"))
     bound, unit = rng.choice((1, 20, 400)), rng.choice(("SECOND", "MINUTE", "DAY"))
     if rng.random() < 0.1:
@@ -126,7 +126,7 @@ def draw_outer(rng: Random) -> outer_runs.Drawn:
 
 
 def run_outer(folder: Path, seed: int) -> tuple[str, int]:
-    """A random outer join; its statement, and how many rows it ends with."""
+    """Run a random outer join; return its statement and its number of rows at the end."""
     rng = Random(seed)
     sort = parse_type(rng.choice(("timestamp", "timestamp", "timestamp_ntz")))
     columns = (("k", parse_type("int")), ("v", parse_type("bigint")), ("ts", sort))
@@ -152,7 +152,7 @@ def run_outer(folder: Path, seed: int) -> tuple[str, int]:
 
 
 def _then(rng: Random, run: ViewRun | OuterRun) -> None:
-    """After a batch: nothing, a look, or a restart."""
+    """After a batch, do nothing, read the rows, or restart."""
     then = rng.random()
     if then < 0.4:
         run.tables.drain()

@@ -1,8 +1,8 @@
 """A driver over real files and Redis Streams in this process, without Spark.
 
-Batches are planned by the real source, and one task reads what two would. ``R`` is a directory of
-Parquet files, ``S`` a Redis Stream, ``q`` joins them; ``r`` and ``s`` show the rows that have been
-read.
+Batches are planned by the real source; one task reads the shares of two tasks. ``R`` is a directory
+of Parquet files, ``S`` a Redis Stream, the query ``q`` joins them; the results of ``r`` and ``s``
+are the rows that were read.
 """
 
 from __future__ import annotations
@@ -47,26 +47,26 @@ QUERIES = {
     "s": "SELECT S.a, S.n FROM S",
 }
 STREAMS = (stream("R", "a", "n", timed=False), stream("S", "a", "n", timed=False))
-#: ``a``, the join key, and ``n``, a number that no other row has.
+#: The join key ``a``, and ``n``, a number that is unique among all rows.
 Row = tuple[int, int]
 
 
 class Killed(BaseException):
-    """The process dies here: nothing handles it."""
+    """A simulated death of the process, which no code handles."""
 
 
 class Fed:
-    """The pipeline, and an account of what it has been given and of what it says it left out."""
+    """The pipeline, with a record of its input and of the input that it reports as unread."""
 
     def __init__(self, url: str, home: Path, sink: SinkSpec | None = None, **options: str) -> None:
-        """``sink``: of all queries."""
+        """``sink``: sink of all queries."""
         self.url, self.home = url, home
         self.server = redis.Redis.from_url(url)
         self.options: dict[str, dict[str, str]] = {"R": {}, "S": {}}
         self.registered = {"R", "S"}
-        #: Stream -> microseconds for which it is retained, None: for ever.
+        #: Stream -> microseconds for which it is retained; None: for ever.
         self.retain: dict[str, int | None] = {}
-        #: Stream -> its registration, where it was registered again.
+        #: Stream -> its registration, if it was registered again.
         self.registration: dict[str, str] = {}
         #: Stream -> its columns whose type was widened, with their first types.
         self.widened: dict[str, tuple[tuple[str, str], ...]] = {}
@@ -76,10 +76,10 @@ class Fed:
         self.files: dict[str, list[Row]] = {}
         self.entries: dict[str, Row] = {}
         self.removed: set[str] = set()
-        #: Id of a feed -> its stream, and all that has ever been recorded of it.
+        #: Id of a feed -> its stream, and all pieces of it ever recorded as unread.
         self._records: dict[str, tuple[str, list[UnreadPiece]]] = {}
         self.rows = 0
-        #: Called when a batch has been planned, before it runs.
+        #: Function called when a batch has been planned, before it runs.
         self.between: Callable[[], None] = lambda: None
         (home / "R").mkdir(parents=True)
         made = rules(0, QUERIES, streams=STREAMS)
@@ -92,12 +92,12 @@ class Fed:
     # --- input ---------------------------------------------------------------------------------
 
     def new_rows(self, keys: list[int]) -> list[Row]:
-        """Rows with new numbers."""
+        """Return rows with new numbers."""
         self.rows += len(keys)
         return [(a, self.rows - i) for i, a in enumerate(keys)]
 
     def file(self, name: str, keys: list[int]) -> Path:
-        """A file for ``R``, with checksums of its pages."""
+        """Write a file for ``R``, with checksums of its pages."""
         rows = self.files[name] = self.new_rows(keys)
         path = self.home / "R" / name
         columns = {"a": [a for a, _ in rows], "n": [n for _, n in rows]}
@@ -123,13 +123,13 @@ class Fed:
         return self.driver.state.next_batch >= count
 
     def push(self, keys: list[int]) -> None:
-        """Entries for ``S``."""
+        """Add entries to ``S``."""
         for a, n in self.new_rows(keys):
             entry: Any = self.server.xadd(KEYS.stream("S"), {"data": json.dumps({"a": a, "n": n})})
             self.entries[entry.decode()] = (a, n)
 
     def remove(self, entries: list[str]) -> None:
-        """Take entries out of the Redis Stream."""
+        """Remove entries from the Redis Stream."""
         if entries:
             self.server.xdel(KEYS.stream("S"), *entries)
         self.removed |= set(entries)
@@ -152,7 +152,7 @@ class Fed:
         self.read_anew()
 
     def source(self, name: str, options: dict[str, str]) -> SourceRecord:
-        """The source of a stream."""
+        """Return the source of a stream."""
         return SourceRecord(
             format="files" if name == "R" else "redis-stream",
             path=str(self.home / "R") if name == "R" else None,
@@ -161,7 +161,7 @@ class Fed:
         )
 
     def read_anew(self) -> None:
-        """Open the sources, as when streams have changed."""
+        """Open the sources again, as after changes of streams."""
         records = [
             StreamRecord(
                 name=name,
@@ -187,7 +187,7 @@ class Fed:
         self.read_anew()
 
     def turn(self) -> bool:
-        """Plan a batch and run it, or repeat the one that has been begun; False without one."""
+        """Plan a batch and run it, or repeat the one that was begun; False if there is none."""
         offsets = self.driver.plan()
         if offsets is None:
             return False
@@ -198,7 +198,7 @@ class Fed:
         return True
 
     def drain(self) -> None:
-        """Turn until nothing changes any more; held sources stay held."""
+        """Run batches until nothing changes any more; held sources stay held."""
         idle = 0
         while idle < 4:
             before = self._stand()
@@ -225,20 +225,20 @@ class Fed:
     # --- the account ---------------------------------------------------------------------------
 
     def _account(self) -> None:
-        """Look up what the last commit says could not be read."""
+        """Record the input that the last commit reports as unread."""
         for identity, feed in self.driver.state.feeds.items():
             _, known = self._records.setdefault(identity, (feed.stream, []))
-            # The newest may have become longer.
+            # The newest piece may have become longer.
             known[max(feed.unread.pieces - RECORDED, 0) :] = feed.unread.last
             assert len(known) == feed.unread.pieces
 
     @property
     def recorded(self) -> list[tuple[str, UnreadPiece]]:
-        """Pieces recorded as unread, each with its stream."""
+        """Return pieces recorded as unread, each with its stream."""
         return [(stream, piece) for stream, known in self._records.values() for piece in known]
 
     def _recorded(self, stream: str) -> list[Row]:
-        """The rows of ``R`` that are recorded as unread."""
+        """Return the rows of ``R`` that are recorded as unread."""
         rows: list[Row] = []
         for name, piece in self.recorded:
             if name == stream:
@@ -252,23 +252,25 @@ class Fed:
 
     @property
     def found(self) -> set[str]:
-        """The names of the files that the pipeline has found."""
+        """Return the names of the files that the pipeline has found."""
         logs = (self.home / "state" / "files").glob("*.jsonl")
         lines = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
         return {line[0] for line in lines if isinstance(line, list)}
 
     def held(self, stream: str) -> str | None:
-        """Why a stream is held; None: it isn't."""
+        """Return why a stream is held; None: it is not."""
         feeds = [f for f in self.driver.state.feeds.values() if f.stream == stream]
         return next((f.held.error for f in feeds if f.held is not None), None)
 
     def results(self, query: str = "q") -> list[Row]:
-        """Results of a query, sorted."""
+        """Return the results of a query, sorted."""
         files = sorted(map(str, (self.home / "results" / query).glob("*.parquet")))
         return sorted(duckdb.read_parquet(files).fetchall()) if files else []
 
     def check(self) -> None:
-        """See to it that every row was read once or is recorded, and that the join is right."""
+        """Check that every row was read once or is recorded as unread, and that the join is
+        correct.
+        """
         sent = {"R": list(chain(*self.files.values())), "S": list(self.entries.values())}
         read = {"R": self.results("r"), "S": self.results("s")}
         for name, rows in read.items():
@@ -287,8 +289,8 @@ class Fed:
 
 
 def damage(path: Path, groups: Iterable[int] = (0,)) -> None:
-    """Flip a byte of a page of every one of ``groups``: its checksum does not hold any more, size
-    and time are as before.
+    """Flip a byte in a page of each row group in ``groups``, so that its checksum is wrong; size
+    and time of the file do not change.
     """
     stat = path.stat()
     content = bytearray(path.read_bytes())

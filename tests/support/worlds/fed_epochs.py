@@ -1,4 +1,6 @@
-"""A world of feeds whose epochs have been published before the run."""
+"""A driver over real files and Redis Streams (:mod:`.fed`), with epochs published before
+the run.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,11 @@ from tests.support.worlds.fed import KEYS, Fed
 
 
 class FedEpochs(Fed):
-    """Feeds whose registrations change during the run, with an epoch every few batches."""
+    """A fed pipeline whose registrations change during the run, with an epoch every few batches."""
 
     #: Names of the streams.
     names: Iterable[str]
-    #: The epochs with a ruleset of their own.
+    #: The epochs that have a ruleset.
     epochs: Iterable[int] = range(0, 40, 2)
     #: Stream -> the epochs from which on it has its next columns.
     since: Mapping[str, Sequence[int]]
@@ -45,11 +47,11 @@ class FedEpochs(Fed):
 
     @abstractmethod
     def _rules(self, epoch: int) -> Ruleset:
-        """The ruleset of an epoch."""
+        """Return the ruleset of an epoch."""
 
     @abstractmethod
     def record(self, name: str) -> StreamRecord:
-        """A stream as registered now."""
+        """Return a stream as registered now."""
 
     def _step(self, name: str, epoch: int) -> int:
         return sum(since <= epoch for since in self.since[name])
@@ -64,7 +66,7 @@ class FedEpochs(Fed):
         specs: Sequence[Stream],
         past: Collection[str] = (),
     ) -> Ruleset:
-        """A random plan of queries, by name, as the rules of an epoch."""
+        """Return a random plan of the queries ``texts`` (by name) as the ruleset of an epoch."""
         streams = {str(s.name): s for s in specs}
         queries = [parse_sql(name, text, streams) for name, text in sorted(texts.items())]
         plan = random_plan(queries, self.chance, mirs=self.chance.choice((0.0, 0.7, 1.0)))
@@ -73,7 +75,7 @@ class FedEpochs(Fed):
         )
 
     def _add_table(self, table: pa.Table) -> None:
-        """Add a file for ``R`` that is as old as its last row."""
+        """Add a file for ``R`` whose time is that of its last row."""
         path = self.home / "R" / f".{self.numbers}"
         pq.write_table(table, path, write_page_checksum=True, compression=None, row_group_size=3)
         os.utime(path, ns=(0, 10**9 * self.numbers))
@@ -100,7 +102,7 @@ class FedEpochs(Fed):
         self.read_anew()
 
     def read_anew(self) -> None:
-        """Read the streams as they are registered now."""
+        """Open the sources again, as the streams are registered now."""
         records = [self.record(name) for name in self.names]
         state = str(self.home / "state")
         self.reader = Feeds(
@@ -114,7 +116,7 @@ class FedEpochs(Fed):
         check_state(self.driver.state)
 
     def _by_batch(self, query: str) -> list[tuple[int, tuple[Any, ...]]]:
-        """Batch and values of all results of a query."""
+        """Return batch and values of all results of a query."""
         found = []
         for path in sorted((self.home / "results" / query).glob("*.parquet")):
             batch = int(path.name.split(".")[0].split("-")[0])

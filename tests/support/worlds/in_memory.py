@@ -1,4 +1,4 @@
-"""A recorded scenario as the interpreter takes it: streams of the planner, rows as dicts."""
+"""A recorded scenario in the interpreter's form: the planner's streams, and rows as dicts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAMES = {
 
 
 def load(scenario: Scenario) -> tuple[dict[str, Stream], list[Batch]]:
-    """The streams, and the rows of every batch."""
+    """Return the streams, and the rows of every batch."""
     streams, rows = {}, {}
     for name, entry in scenario.streams.items():
         table = pq.read_table(entry.path)
@@ -44,7 +44,9 @@ def load(scenario: Scenario) -> tuple[dict[str, Stream], list[Batch]]:
 
 
 def plain(value: object) -> Value:
-    """A Python value as the planner's literals have it: dates as days, times as microseconds."""
+    """Return a Python value in the form of the planner's literals: dates as days, times as
+    microseconds.
+    """
     if isinstance(value, datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
         return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
@@ -64,7 +66,7 @@ def _stream(name: str, entry: StreamEntry, schema: pa.Schema) -> Stream:
 
 
 def type_of(kind: pa.DataType) -> DataType:
-    """The planner's name for an Arrow type."""
+    """Return the planner's name of an Arrow type."""
     if pa.types.is_decimal(kind):
         return parse_type(f"decimal({kind.precision},{kind.scale})")
     return parse_type(_NAMES[kind])

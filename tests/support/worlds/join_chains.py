@@ -1,4 +1,4 @@
-"""Random chains of inner, outer, semi and anti joins, which mean the same in Spark and in DuckDB.
+"""Random chains of inner, outer, semi and anti joins, with the same meaning in Spark and in DuckDB.
 
 Streams and columns are in :mod:`.changed_views`.
 """
@@ -17,14 +17,14 @@ _COMPARED = ("<", "<=", ">", ">=", "<>")
 
 @dataclass
 class ChainGrammar:
-    """Drawing of one statement; ``most``: maximum number of tables."""
+    """Draws one statement; ``most``: maximum number of tables."""
 
     rng: Random
     most: int = 4
     _shown: list[str] = field(init=False, default_factory=list)
 
     def statement(self) -> str:
-        """A statement over two tables or more."""
+        """Draw a statement over two tables or more."""
         rng = self.rng
         first = self._table(0)
         text, self._shown = first[0], [first[1]]
@@ -74,12 +74,12 @@ class ChainGrammar:
         return f"SELECT {distinct}{', '.join(items)} FROM {text}"
 
     def _table(self, number: int) -> tuple[str, str]:
-        """A table in FROM, and its alias."""
+        """Draw a table in FROM, and its alias."""
         name = self.rng.choice(("a", "b", "c"))
         return f"{name} {name}{number}", f"{name}{number}"
 
     def _nested(self, table: str, alias: str, number: int) -> tuple[str, str]:
-        """A join in parentheses, and the alias of its second table."""
+        """Draw a join in parentheses, and the alias of its second table."""
         other, inside = self._table(number + 10)
         left, right = (self.rng.choice(_NUMBERS[one[0]]) for one in (alias, inside))
         kind = self.rng.choice(("JOIN", "JOIN", *_KINDS))
@@ -89,7 +89,7 @@ class ChainGrammar:
         return [f"{alias}.{c}" for alias in self._shown for c in _NUMBERS[alias[0]]]
 
     def _condition(self, alias: str) -> str:
-        """A condition that joins ``alias`` with tables before it."""
+        """Draw a condition that joins ``alias`` with tables before it."""
         rng = self.rng
         before = self._numbers()
         own = [f"{alias}.{c}" for c in _NUMBERS[alias[0]]]

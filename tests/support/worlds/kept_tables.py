@@ -30,7 +30,7 @@ Follow = Callable[[Sequence[WrittenVersion]], None]
 
 @dataclass(slots=True)
 class Here:
-    """Includes rounds in this process, as they are committed."""
+    """A peer that includes rounds in this process, when they are committed."""
 
     keeper: Keeper
     _statuses: list[TablesStatus] = field(default_factory=list)
@@ -75,10 +75,10 @@ def here(
 
 
 class Lagging(Here):
-    """Includes rounds only now and then, and writes checkpoints at random.
+    """A peer that includes rounds only sometimes, and writes checkpoints at random.
 
     Attributes:
-        rng: draws when.
+        rng: generator of these decisions.
     """
 
     rng = Random(0)
@@ -116,12 +116,12 @@ def lagging(
 
 @dataclass(slots=True)
 class TableWorld:
-    """MaintainedTables of a pipeline in ``folder``, with a state but without batches.
+    """Maintained tables of a pipeline in ``folder``, which has a state but runs no batches.
 
     Attributes:
         ruleset: the present ruleset.
         queries: activations of the present queries.
-        make: makes the tables; None: lagging ones in this process.
+        make: function that makes the tables; None: lagging ones in this process.
     """
 
     folder: Path
@@ -133,7 +133,7 @@ class TableWorld:
     queries: dict[str, Activation] = field(default_factory=dict)
     make: Callable[[], MaintainedTables] | None = field(init=False, default=None)
     state: State = field(init=False, default_factory=State)
-    #: The states before, newest first.
+    #: The earlier states, newest first.
     earlier: list[State] = field(init=False, default_factory=list)
     tables: MaintainedTables = field(init=False)
 
@@ -149,7 +149,7 @@ class TableWorld:
         return self.folder / "results"
 
     def begin(self) -> None:
-        """Start from the state, as a new process would."""
+        """Start the tables from the state, as a new process would."""
         if self.make is not None:
             self.tables = self.make()
         else:
@@ -160,12 +160,12 @@ class TableWorld:
         self.tables.begin(self.state)
 
     def restart(self) -> None:
-        """Stop, and start again."""
+        """Stop the tables, and start them again."""
         self.tables.close()
         self.begin()
 
     def roll_back(self) -> None:
-        """Go back by a batch, and start again."""
+        """Go back by one batch, and start again."""
         self.tables.close()
         self.state = self.earlier.pop()
         self.begin()
@@ -188,11 +188,11 @@ class TableWorld:
         now: int = 0,
         feeds: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
-        """Commit a batch of the time ``now``.
+        """Commit a batch at the time ``now``.
 
         Args:
-            streams: their watermarks after it.
-            feeds: joins whose rows several queries share -> these queries.
+            streams: watermarks of streams after the batch.
+            feeds: join whose rows several queries share -> these queries.
         """
         report = TaskReport(joined=self.stage(joined), feeds=dict(feeds or {}))
         known = {str(s.name): StreamState(s, floor=mark) for s, mark in (streams or {}).items()}

@@ -1,9 +1,9 @@
-"""A pipeline whose tables and streams of changes get other columns while it runs (:mod:`.fed`).
+"""A pipeline in this process whose tables and streams of changes get other columns (:mod:`.fed`).
 
 ``U`` has upserts, ``C`` inserts and deletes, both in Redis Streams of JSON; ``T`` is a table in
-Parquet files, which ``S``, a Redis Stream, looks up. From random epochs on, columns are added,
-wider, or dropped, key columns among them. Every epoch has a random plan. The oracle is the batch
-query over the current rows: rows of batches before the epoch of an added column have its default.
+Parquet files, which ``S``, a Redis Stream, looks up. From random epochs on, columns (also of keys)
+are added, widened or dropped. Every epoch has a random plan. The oracle is the batch query over the
+current rows: rows of batches before the epoch of an added column have its default.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from anabranch_runtime.columns.arrow_types import arrow_type
 from tests.support.worlds.fed import KEYS
 from tests.support.worlds.fed_epochs import FedEpochs
 
-#: Stream -> column -> its types in order; empty: the column is not there yet, or dropped.
+#: Stream -> column -> its types in order; empty: the column does not exist yet, or was dropped.
 COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
     "U": {
         "id": ("int", "bigint", "bigint"),
@@ -52,7 +52,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "T": {"kind": StreamKind.TABLE, "latest": ("id",)},
     "S": {"kind": StreamKind.STREAM},
 }
-#: From the first epoch on.
+#: Queries from the first epoch on.
 QUERIES = {
     "u": "SELECT U.n FROM U",
     "c": "SELECT C.n FROM C",
@@ -63,22 +63,22 @@ QUERIES = {
     "ut": "SELECT U.n AS u, T.n AS t FROM U JOIN T ON U.a = T.id",
     "vv": "SELECT U.n AS u, C.n AS c, T.n AS t FROM U JOIN C ON U.v = C.v JOIN T ON T.id = U.id",
 }
-#: They end with the first change of ``U``, whose dropped column they read.
+#: Queries that end with the first change of ``U``, whose dropped column they read.
 ENDING = {"gone": "SELECT U.n AS u, C.n AS c FROM U JOIN C ON U.a = C.a WHERE U.y <> 'b'"}
-#: Registered once all streams have their last columns.
+#: Queries registered when all streams have their last columns.
 LATER = {
     "shown": "SELECT U.id, U.n AS u, U.v, U.x, U.z, C.x AS w, C.n AS c FROM U JOIN C ON U.a = C.a",
     "filtered": "SELECT U.n AS u, C.n AS c FROM U JOIN C ON U.a = C.a "
     "WHERE coalesce(U.x, 0) > 1 AND coalesce(U.z, 'none') <> 'b' AND C.x IS NULL",
     "keyed": "SELECT U.n AS u, T.n AS t, C.n AS c FROM U JOIN T ON U.x = T.x JOIN C ON C.x = U.x",
 }
-#: Registered with them; its results are final.
+#: Look-ups registered with them, whose results are final.
 LOOK_UPS = {"looked": "SELECT S.n AS s, T.n AS t, T.x FROM S JOIN T ON S.a = T.id"}
 DEFAULTS = {"x": (None, "1", "2"), "z": (None, "b", "")}
 
 
 class KeyedColumns(FedEpochs):
-    """The pipeline, and all rows that it was given: stream -> number -> values by column.
+    """The pipeline, and all of its input: stream -> number of a row -> values by column.
 
     Attributes:
         wide_registered: whether the streams are registered with their last columns.
@@ -107,11 +107,11 @@ class KeyedColumns(FedEpochs):
     # --- definitions ---------------------------------------------------------------------------
 
     def kinds(self, name: str, step: int) -> dict[str, str]:
-        """Column -> its type after some changes of the stream's columns."""
+        """Return column -> its type after ``step`` changes of the stream's columns."""
         return {c: kinds[step] for c, kinds in COLUMNS[name].items() if kinds[step]}
 
     def record(self, name: str) -> StreamRecord:
-        """A stream as registered now: some time before or after its epoch's rules."""
+        """Return a stream as registered now, which may precede or follow the rules of its epoch."""
         return self._defined(name, len(self.since[name]) if self.wide_registered else 0)
 
     def _defined(self, name: str, step: int) -> StreamRecord:
@@ -136,7 +136,7 @@ class KeyedColumns(FedEpochs):
         )
 
     def statements(self, epoch: int) -> dict[str, str]:
-        """The queries of an epoch."""
+        """Return the queries of an epoch."""
         found = dict(QUERIES)
         if not self._step("U", epoch):
             found |= ENDING
@@ -152,7 +152,7 @@ class KeyedColumns(FedEpochs):
     # --- input ---------------------------------------------------------------------------------
 
     def _row(self, name: str) -> dict[str, Any]:
-        """A new row of a stream; its values fit the types of the present epoch."""
+        """Draw a row of a stream, whose values fit the types of the present epoch."""
         chance, kinds = self.chance, self.kinds(name, self._present(name))
         self.numbers += 1
         great = (3_000_000_000,) if kinds.get("v", kinds.get("id")) == "bigint" else ()
@@ -166,13 +166,13 @@ class KeyedColumns(FedEpochs):
         }
         row = {c: chance.choice(values[c]) if c in values else self.numbers for c in COLUMNS[name]}
         if name == "C" and "x" not in kinds:
-            # A delete repeats its row as it was read.
+            # A delete repeats its row as it was read, which had no ``x``.
             row["x"] = None
         self.given[name][row["n"]] = row
         return row
 
     def add_file(self) -> None:
-        """A file for ``T``, with the present types or the first ones; it may lack ``x``."""
+        """Write a file for ``T``, with the present types or the first ones; it may lack ``x``."""
         rows = [self._row("T") for _ in range(self.chance.randint(1, 6))]
         kinds = self.kinds("T", self._present("T"))
         if self.chance.random() < 0.5:
@@ -186,7 +186,7 @@ class KeyedColumns(FedEpochs):
         self._add_table(table)
 
     def send(self) -> None:
-        """Entries for the other streams; fields may be missing."""
+        """Add entries for the other streams, in which fields may be missing."""
         chance = self.chance
         for _ in range(chance.randint(0, 5)):
             row = self._row("U")
@@ -216,7 +216,7 @@ class KeyedColumns(FedEpochs):
     # --- the oracle ----------------------------------------------------------------------------
 
     def _inserted(self, name: str) -> dict[int, int]:
-        """Number -> batch of the rows of a stream that have been results."""
+        """Return number -> batch of the rows of a stream that have been results."""
         found = dict[int, int]()
         for batch, (n, *change) in self._by_batch(name.lower()):
             if change in ([], ["insert"]):
@@ -242,7 +242,7 @@ class KeyedColumns(FedEpochs):
         return found
 
     def _current(self, name: str) -> list[dict[str, Any]]:
-        """The current rows of a stream."""
+        """Return the current rows of a stream."""
         rows, last = self._as_read(name), dict[Any, int]()
         for n, row in self.given[name].items():
             last[row.get("id", n)] = n
@@ -254,8 +254,8 @@ class KeyedColumns(FedEpochs):
         return pa.Table.from_pylist(rows, pa.schema(schema))
 
     def verify(self) -> int:
-        """Compare the sums of all changes with DuckDB's answers over the current rows, and look-ups
-        with the rows of their batches; return the number of changes of later queries.
+        """Compare the sums of all changes with DuckDB's results over the current rows, and look-ups
+        with the table's rows as of their batches; return the number of changes of later queries.
         """
         state = self.driver.state.queries
         total = 0

@@ -1,7 +1,8 @@
-"""A live pipeline over a running service, without Spark: the real planner behind REST, the real
-driver and workers, one task, in this process. Nothing depends on how fast anything is: each batch
-begins when the measurements and boundaries before it have been answered, and the cost constants are
-the planner's defaults instead of a fit to measured CPU seconds, which would decide on substreams.
+"""A live pipeline with a running service, without Spark: the real planner behind REST, the real
+driver and worker with one task in this process. Results do not depend on speed: each batch begins
+when the service has answered all earlier measurements and boundaries, and the cost constants are
+the planner's defaults instead of constants fitted to measured CPU seconds, on which the choice of
+substreams would depend.
 """
 
 from __future__ import annotations
@@ -35,16 +36,18 @@ from anabranch_service.planning.replanning import reviser
 from tests.support.surroundings.policy import OPEN
 from tests.support.worlds.service import Service, eventually
 
-#: Share of calls that are charged: batches here have few tuples, and substreams save only tuples.
+#: Share of the price of calls that is charged: batches here have few tuples, and substreams save
+#: tuples only.
 CALLS = 0.15
 
 
 class LiveLoop:
-    """A driver under the plans and revisions of ``service``, which is in live mode.
+    """A driver with the plans and revisions of ``service``, which is in live mode.
 
     Args:
         every: batches per epoch.
-        seconds: of a period; 0: every batch is one. Infinite: only drifts end one.
+        seconds: length of a measurement period; 0: every batch is a period; infinite: only drifts
+            end periods.
     """
 
     def __init__(
@@ -77,7 +80,7 @@ class LiveLoop:
         service.answered()
 
     def run(self, tables: Mapping[str, Mapping[str, Any]]) -> RulesetId:
-        """One batch of these columns; its ruleset."""
+        """Run one batch with these columns; return its ruleset."""
         driver = self.driver
         blocks = [
             Block(StreamName(name), pa.record_batch({n: pa.array(c) for n, c in columns.items()}))
@@ -94,7 +97,7 @@ class LiveLoop:
         return driver.state.ruleset
 
     def _settle(self) -> None:
-        """Wait until boundaries and measurements have been answered."""
+        """Wait until boundaries and measurements have been answered by the service."""
         self.service.answered()
         newest = self.redis.lindex(self.service.keys.interims, -1)
         if newest is None:
@@ -108,24 +111,24 @@ class LiveLoop:
         eventually(is_answered, f"the measurements before batch {wanted} are answered")
 
     def revisions(self, epoch: int) -> list[dict[str, Any]]:
-        """The revisions of an epoch, as REST has them; none where it has not been published."""
+        """Return the revisions of an epoch over REST; empty if it is not published."""
         answer = self.service.http.get(f"/v1/epochs/{epoch}/revisions")
         return list(answer.json()["items"]) if answer.status_code == 200 else []
 
     def rules(self) -> Ruleset:
-        """The ruleset of the last batch."""
+        """Return the ruleset of the last batch."""
         return self.ruleset(self.driver.state.ruleset)
 
     def ruleset(self, name: RulesetId) -> Ruleset:
-        """A published ruleset."""
+        """Return a published ruleset."""
         return wire.loads(unpack(str(self.service.redis.get(self.service.keys.ruleset(name)))))
 
     def interims(self) -> list[Interim]:
-        """All measurements so far."""
+        """Return all measurement periods so far."""
         return [Interim.loads(x) for x in self.redis.lrange(self.service.keys.interims, 0, -1)]
 
 
 def _unfitted(*measured: Any) -> CostConstants:
-    """The known constants, the last argument of ``fit``, with cheaper calls."""
+    """Return the known constants (the last argument of ``fit``), with cheaper calls."""
     known: CostConstants = measured[-1]
     return replace(known, calls=CALLS * known.calls)

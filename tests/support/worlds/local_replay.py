@@ -300,7 +300,7 @@ class _Run:
             raise CrashError(moment)
 
     def _due(self, batch: int) -> list[int]:
-        """The epochs whose rulesets are published right before ``batch``."""
+        """Return the epochs whose rulesets are published right before ``batch``."""
         every = self.scenario.every
         due = [
             epoch
@@ -353,7 +353,7 @@ class _Run:
         self.service.snapshot = last_snapshot(self.control)
 
     def _revise(self, state: State, batch: int) -> None:
-        """Answer the measurements before ``batch``, once."""
+        """Make the plan revision from the measurements before ``batch``, once."""
         if not self.script.revised or batch == self.revised[0]:
             return
         wanted = state.ruleset
@@ -364,7 +364,7 @@ class _Run:
         self.revised = (batch, wanted)
 
     def _check_revision(self, state: State) -> None:
-        """Revisions are taken at once, but by a batch that begins an epoch."""
+        """Check that revisions are adopted at once, except by a batch that begins an epoch."""
         batch, wanted = self.revised
         if not self.script.revised or batch != state.next_batch - 1:
             return
@@ -414,7 +414,7 @@ class _Run:
         }
 
     def _withheld(self) -> Iterator[Withheld]:
-        """Rations below 1 without a paid debt."""
+        """Return the rations below 1 whose debts have not been paid."""
         paid = made_good(self.settings.results)
         for run in read_rations(self.settings.results):
             for ration in run.rations:
@@ -424,7 +424,7 @@ class _Run:
                     self.replay.events["goal made good"] += 1
                     if ration.query not in self.script.fresh:
                         continue
-                # Some results may have been too old when they were made good.
+                # Some results may have been too old for the retention when they were made good.
                 torn = came or (run.first, ration.query, alias) in self.torn
                 self.replay.events["debt forgiven half paid"] += torn and not came
                 span, query = (run.first, run.last), str(ration.query)
@@ -444,7 +444,7 @@ class _Run:
     # --- one batch -----------------------------------------------------------------------------
 
     def _job(self, context: BatchContext) -> list[TaskReport]:
-        # As a task that stays gets it.
+        # Pickled, as a task that stays between batches receives it.
         order = pickle.dumps(order_of(self._context, context))
         context = self._context = context_of(self._context, pickle.loads(order))
         attempt = self.attempts[context.batch]
@@ -470,8 +470,8 @@ class _Run:
         return done
 
     def _drawn_elsewhere(self, report: TaskReport, batch: int, task: int) -> None:
-        """Every other batch says that so much more arrives here for some partitions that they move
-        to where that is.
+        """Report, in every other batch, so many more tuples here for some partitions that these
+        partitions move to this task's host.
         """
         if batch % 2:
             rng = Random(f"{self.script.seed} {batch} {task}")
@@ -493,7 +493,7 @@ class _Run:
 
 
 def _slice(scenario: Scenario, recording: Recording, batch: int) -> tuple[int, int]:
-    """First row of ``batch`` and the row after its last."""
+    """Return the index of the first row of ``batch``, and the index after its last row."""
     cuts = scenario.streams[recording.stream].cuts
     if cuts is None:
         return recording.slice_of(batch)

@@ -1,5 +1,5 @@
-"""Joins of all kinds with tables, or with the latest rows of streams as of the arrival of others,
-in whole runs, with kills and rewires; the oracle.
+"""Whole runs of joins of all kinds that look up rows of tables, or the latest rows of streams at
+the time of a tuple's arrival, with kills and plan changes, against DuckDB.
 
 Planner, driver and tasks run as in :mod:`.local_replay`. Rows of streams and tables come in random
 batches. Results must equal DuckDB's for the same statement, in which each look-up also requires
@@ -39,20 +39,20 @@ NEAR = "{a}.ts BETWEEN {b}.ts - INTERVAL '10' MINUTE AND {b}.ts + INTERVAL '10' 
 ON = ("", "", " AND t1.x > 3", " AND t1.x > s.v", " AND s.v > 2", " AND t1.y = 'a'")
 WHERE = ("", "", "t1.x IS NULL", "t1.x IS NULL OR t1.x > 4", "t1.y <> 'b'")
 WINDOW = "window(s.ts, '10 minutes')"
-#: Stream -> columns; ``t`` and ``u`` are tables.
+#: Stream -> its columns; ``t`` and ``u`` are tables.
 COLUMNS = {
     "s": {"k": pa.int32(), "v": pa.int64(), "ts": pa.timestamp("us", "UTC")},
     "r": {"k": pa.int32(), "w": pa.string(), "ts": pa.timestamp("us", "UTC")},
     "t": {"k": pa.int32(), "x": pa.int64(), "y": pa.string(), "ts": pa.timestamp("us", "UTC")},
     "u": {"x": pa.int64(), "z": pa.float64(), "ts": pa.timestamp("us", "UTC")},
 }
-#: A table with its alias.
+#: A table in a statement, with its alias.
 _TABLE = re.compile(r"\b([tu]) ([tu]\d)\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A statement in pieces; ``joins`` are (kind, table with alias, condition).
+    """Random statement in pieces; ``joins`` are (kind, table with alias, condition).
 
     Attributes:
         above: GROUP BY of a view over its rows; "": no view.
@@ -65,7 +65,7 @@ class Drawn:
     above: str = ""
 
     def sql(self, visible: str = "") -> str:
-        """The statement; ``visible`` is a condition on left rows beside its own."""
+        """Return the SQL text; ``visible`` is an additional condition on left rows."""
         rows = f"FROM {self.left}"
         for kind, table, on in self.joins:
             rows += f" {kind} JOIN {table} ON {on}"
@@ -75,7 +75,7 @@ class Drawn:
 
 
 def draw_statement(rng: Random, *, above: bool = False) -> Drawn:
-    """A random statement."""
+    """Return a random statement with look-ups."""
     two = rng.random() < 0.4
     left = f"s JOIN r ON r.k = s.k AND {NEAR.format(a='r', b='s')}" if two else "s"
     items = ["s.k AS sk", "s.v AS sv", *(["r.w AS rw"] if two else [])]
@@ -120,7 +120,7 @@ def draw_statement(rng: Random, *, above: bool = False) -> Drawn:
 
 @dataclass(slots=True)
 class LookUpReplay:
-    """Some statements over random streams and tables, in ``folder``.
+    """Run of some look-up statements over random streams and tables, in ``folder``.
 
     Attributes:
         above: whether statements have views over the look-ups.
@@ -133,11 +133,11 @@ class LookUpReplay:
     above: bool = False
     hosts: bool = False
     drawn: dict[str, Drawn] = field(init=False, default_factory=dict)
-    #: Stream that keeps the latest -> its key.
+    #: Stream of which the latest row per key is kept -> its key.
     latest: dict[str, str] = field(init=False, default_factory=dict)
 
     def play(self) -> Counter[str]:
-        """Run, and compare; counts of events.
+        """Run the statements, and compare with DuckDB; return counts of events.
 
         Raises:
             AssertionError: something else has been emitted than should have been.
@@ -175,7 +175,7 @@ class LookUpReplay:
         return replay.events
 
     def _sql(self, drawn: Drawn) -> str:
-        """The statement for the engine."""
+        """Return the statement's SQL for the engine."""
 
         def versioned(found: re.Match[str]) -> str:
             name, alias = found.groups()
@@ -218,7 +218,7 @@ class LookUpReplay:
             for name, drawn in self.drawn.items()
         }
         if rng.random() < 0.5:
-            # Unlike the others, it is rationed.
+            # Unlike the other statements, this one is rationed.
             sql = f"SELECT s.v, r.w FROM s JOIN r ON r.k = s.k AND {NEAR.format(a='r', b='s')}"
             queries["plain"] = {"sql": sql, "register_at": 0}
         document = {
@@ -320,5 +320,5 @@ def _row(name: str, base: int, rng: Random) -> list[Any]:
 
 
 def without_nan(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """``rows`` in an order, with a text for NaN, which equals nothing."""
+    """Return ``rows`` sorted, with a text in place of NaN, which is not equal to itself."""
     return comparable([tuple("NaN" if v != v else v for v in row) for row in rows])

@@ -1,4 +1,4 @@
-"""Letters between tasks that are threads of this process; by value, as over a network."""
+"""Messages between tasks that are threads of this process, serialized as over a network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch_runtime.exchange.traffic import Letter
 
 @dataclass(slots=True)
 class Mail:
-    """The boxes of a batch's tasks.
+    """The mailboxes of a batch's tasks.
 
     Attributes:
         letters: how many have been sent.
@@ -27,11 +27,11 @@ class Mail:
         self._boxes = [queue.SimpleQueue() for _ in range(self.tasks)]
 
     def of(self, task: int) -> Box:
-        """Box of ``task``."""
+        """Return the mailbox of ``task``."""
         return Box(self, task)
 
     def put(self, task: int, letters: Sequence[Letter]) -> int:
-        """Put letters into the box of ``task``; their bytes."""
+        """Put messages into the mailbox of ``task``; return their size in bytes."""
         size = 0
         for address, rows, of in letters:
             sink = pa.BufferOutputStream()
@@ -44,7 +44,7 @@ class Mail:
         return size
 
     def take(self, task: int) -> Iterator[Letter]:
-        """Empty the box of ``task``, and yield its letters."""
+        """Empty the mailbox of ``task``, and yield its messages."""
         while not self._boxes[task].empty():
             address, text, of = self._boxes[task].get()
             with pa.ipc.open_stream(text) as reader:
@@ -53,18 +53,18 @@ class Mail:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One task's side."""
+    """One task's interface to the exchange of messages."""
 
     mail: Mail
     task: int
 
     def send(self, task: int, letters: Sequence[Letter]) -> int:
-        """Hand letters to another task."""
+        """Send messages to another task."""
         return self.mail.put(task, letters)
 
     def settled(self) -> None:
-        """They have it."""
+        """Messages are delivered at once: nothing to wait for."""
 
     def receive(self) -> Iterator[Letter]:
-        """Take the received letters."""
+        """Receive the messages to this task."""
         return self.mail.take(self.task)

@@ -1,4 +1,4 @@
-"""Outer, semi and anti joins in whole runs whose probes are rationed, with kills; the oracle.
+"""Whole runs of outer, semi and anti joins whose probes are rationed, with kills, against DuckDB.
 
 Planner, driver and tasks run as in :mod:`.local_replay`. Emitted rows must follow
 from the ledger beside the results: all pairs that were not withheld, and all left rows that were
@@ -40,7 +40,7 @@ Rows = list[tuple[int, int | None, int, dt.datetime]]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Emitted and expected rows of a run, and its events.
+    """Emitted and expected rows of a run of outer joins, and its events.
 
     Attributes:
         share: share of the outer join's rows without rations that were emitted.
@@ -61,7 +61,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class OuterReplay:
-    """One statement over random streams, in ``folder``.
+    """Run of one outer, semi or anti join over random streams, in ``folder``.
 
     Attributes:
         owed: whether some withheld results are made good.
@@ -79,7 +79,7 @@ class OuterReplay:
     rows: dict[str, Rows] = field(init=False)
 
     def play(self) -> Verdict:
-        """Run, and compare."""
+        """Run the statement, and compare emitted rows with expected ones."""
         rng = Random(self.seed)
         self.drawn = outer_runs.draw(rng)
         self.query = parse_sql("v", self.drawn.spark, STREAMS)
@@ -118,12 +118,12 @@ class OuterReplay:
                 ts = BEGIN + dt.timedelta(seconds=base * 60 + rng.randrange(-900, 1800))
                 found.append((batch, rng.choice((None, *range(self.keys))), rng.randrange(10), ts))
             base += rng.choice((0, 10, 30))
-        # The clock moves, so that whatever was decided before it is given.
+        # The last event time moves the watermark, so that all left rows decided before are emitted.
         found.append((batches - 1, None, 0, BEGIN + dt.timedelta(minutes=base + 40)))
         return found
 
     def _write(self, batches: int, rng: Random) -> Path:
-        """The scenario's files."""
+        """Write the scenario's input files."""
         streams: dict[str, Any] = {}
         for name, rows in self.rows.items():
             columns = list(zip(*rows, strict=True))
@@ -147,7 +147,7 @@ class OuterReplay:
             "streams": streams,
             "queries": {"v": {"sql": self.drawn.spark, "register_at": 0}},
             "epochs": {"every": rng.choice((1, 2, 3))},
-            # In seconds, plans of so few rows keep no intermediate results.
+            # If costs were seconds, plans for so few rows would keep no intermediate results.
             "objective": "tuples",
             "parallelism": rng.choice((1, 3)),
         }
@@ -156,14 +156,14 @@ class OuterReplay:
         return path
 
     def _marks(self, name: str, batch: int) -> int | None:
-        """The watermark of a stream as a batch begins."""
+        """Return the watermark of a stream at the beginning of a batch."""
         seen = [_micros(r[3]) for r in self.rows[name] if r[0] < batch]
         return max(seen) - 5 * MINUTE if seen else None
 
     def _wanted(
         self, results: Path, batches: int, events: Counter[str]
     ) -> tuple[list[tuple[Any, ...]], float, float]:
-        """The rows that should be there, with ``share`` and ``missing`` of the verdict."""
+        """Return the expected rows, and ``share`` and ``missing`` of the verdict."""
         left = ["a", "b"] if "JOIN b" in self.drawn.left else ["a"]
         came = f"greatest({', '.join(f'{name}.batch' for name in left)}, -1)"
         last = f"greatest({came}, c.batch)"
@@ -190,7 +190,7 @@ class OuterReplay:
         return found, kept / most if most else 1.0, sum(weight for (weight,) in weights)
 
     def _held(self, results: Path, events: Counter[str]) -> list[tuple[int, int, int]]:
-        """(batch, watermark of ``c`` as it began, least rank that was withheld)."""
+        """The withheld pairs: (batch, watermark of ``c`` at its beginning, least withheld rank)."""
         paid, found = made_good(results), []
         for one in read_rations(results):
             mark = self._marks("c", one.first)
@@ -210,7 +210,7 @@ class OuterReplay:
     def _fill(
         self, connection: duckdb.DuckDBPyConnection, batches: int, held: list[tuple[int, int, int]]
     ) -> None:
-        """Make the tables: rows that were not late, rationed batches, and ranks of keys."""
+        """Create DuckDB tables: rows that were not late, rationed batches, and ranks of keys."""
         connection.execute("SET TimeZone = 'UTC'")
         for name, rows in self.rows.items():
             connection.execute(f"CREATE TABLE {name} (batch INT, k INT, v BIGINT, ts TIMESTAMPTZ)")

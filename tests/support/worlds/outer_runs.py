@@ -1,4 +1,5 @@
-"""Outer, semi and anti joins fed with left rows and pairs as batches would find them; the oracle.
+"""Runs of outer, semi and anti joins that are fed left rows and pairs as batches would find them,
+against DuckDB.
 
 Streams have late tuples, which are rejected as in the engine. The rows emitted by the end must be
 all pairs, and all left rows without partners whose deadline the partner's watermark has passed.
@@ -49,7 +50,7 @@ _TIMES = (
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A statement; ``deadline`` in DuckDB's words.
+    """Random outer, semi or anti join; ``deadline`` is in DuckDB's SQL.
 
     Attributes:
         above: of a view over its rows, the SELECT list, what stands after WHERE, and the same as
@@ -66,7 +67,7 @@ class Drawn:
 
     @property
     def spark(self) -> str:
-        """The statement."""
+        """Return the statement in Spark's SQL."""
         kind = {"left": "LEFT", "semi": "LEFT SEMI", "anti": "LEFT ANTI"}[self.kind]
         where = f" WHERE {self.where}" if self.where else ""
         select, after, _ = self.above or (self.select, "", "")
@@ -74,7 +75,7 @@ class Drawn:
 
 
 def draw(rng: Random) -> Drawn:
-    """A random statement."""
+    """Return a random outer, semi or anti join."""
     kind = rng.choice(("left", "left", "semi", "anti"))
     minutes = rng.choice((5, 20, 40))
     pattern, _, sign = rng.choice(_TIMES)
@@ -115,8 +116,8 @@ def draw(rng: Random) -> Drawn:
 
 @dataclass(slots=True)
 class OuterRun:
-    """A statement at work in ``folder``; three streams, whose event times are given as moments, or
-    in microseconds where no moment of Python's is that early or late.
+    """Run of one outer, semi or anti join in ``folder``, over three streams, whose event times are
+    datetimes, or microseconds if Python has no such datetime.
     """
 
     folder: Path
@@ -125,7 +126,7 @@ class OuterRun:
     rng: Random = field(default_factory=lambda: Random(0))
     query: JoinQuery = field(init=False)
     world: TableWorld = field(init=False)
-    #: (stream, batch, k, v, ts in microseconds) of tuples that were not late.
+    #: Tuples that were not late: (stream, batch, k, v, ts in microseconds).
     rows: list[tuple[str, int, int | None, int, int]] = field(init=False, default_factory=list)
     marks: dict[str, int] = field(init=False, default_factory=dict)
 
@@ -138,7 +139,7 @@ class OuterRun:
 
     @property
     def tables(self) -> MaintainedTables:
-        """The maintained tables."""
+        """Return the maintained tables of the join."""
         return self.world.tables
 
     def _tell(self, views: Mapping[str, ViewRows]) -> None:
@@ -157,7 +158,7 @@ class OuterRun:
         )
 
     def feed(self, arriving: Sequence[tuple[str, int | None, int, dt.datetime | int]]) -> None:
-        """One batch of (stream, k, v, ts), which commits."""
+        """Feed one batch of tuples (stream, k, v, ts), and commit it."""
         batch = self.world.state.next_batch
         for name, k, v, ts in arriving:
             moment = ts if isinstance(ts, int) else (ts - EPOCH) // dt.timedelta(microseconds=1)
@@ -184,7 +185,7 @@ class OuterRun:
         return connection
 
     def _found(self, query: JoinQuery, batch: int) -> pa.Table:
-        """A batch's results of one of the joins: rows whose last member arrives in it."""
+        """Return a batch's results of one of the joins: rows whose last tuple arrives in it."""
         alias_of = {m.label: m.alias for m in query.members}
         shown = ", ".join(
             f"{alias_of[o.expr.alias]}.{o.expr.name} AS {o.name}"  # type: ignore[union-attr,index]
@@ -210,17 +211,17 @@ class OuterRun:
         return pa.table(columns, schema=schema)
 
     def table(self) -> list[tuple[Any, ...]]:
-        """Emitted rows; of a view, its current rows."""
+        """Return the emitted rows; of a view, its current rows."""
         return emitted(self.folder / "results" / "v", self.query)
 
     def wanted(self) -> list[tuple[Any, ...]]:
-        """Rows expected by now."""
+        """Return the rows expected so far, by DuckDB."""
         with self._connection() as connection:
             return should_be(self.drawn, connection, self.marks.get("c"))
 
 
 def emitted(results: Path, query: JoinQuery) -> list[tuple[Any, ...]]:
-    """Rows in a query's sink; of a view, its current rows."""
+    """Return the rows in a query's sink; of a view, its current rows."""
     if query.view is not None:
         return comparable(current_rows(results, query.view))
     files = [str(f) for f in sorted(results.glob("*.parquet"))]
@@ -238,7 +239,7 @@ def should_be(
     pair_kept: str = "true",
     left_kept: str = "true",
 ) -> list[tuple[Any, ...]]:
-    """Expected rows of a statement over the tables ``a``, ``b`` and ``c``.
+    """Return a statement's expected rows over the DuckDB tables ``a``, ``b`` and ``c``.
 
     Args:
         mark: the watermark of ``c`` in microseconds.
@@ -263,7 +264,7 @@ def should_be(
 
 
 def run_seed(folder: Path, seed: int) -> tuple[str, int]:
-    """A random statement over random tuples, some of them late, with restarts."""
+    """Run a random outer join over random tuples, some of them late, with restarts."""
     rng = Random(seed)
     run = OuterRun(folder, draw(rng), rng=rng)
     try:
@@ -285,7 +286,7 @@ def run_seed(folder: Path, seed: int) -> tuple[str, int]:
                 run.tables.drain()
             elif then < 0.5:
                 run.world.restart()
-        # The clock moves, so that whatever was decided before it is given.
+        # The last event time moves the watermark, so that all left rows decided before are emitted.
         run.feed([("c", None, 0, BEGIN + dt.timedelta(minutes=base + 40))])
         run.tables.drain()
         found, wanted = run.table(), run.wanted()

@@ -1,4 +1,4 @@
-"""A pipeline's real processes, and what tests do to them: kill, restart, wait with a deadline."""
+"""The real processes of a pipeline, which tests kill, restart, and wait for with a deadline."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, running
 from anabranch_client.rest.api import Client
 from anabranch_contract.protocol.progress import Progress
 
-#: A start of the JVM on a machine that is busy with something else takes its time.
+#: Starting the JVM on a machine that is busy takes long.
 PATIENCE = 240.0
 
 
 def wait_until(what: str, holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Poll until ``holds()``."""
+    """Poll until ``holds()`` is true, at most ``seconds``."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s"
@@ -32,7 +32,7 @@ def wait_until(what: str, holds: Callable[[], bool], seconds: float = PATIENCE) 
 
 @contextmanager
 def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Run ``work`` in a thread during the ``with`` block; its event is set at the block's end."""
+    """Context in which ``work`` runs in a thread; its event is set at the context's end."""
     over = threading.Event()
     thread = threading.Thread(target=work, args=(over,), daemon=True)
     thread.start()
@@ -44,7 +44,7 @@ def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
 
 
 def kill(pipeline: Pipeline, name: str) -> None:
-    """SIGKILL the process called ``name`` and everything of its session, all at once."""
+    """Kill the process ``name`` and all processes of its session with SIGKILL, at once."""
     child = next(c for c in pipeline.children if c.name == name)
     everybody = session(child.pid)
     signal_all(everybody, signal.SIGKILL)
@@ -56,7 +56,7 @@ def kill(pipeline: Pipeline, name: str) -> None:
 
 @dataclass(slots=True)
 class LivePipeline:
-    """Service and runtime in live mode, with epochs of a second."""
+    """Service and runtime processes in live mode, with epochs of one second."""
 
     pipeline: Pipeline
     client: Client
@@ -64,30 +64,30 @@ class LivePipeline:
 
     @property
     def results(self) -> Path:
-        """The runtime's results."""
+        """Folder of the runtime's results."""
         return self.pipeline.spec.results
 
     def progress(self) -> Progress:
-        """The runtime's last heartbeat; fails where the runtime has."""
+        """Return the runtime's last heartbeat; fails if the runtime has failed."""
         found = self.progress_or_none()
         assert found is not None
         return found
 
     def start_runtime(self) -> None:
-        """Start the runtime and wait for its heartbeat."""
+        """Start the runtime process, and wait for its heartbeat."""
         self.pipeline.start_runtime("--epoch-seconds", str(self.epoch_seconds))
         self.wait("the runtime's start", lambda: self.progress_or_none() is not None)
 
     def progress_or_none(self) -> Progress | None:
-        """The heartbeat, if there has been one."""
+        """Return the runtime's heartbeat; None if there has not been one."""
         return self.pipeline.progress()
 
     def has_current_views(self) -> bool:
-        """Whether views include all committed batches; a stop leaves the rest to the next start."""
+        """Whether views include all committed batches; after a stop, the next start catches up."""
         return not any(self.progress().telemetry.view_lag.values())
 
     def wait(self, what: str, holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
-        """Poll until ``holds()``; fails at once where a process has ended."""
+        """Poll until ``holds()`` is true; fails at once if a process has ended."""
 
         def look() -> bool:
             self.pipeline.check()
@@ -100,7 +100,7 @@ class LivePipeline:
 def live_pipeline(
     home: Path, *, epoch_batches: int = 3, epoch_seconds: float = 1.0, master: str = "local[2]"
 ) -> Iterator[LivePipeline]:
-    """A live pipeline that knows no stream yet."""
+    """Context with a live pipeline without streams."""
     spec = spec_of(home, mode="live", epoch_batches=epoch_batches, master=master)
     with running(spec) as pipeline:
         client = pipeline.start_service()
@@ -111,7 +111,7 @@ def live_pipeline(
 
 
 def spec_of(home: Path, **changes: object) -> PipelineSpec:
-    """A pipeline below ``home`` whose service comes back on the same port."""
+    """The description of a pipeline below ``home`` whose restarted service keeps its port."""
     given: dict[str, object] = {
         "home": home,
         "results": home / "results",

@@ -1,4 +1,4 @@
-"""A pipeline without Spark whose input is cut into batches at random.
+"""A pipeline without Spark whose input is divided into batches at random.
 
 The source is the numbers from 0 on; a batch brings each of its numbers to R (as one more ``a = 0``)
 and to S (as ``b``). How many a batch takes is left to chance, so a batch that is planned again is
@@ -29,7 +29,7 @@ from tests.support.worlds.driven import Killed, driver
 
 @dataclass
 class RandomCuts:
-    """The source of one pipeline, and its job.
+    """A pipeline whose batches are cut at random: its source and its job.
 
     Attributes:
         total: how many numbers the source has.
@@ -46,13 +46,13 @@ class RandomCuts:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def start(self) -> Driver:
-        """Start the pipeline from disk and Redis alone."""
+        """Start the pipeline from its state on disk and in Redis only."""
         task_ruleset.cache_clear()
         close_all()
         return driver(self.url, self.folder, self.mode, every=4, **self.settings)
 
     def step(self, one: Driver) -> bool:
-        """The next batch; False where the source is at its end."""
+        """Run the next batch; False if the source has no more numbers."""
         begun, at = one.durability.choices.get(one.state.next_batch), _end(one.state.offsets)
         if begun is not None:
             offsets = begun.offsets
@@ -65,7 +65,7 @@ class RandomCuts:
         return True
 
     def interrupt(self, one: Driver) -> None:
-        """Die at the commit of the next batch."""
+        """Fail at the commit of the next batch."""
 
         def die(*_: object) -> None:
             raise Killed
@@ -76,7 +76,7 @@ class RandomCuts:
                 self.step(one)
 
     def run(self, one: Driver) -> None:
-        """All batches to the end of the source."""
+        """Run all batches to the end of the source."""
         while self.step(one):
             pass
 
@@ -98,7 +98,7 @@ def _end(offsets: Offsets | None) -> int:
 
 
 def failing(log: RandomCuts, monkeypatch: pytest.MonkeyPatch, batch: int = 2) -> list[str]:
-    """Let the first attempt at ``batch`` fail once its tasks are done; its name, once it has."""
+    """Fail the first attempt at ``batch`` after its tasks; return a list for the attempt's name."""
     failed: list[str] = []
     job = log._job
 

@@ -1,4 +1,4 @@
-"""Run ``anabranch replay`` on a scenario and hold everything it says against the oracle."""
+"""Run ``anabranch replay`` on a scenario, and compare results and report with the oracle."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOMS = ("planner", "service", "runtime", "client")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Outcome of a check; ``problems`` is empty if the replay is right."""
+    """Outcome of a replay's check; ``problems`` is empty if the replay is right."""
 
     queries: int
     results: int
@@ -55,7 +55,7 @@ def replay(scenario: Path, out: Path, *, timeout: float = 600) -> subprocess.Com
 def replay_and_check(
     scenario: Path, out: Path, queries: Mapping[str, OracleQuery] | None = None
 ) -> tuple[Verdict, float]:
-    """Replay a scenario in which no query is refused; the verdict, and the seconds it took."""
+    """Replay a scenario without refused queries; return the verdict and the replay's seconds."""
     started = time.monotonic()
     done = replay(scenario, out)
     seconds = time.monotonic() - started
@@ -71,7 +71,7 @@ def check(
     queries: Mapping[str, OracleQuery] | None = None,
     withheld: Sequence[Withheld] = (),
 ) -> Verdict:
-    """Check results and report in ``out`` against the oracle.
+    """Check a replay's results and report in ``out`` against the oracle.
 
     Args:
         path: the scenario file.
@@ -105,7 +105,7 @@ def _report(name: str, report: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run to be checked.
+    """A pipeline run to be checked.
 
     Attributes:
         spans: query -> the batches in which it must be active (``Scenario.span``).
@@ -123,7 +123,7 @@ class Run:
 
 
 def check_run(oracle: Oracle, run: Run, totals: Mapping[str, Any]) -> Verdict:
-    """Hold a run against the oracle; ``totals`` are the report's counts over all streams."""
+    """Check a run against the oracle; ``totals`` are the report's counts over all streams."""
     run = replace(run, activations={n: _called(a) for n, a in run.activations.items()})
     oracle.observe(run.queries, run.activations)
     problems = _totals(oracle, run.scenario, totals)
@@ -153,7 +153,7 @@ def _totals(oracle: Oracle, scenario: Scenario, report: Mapping[str, Any]) -> li
 
 
 def _query(oracle: Oracle, run: Run, name: str) -> tuple[list[str], int]:
-    """Problems of a query, and the number of its results."""
+    """Return the problems of a query's results, and their number."""
     problems = []
     begins, ends = run.spans[name]
     activation = run.activations.get(name)
@@ -188,7 +188,7 @@ def _query(oracle: Oracle, run: Run, name: str) -> tuple[list[str], int]:
 
 
 def _called(activation: Activation | None) -> Activation | None:
-    """``activation`` with the aliases as the oracle calls them."""
+    """Return ``activation`` with the oracle's names of aliases."""
     if activation is None:
         return None
     return replace(
@@ -200,7 +200,7 @@ def _called(activation: Activation | None) -> Activation | None:
 
 
 def lives_of(activation: Activation | None) -> tuple[Activation, ...]:
-    """All activations of a query, oldest first."""
+    """Return all activations of a query, oldest first."""
     return () if activation is None else (*activation.earlier, activation)
 
 
@@ -220,7 +220,7 @@ def _sane(scenario: Scenario, query: OracleQuery, activation: Activation) -> lis
 
 
 def _visibility(run: Run) -> list[str]:
-    """Problems of visibility: a query sees all tuples that others have stored since batch 0."""
+    """Check visibility: a query must see all tuples that others have stored since batch 0."""
     queries, active = run.queries, run.activations
     problems = []
     for name, activation in (
@@ -254,7 +254,7 @@ def _visibility(run: Run) -> list[str]:
                 if span is not None
                 and lives_of(span)[0].activated_batch == 0
                 and (span.expired_batch is None or span.expired_batch > begins)
-                # A query over one relation has nothing stored.
+                # A query over one relation stores no tuples.
                 and sum(not run.scenario.streams[s].table for _, s in queries[other].members) > 1
                 and any(s == stream and a not in filtered(queries[other])
                         for a, s in queries[other].members)
@@ -275,7 +275,7 @@ def _visibility(run: Run) -> list[str]:
 
 
 def _forgets(scenario: Scenario, stream: str) -> bool:
-    """Whether the stream ever no longer keeps the latest of some key."""
+    """Whether the stream's latest row of some key is forgotten at some time."""
     keys = [set(key) for _, key in scenario.streams[stream].latest]
     return any(one and one != other for one, other in itertools.pairwise(keys))
 
@@ -289,7 +289,8 @@ def _keeps_all(scenario: Scenario, name: str, query: OracleQuery) -> bool:
 
 @lru_cache(maxsize=256)
 def filtered(query: OracleQuery) -> frozenset[str]:
-    """The aliases with a local filter, of their own or because two of their columns are equal.
+    """Return the aliases with local filters, explicit ones or equalities of two columns of the
+    alias.
 
     >>> q = OracleQuery((("a", "s"), ("b", "t")), (), ("a.x = b.x", "a.x = b.y", "a.v > 1"))
     >>> sorted(filtered(q))

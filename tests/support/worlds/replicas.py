@@ -1,4 +1,4 @@
-"""Several services as processes over one Redis, and what befalls their leader.
+"""Several service processes over one Redis, with faults of their leader.
 
 The runtime is played: whenever an epoch is published it ends the epoch before, as a replay would.
 """
@@ -29,13 +29,13 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Boundary
 from tests.support.worlds.processes import wait_until
 
-#: Seconds that a start may take on a busy machine.
+#: Maximum seconds of a service's start on a busy machine.
 PATIENCE = 60.0
 
 
 @dataclass(slots=True)
 class Replica:
-    """One service: a port, and the processes that have listened there, one after the other."""
+    """One service replica: a port, and the successive processes that have listened there."""
 
     redis_url: str
     namespace: str
@@ -46,11 +46,11 @@ class Replica:
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """The replica's address."""
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start the process; it may not listen yet."""
+        """Start the replica's process; it may not listen yet."""
         roots = (anabranch_contract, anabranch_planner, anabranch_service)
         path = os.pathsep.join(str(Path(m.__path__[0]).parent) for m in roots)
         command = [sys.executable, "-m", "anabranch_service", "--port", str(self.port)]
@@ -63,21 +63,21 @@ class Replica:
             )
 
     def send(self, number: signal.Signals) -> None:
-        """Send the process a signal; one that kills is waited for."""
+        """Send the process a signal; if it is SIGKILL, wait for the end."""
         assert self.process is not None
         self.process.send_signal(number)
         if number is signal.SIGKILL:
             self.process.wait()
 
     def is_up(self) -> bool:
-        """Whether it answers requests now."""
+        """Whether the replica answers requests now."""
         try:
             return httpx.get(f"{self.url}/healthz", timeout=0.5, verify=False).is_success
         except httpx.HTTPError:
             return False
 
     def lines(self) -> list[dict[str, Any]]:
-        """Log records of all its processes, without a killed one's cut last line."""
+        """Return the replica's log records, without a killed process's incomplete last line."""
         found = []
         for line in self.log.read_text().splitlines():
             try:
@@ -88,7 +88,8 @@ class Replica:
 
 
 class Replicas:
-    """Two services, a runtime that never rests, and a client that writes wherever it is served.
+    """Two services, a simulated runtime that ends epochs continuously, and a client that registers
+    streams at any service that answers.
 
     Attributes:
         seen: epoch -> its ruleset as the runtime saw it first.
@@ -106,25 +107,25 @@ class Replicas:
         self._error: BaseException | None = None
 
     def leader(self) -> Replica:
-        """The replica that leads, or led last."""
+        """Return the replica that leads, or led last."""
         address = str(self.redis.hget(self.keys.leader, "address"))
         return next(r for r in self.replicas if address.endswith(f":{r.port}"))
 
     def token(self) -> int:
-        """The number of the newest term."""
+        """Return the number of the newest leader's term."""
         return int(str(self.redis.hget(self.keys.leader, "token") or 0))
 
     def wait_for_term(self, token: int) -> None:
-        """Wait until the term ``token``, or a later one, has begun."""
+        """Wait until leader's term ``token``, or a later one, has begun."""
         wait_until("another leads", lambda: self.token() >= token, PATIENCE)
 
     def check(self) -> None:
-        """Raise what runtime or client met."""
+        """Raise the errors of the simulated runtime or of the client."""
         if self._error is not None:
             raise self._error
 
     def play_runtime(self) -> None:
-        """End one epoch after the other, each when the rules of the next are there."""
+        """Simulate the runtime: end each epoch when the ruleset of the next is there."""
         epoch = -1
         while not self._stop.is_set():
             self.redis.rpush(self.keys.boundaries, Boundary(epoch, 4 * (epoch + 1)).dumps())
@@ -137,7 +138,7 @@ class Replicas:
                 time.sleep(0.005)
 
     def play_client(self) -> None:
-        """Register streams and queries, at any service that answers."""
+        """Simulate the client: register streams and queries at any service that answers."""
         number = 0
         while not self._stop.is_set():
             replica = self.replicas[number % len(self.replicas)]
@@ -167,7 +168,7 @@ class Replicas:
 
     @contextmanager
     def playing(self) -> Iterator[None]:
-        """Runtime and client play for the length of the block."""
+        """Context in which runtime and client are simulated."""
         threads = [
             threading.Thread(target=self._guard, args=(play,), daemon=True)
             for play in (self.play_runtime, self.play_client)
@@ -182,13 +183,13 @@ class Replicas:
                 thread.join(10)
 
 
-#: Queries that are registered at most: plans are to be made quickly.
+#: Maximum number of registered queries, so that plans are made quickly.
 MOST_QUERIES = 6
 
 
 @contextmanager
 def two_services(redis_url: str, namespace: str, home: Path, lease: float) -> Iterator[Replicas]:
-    """Two services over one Redis, both up."""
+    """Context with two running services over one Redis."""
     replicas = [Replica(redis_url, namespace, lease, home / f"{n}.log") for n in range(2)]
     with ExitStack() as stack:
         for replica in replicas:
@@ -202,5 +203,5 @@ def two_services(redis_url: str, namespace: str, home: Path, lease: float) -> It
 
 
 def end(replica: Replica) -> None:
-    """Kill the process of a replica, whatever state it is in."""
+    """Kill the process of a replica, whatever its state."""
     replica.send(signal.SIGKILL)

@@ -1,4 +1,5 @@
-"""A pipeline over a table that is read again and again, in this process (:mod:`.fed`).
+"""A pipeline over a table that is read again from its files repeatedly, in this process
+(:mod:`.fed`).
 
 ``R`` is the table, a directory of Parquet files; ``S`` and ``U`` are Redis Streams. Every epoch has
 a random plan. The oracle knows the rows of each version, and that each batch has looked up one.
@@ -21,7 +22,7 @@ from tests.support.cases.states import stream
 from tests.support.worlds.fed import KEYS
 from tests.support.worlds.fed_epochs import FedEpochs
 
-#: ``a``, ``b`` and a number of its own for every row.
+#: Row: ``a``, ``b`` and the row's number.
 Row = tuple[int, int, int]
 COLUMNS = {"R": ("a", "b", "n"), "S": ("a", "n"), "U": ("b", "n")}
 WITH_S = "SELECT R.n AS r, S.n AS s FROM R JOIN S ON R.a = S.a"
@@ -32,11 +33,11 @@ QUERIES = {
     "s": "SELECT S.a, S.n FROM S",
     "u": "SELECT U.b, U.n FROM U",
 }
-#: Epochs that have a plan of their own, every other one.
+#: Epochs that have a plan of their own: every other one.
 
 
 class Rereads(FedEpochs):
-    """The pipeline, and what each version and each batch has had."""
+    """The pipeline over a reread table, and the rows of each version and each batch."""
 
     names = tuple(COLUMNS)
 
@@ -45,9 +46,9 @@ class Rereads(FedEpochs):
         self.key = self.chance.choice(((), ("a",)))
         self.without_readers = unread
         self.version, self.numbers = 1, 0
-        #: Version -> its files, in order: rows.
+        #: Version of the table -> rows of each file, in order.
         self.written: dict[int, list[list[Row]]] = {1: []}
-        #: Batch -> rows of each version when it ran.
+        #: Batch -> rows of each version of the table when it ran.
         self.at: dict[int, dict[int, list[Row]]] = {}
         self.home = home
         super().__init__(url, home)
@@ -65,7 +66,7 @@ class Rereads(FedEpochs):
         return self._compiled(epoch, {name: QUERIES[name] for name in wanted}, self.specs)
 
     def record(self, name: str) -> StreamRecord:
-        """A stream as registered now."""
+        """Return a stream's definition as registered now."""
         files = SourceRecord(format="files", path=str(self.home / "R"), rows_per_batch=4)
         return StreamRecord(
             name=name,
@@ -83,12 +84,12 @@ class Rereads(FedEpochs):
     # --- input ---------------------------------------------------------------------------------
 
     def rows_of(self, version: int) -> list[Row]:
-        """The rows of a version that are not superseded by later ones."""
+        """Return the rows of a version that later versions do not supersede."""
         rows = [row for file in self.written[version] for row in file]
         return list({(a if self.key else n): (a, b, n) for a, b, n in rows}.values())
 
     def add_file(self) -> None:
-        """A file of the present version."""
+        """Add a file to the present version."""
         rows = []
         for _ in range(self.chance.randint(1, 9)):
             self.numbers += 1
@@ -98,8 +99,8 @@ class Rereads(FedEpochs):
         self._add_table(pa.table(columns))
 
     def reread(self, files: int) -> None:
-        """Have the table read again: files of the version before are gone, unless a batch that was
-        begun may want them.
+        """Have the table read again; files of the previous version are removed, unless a batch that
+        was begun may need them.
         """
         self.version += 1
         self.written[self.version] = []
@@ -115,7 +116,7 @@ class Rereads(FedEpochs):
         return self.driver.durability.choices.get(self.driver.state.next_batch) is not None
 
     def send(self) -> None:
-        """Tuples of the streams."""
+        """Send tuples of the streams ``S`` and ``U``."""
         for name in ("S", "U"):
             for _ in range(self.chance.randint(0, 3)):
                 self.numbers += 1
@@ -125,7 +126,7 @@ class Rereads(FedEpochs):
     # --- the oracle ----------------------------------------------------------------------------
 
     def by_batch(self, query: str) -> dict[int, list[tuple[int, ...]]]:
-        """Batch -> results of a query."""
+        """Return a query's results by batch."""
         found: dict[int, list[tuple[int, ...]]] = {}
         for path in sorted((self.home / "results" / query).glob("*.parquet")):
             batch = int(path.name.split(".")[0].split("-")[0])
@@ -133,7 +134,7 @@ class Rereads(FedEpochs):
         return {batch: sorted(rows) for batch, rows in found.items()}
 
     def verify(self, last: int) -> None:
-        """See to it that each batch has looked up one version wholly, none older than the batch
+        """Verify that each batch has looked up exactly one version, none older than the batch
         before, and the last batch the version ``last``.
         """
         given = {name: self.by_batch(name) for name in QUERIES}

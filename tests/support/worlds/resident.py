@@ -1,4 +1,5 @@
-"""Workers that stay, struck in several ways; in a process of its own, which has one Spark session.
+"""Failures of Spark tasks that stay between batches (``Workers``), in a separate process with one
+Spark session.
 
 ``python -m tests.support.worlds.resident MASTER`` prints a JSON line per strike: the error of the
 struck batch, and the processes of the tasks before and after.
@@ -27,12 +28,12 @@ TASKS = 2
 
 
 def context(batch: int, attempt: str = "") -> BatchContext:
-    """A batch; the attempt's name says what its tasks are to do."""
+    """Return the context of a batch; the attempt's name says what its tasks have to do."""
     return BatchContext(batch, 0, RulesetId(0), attempt, "", "", "", "")
 
 
 def work(context: BatchContext, line: TaskLine, hosts: list[str]) -> TaskReport:
-    """Report task, process and batch, after a round of messages."""
+    """Exchange messages once, then report task, process and batch."""
     task = line.task
     if context.attempt == "fail" and task == 0:
         raise ValueError("no such thing")
@@ -43,7 +44,7 @@ def work(context: BatchContext, line: TaskLine, hosts: list[str]) -> TaskReport:
 
 
 def processes(workers: Workers, batch: int) -> list[int]:
-    """Run a batch; return each task's process."""
+    """Run a batch; return the process of each task."""
     reports = workers.run(context(batch))
     found = [(r.phases["task"], r.phases["batch"]) for r in reports]
     assert found == [(task, batch) for task in range(TASKS)], found
@@ -51,31 +52,31 @@ def processes(workers: Workers, batch: int) -> list[int]:
 
 
 def cancel(workers: Workers, tasks: list[int]) -> None:
-    """Cancel the stage in the middle of a batch."""
+    """Cancel Spark's stage in the middle of a batch."""
     threading.Timer(0.5, workers.cancel).start()
     workers.run(context(1, "hang"))
 
 
 def kill(workers: Workers, tasks: list[int]) -> None:
-    """Kill a task in the middle of a batch."""
+    """Kill a task's process in the middle of a batch."""
     threading.Timer(0.5, os.kill, (tasks[1], signal.SIGKILL)).start()
     workers.run(context(1, "hang"))
 
 
 def kill_between(workers: Workers, tasks: list[int]) -> None:
-    """Kill a task between two batches."""
+    """Kill a task's process between two batches."""
     os.kill(tasks[0], signal.SIGKILL)
     psutil.wait_procs([psutil.Process(tasks[0])] if psutil.pid_exists(tasks[0]) else [], 10)
     workers.run(context(1))
 
 
 def fail(workers: Workers, tasks: list[int]) -> None:
-    """Let a task fail while the other one works."""
+    """Make one task fail while the other one works."""
     workers.run(context(1, "fail"))
 
 
 def close(workers: Workers, tasks: list[int]) -> None:
-    """End the stage."""
+    """End Spark's stage."""
     stage = workers._stage
     assert stage is not None
     workers.close()
@@ -88,7 +89,7 @@ STRIKES: tuple[Callable[[Workers, list[int]], None], ...] = (
 
 
 def main() -> None:
-    """Strike, and go on."""
+    """Run the failures one after the other, and continue after each."""
     session, listener = spark_session(sys.argv[1]), TaskListener("127.0.0.1")
     while free_slots(session) < TASKS:
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Statements and their rewritings without subqueries in DuckDB, over random rows."""
+"""Compare statements with their rewriting without subqueries in DuckDB, over random rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.worlds.changed_views import COLUMNS, draw_row
 from tests.support.worlds.subqueries import Grammar
 from tests.support.worlds.view_runs import comparable
 
-#: The streams of :mod:`.changed_views`, and upserts ``d``.
+#: The streams of :mod:`.changed_views`, and the stream of upserts ``d``.
 STREAMS = {
     name: Stream(
         StreamName(name),
@@ -42,12 +42,12 @@ STREAMS["d"] = Stream(
 
 
 def rewritten(sql: str) -> Unresolved:
-    """A statement without subqueries in expressions."""
+    """Return the rewriting of a statement without subqueries in expressions."""
     return decorrelated(read_sql(sql), STREAMS)
 
 
 def fill(connection: duckdb.DuckDBPyConnection, rng: Random, most: int) -> None:
-    """Random rows, of some streams none."""
+    """Insert random rows into the streams' tables, into some of them none."""
     for name, columns in COLUMNS.items():
         rows = [draw_row(name, rng) for _ in range(rng.choice((0, most, most, most)))]
         values = list(zip(*rows, strict=True)) or [() for _ in columns]
@@ -59,7 +59,7 @@ def fill(connection: duckdb.DuckDBPyConnection, rng: Random, most: int) -> None:
 
 
 def compare(sql: str, rng: Random, rows: Iterable[int] = (4, 8, 20)) -> int:
-    """Compare a statement with its rewriting over random rows; how many rows they had.
+    """Compare a statement with its rewriting over random rows; return the numbers of result rows.
 
     Raises:
         AssertionError: they differ.
@@ -77,7 +77,7 @@ def compare(sql: str, rng: Random, rows: Iterable[int] = (4, 8, 20)) -> int:
 
 
 def compare_random(seeds: Iterable[int]) -> Counter[str]:
-    """Compare random statements; how many had rows, none, or are refused."""
+    """Compare random statements; return how many had rows, no rows, or were refused."""
     counts = Counter[str]()
     for seed in seeds:
         rng = Random(seed)

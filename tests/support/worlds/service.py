@@ -1,4 +1,4 @@
-"""The real service on a real port, within the test's own process."""
+"""The real service on a real port, in the test's process."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from anabranch_service.tasks import cancel
 from anabranch_service.transport.serving import listening_socket, server_config
 from tests.support.worlds.records import put
 
-#: Seconds that a condition may take to hold, beside other tests on few cores.
+#: Maximum seconds of waiting for a condition while other tests use the few cores.
 PATIENCE = 120.0
 
 
 @contextmanager
 def serving(settings: ServiceSettings, *, clock: Clock = utc_now) -> Iterator[Service]:
-    """The service under ``settings`` (whose port is ignored), for the length of the block."""
+    """Context with a service that runs with ``settings`` (whose port is ignored)."""
     with _serving(settings, clock) as running:
         yield running
-    # Connections that the service left open fail this test instead of a later one.
+    # Make connections that the service left open fail this test, not a later one.
     gc.collect()
 
 
@@ -54,7 +54,7 @@ def _serving(settings: ServiceSettings, clock: Clock) -> Iterator[Service]:
     try:
         eventually(lambda: server.started, "the service starts")
         base = f"http://127.0.0.1:{port}"
-        # Loading the certificates of authorities, which http does not need, takes 20 ms.
+        # ``verify=False`` saves 20 ms for loading certificates, which HTTP does not need.
         with httpx.Client(base_url=base, timeout=60, verify=False) as http:
             yield Service(replace(settings, port=port), http, redis)
     finally:
@@ -66,7 +66,7 @@ def _serving(settings: ServiceSettings, clock: Clock) -> Iterator[Service]:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn without its waits of 0.1 s while it stops.
+    """Uvicorn server without the waits of 0.1 s when it stops.
 
     Hundreds of tests have a service each.
     """
@@ -78,14 +78,14 @@ class _Server(uvicorn.Server):
         self._lasting: set[asyncio.Task[object]] = set()
 
     def stop(self) -> None:
-        """End :meth:`run`, from another thread."""
+        """Stop :meth:`run`, from another thread."""
         self.should_exit = True
         if self._loop is not None and self._stopping is not None:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def main_loop(self) -> None:
-        """Renew the headers' date each second until stopped."""
+        """Renew the date of the response headers each second until the server stops."""
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         self._lasting = asyncio.all_tasks()
         while not await self.on_tick(0):
@@ -93,7 +93,7 @@ class _Server(uvicorn.Server):
                 await asyncio.wait_for(self._stopping.wait(), 1.0)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End connections, give answers the time that uvicorn gives them, end the application."""
+        """Close connections, wait for responses as uvicorn does, shut the application down."""
         for listening in self.servers:
             listening.close()
         for one in sockets or []:
@@ -106,7 +106,7 @@ class _Server(uvicorn.Server):
                     await asyncio.sleep(0.005)
         for task in self.server_state.tasks:
             task.cancel()
-        # Tasks of the last requests must not open connections after the end.
+        # Tasks of the last requests must not open connections after the shutdown.
         if going := asyncio.all_tasks() - self._lasting:
             _, late = await asyncio.wait(going, timeout=0.1)
             await cancel(late)
@@ -114,7 +114,7 @@ class _Server(uvicorn.Server):
 
 
 class Service:
-    """A running service: its REST API, and the runtime's side of Redis."""
+    """A running service: its REST API, and the runtime's side of its state in Redis."""
 
     def __init__(self, settings: ServiceSettings, http: httpx.Client, redis: Redis) -> None:
         self.settings = settings
@@ -123,50 +123,50 @@ class Service:
         self.keys = Keys(settings.namespace)
 
     def post(self, path: str, body: dict[str, Any], status: int = 201) -> dict[str, Any]:
-        """The answer to a POST that must end with ``status``."""
+        """POST, check that the response has ``status``, and return its content."""
         return self._read(self.http.post(path, json=body), status)
 
     def get(self, path: str, status: int = 200) -> dict[str, Any]:
-        """The answer to a GET that must end with ``status``."""
+        """GET, check that the response has ``status``, and return its content."""
         return self._read(self.http.get(path), status)
 
     def call(
         self, method: str, path: str, status: int, body: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """The answer to any request that must end with ``status``."""
+        """Send any request, check that the response has ``status``, and return its content."""
         return self._read(self.http.request(method, path, json=body), status)
 
     def boundary(
         self, epoch: int, *, next_batch: int = 0, snapshot: Snapshot | None = None
     ) -> None:
-        """Report the end of ``epoch``, as the runtime does."""
+        """Report the boundary at the end of ``epoch``, as the runtime does."""
         document = None if snapshot is None else codec.dumps(snapshot)
         self.redis.rpush(self.keys.boundaries, Boundary(epoch, next_batch, document).dumps())
 
     def answered(self) -> None:
-        """Wait until every boundary has been answered."""
+        """Wait until every boundary has been answered with a ruleset."""
         eventually(self.is_answered, "all boundaries are answered")
 
     def is_answered(self) -> bool:
-        """Whether every boundary has been answered."""
+        """Whether every boundary has been answered with a ruleset."""
         cursor = int(str(self.redis.get(self.keys.cursor) or 0))
         return cursor == int(str(self.redis.llen(self.keys.boundaries)))
 
     def plan(self, epoch: int, *, next_batch: int = 0, snapshot: Snapshot | None = None) -> None:
-        """:meth:`boundary`, answered."""
+        """Report a boundary (:meth:`boundary`), and wait for the answer."""
         self.boundary(epoch, next_batch=next_batch, snapshot=snapshot)
         self.answered()
 
     def progress(self, progress: Progress) -> None:
-        """Report progress, as the runtime does."""
+        """Report the pipeline's progress, as the runtime does."""
         self.redis.set(self.keys.runtime, progress.dumps())
 
     def beat(self, state: str = "working") -> None:
-        """The runtime's heartbeat, which does not end by itself here."""
+        """Write the runtime's heartbeat, which does not expire here."""
         self.redis.set(self.keys.heartbeat, Heartbeat("run", 1, "host", state).dumps())
 
     def source(self, stream: str, state: SourceState, error: str | None = None) -> None:
-        """Report a state of a stream's source since a minute ago, as the runtime does."""
+        """Report a state of a stream's source that began a minute ago, as the runtime does."""
         record = json.loads(str(self.redis.hget(self.keys.streams, stream)))
         status = SourceStatus(record["registration"], state, error, time.time() - 60)
         self.redis.hset(self.keys.sources, stream, status.dumps())
@@ -186,7 +186,7 @@ class Service:
 
 
 def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Wait until ``condition`` holds."""
+    """Wait until ``condition()`` is true."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, f"never happened: {what}"

@@ -1,4 +1,4 @@
-"""Random set operations in whole runs over streams of every kind (:mod:`.derived`)."""
+"""Random set operations (UNION etc.) in whole runs over streams of every kind (:mod:`.derived`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.worlds.changed_views import COLUMNS
 from tests.support.worlds.derived import OTHERS, Derived
 from tests.support.worlds.service import Service
 
-#: Operands with a number ``x`` and a text ``g``, over streams of changes.
+#: Operands with a number ``x`` and a text ``g``, over streams with inserts and deletes.
 _PLAIN = (
     "SELECT a.v AS x, a.g FROM a",
     "SELECT a.v AS x, a.g FROM a WHERE a.k > 1",
@@ -21,13 +21,13 @@ _PLAIN = (
     "SELECT b.w AS x, a.g FROM a JOIN b ON b.k = a.k JOIN c ON c.v = a.v",
     "SELECT c.v AS x, c.t AS g FROM c",
 )
-#: The same with a constant, which no join can compare.
+#: The same operands with a constant, which no join can compare.
 _CONSTANT = (
     "SELECT b.w AS x, CAST(NULL AS STRING) AS g FROM b",
     "SELECT 3 AS x, c.t AS g FROM c",
     "SELECT CAST(NULL AS INT) AS x, c.t AS g FROM c",
 )
-#: Operands that are queries of their own.
+#: Operands with nested queries.
 _NESTED = (
     "SELECT DISTINCT a.v AS x, a.g FROM a",
     "SELECT a.v AS x, max(a.g) AS g FROM a GROUP BY a.v",
@@ -36,7 +36,7 @@ _NESTED = (
 )
 #: Operands over a stream of upserts.
 _UPSERTS = ("SELECT e.v AS x, e.g FROM e", "SELECT e.id AS x, e.g FROM e")
-#: Operands over a stream without deletes, whose rows are not stored for later queries.
+#: Operands over a stream without deletes, whose rows are not kept for later queries.
 _APPEND = (
     "SELECT d.v AS x, d.g FROM d",
     "SELECT d.v AS x, d.g FROM d WHERE d.v < 5",
@@ -77,7 +77,7 @@ _JOINED = (
 
 
 def set_operation(rng: Random, operands: tuple[str, ...], readable: list[str]) -> str:
-    """A random set operation of two to four operands, some in parentheses.
+    """Return a random set operation of two to four operands, some in parentheses.
 
     Args:
         readable: names of queries to read.
@@ -97,7 +97,7 @@ def set_operation(rng: Random, operands: tuple[str, ...], readable: list[str]) -
 
 
 def run_seed(service: Service, folder: Path, seed: int) -> Counter[str]:
-    """Random set operations, registered at random times, also over each other by name.
+    """Run random set operations, registered at random times, which also read each other by name.
 
     Raises:
         AssertionError: a query is not what it should be.
@@ -105,7 +105,8 @@ def run_seed(service: Service, folder: Path, seed: int) -> Counter[str]:
     rng = Random(seed)
     world = Derived(service, folder, rng, {**COLUMNS, **OTHERS})
     early, late = list[str](), list[str]()
-    # Rows of streams without deletes are not stored: queries over them come before all rows.
+    # Rows of streams without deletes are not kept, so queries over them are registered before the
+    # first row.
     for number in range(rng.randint(1, 3)):
         _register(world, f"q{number}", early, _APPEND)
     _activate(world)
@@ -139,7 +140,7 @@ def _register(world: Derived, name: str, readable: list[str], more: tuple[str, .
 
 
 def _activate(world: Derived) -> None:
-    """Go on until all queries see what arrives.
+    """Run batches until all queries are active.
 
     Raises:
         AssertionError: they do not.

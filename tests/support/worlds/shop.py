@@ -1,4 +1,5 @@
-"""A pipeline between real servers under faults, and the ledger of its input and output.
+"""A pipeline between real servers (Kafka, PostgreSQL) with faults, and the comparison of all its
+input with its output.
 
 Orders and payments come from Kafka, customers from PostgreSQL; results go to Kafka, Delta, Parquet
 and a webhook. Faults meet processes of ``anabranch up``, brokers, databases, tables and receivers.
@@ -43,9 +44,9 @@ from tests.support.worlds.processes import meanwhile, wait_until
 from tests.support.worlds.up import Target, Up, upped
 
 CUSTOMERS = 400
-#: Seconds between two transactions of the producer.
+#: Pause in seconds between two transactions of the producer.
 _PAUSE = 0.1
-#: Seconds after which nothing is in a transaction any more, if no rows arrive.
+#: Seconds without new rows after which no transaction is open.
 _QUIET = 1.5
 _SPOILT = b"no json"
 QUERIES = {
@@ -61,7 +62,7 @@ Row = tuple[Any, ...]
 
 @dataclass
 class Shop:
-    """The servers, the pipeline, and its outside readers.
+    """The servers of the shop, the pipeline, and outside readers of its sinks.
 
     Attributes:
         lake: folder of the Delta tables.
@@ -88,7 +89,7 @@ class Shop:
     # --- input -----------------------------------------------------------------------------------
 
     def register(self) -> None:
-        """Register streams and queries, and wait until all are active."""
+        """Register the shop's streams and queries, and wait until all are active."""
         run(
             self.server,
             "CREATE TABLE shop_customers (id bigint PRIMARY KEY, name varchar(40) NOT NULL)",
@@ -128,12 +129,12 @@ class Shop:
 
     @contextmanager
     def selling(self) -> Iterator[None]:
-        """Orders, payments and moving customers arrive during the block."""
+        """Context in which orders and payments arrive, and customers change."""
         with meanwhile(self._sell), meanwhile(self._rename):
             yield
 
     def _sell(self, over: threading.Event) -> None:
-        """Commit transactions of orders and payments; one of five is aborted."""
+        """Commit transactions of orders and payments to Kafka; one of five is aborted."""
         chance, number, producer = Random(self.chance.random()), 0, None
         while not over.wait(_PAUSE):
             if self._paused.is_set():
@@ -160,7 +161,7 @@ class Shop:
                 else:
                     producer.commit_transaction(5)
             except (KafkaException, BufferError):
-                # Whether the transaction was committed is read from the topics in the end.
+                # Whether the transaction was committed is read from the topics at the end.
                 producer = None
 
     def _producer(self, name: str, timeout: int = 10_000) -> Producer:
@@ -181,7 +182,7 @@ class Shop:
         producer.produce(self.names[stream], text, partition=chance.randrange(partitions))
 
     def _rename(self, over: threading.Event) -> None:
-        """Rename, delete and insert customers."""
+        """Rename, delete and insert customers in PostgreSQL."""
         chance = Random(self.chance.random())
         while not over.wait(_PAUSE):
             with suppress(psycopg2.Error), session(self.server) as cursor:
@@ -202,7 +203,7 @@ class Shop:
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Nothing arrives during the block, and no transaction is open at its beginning.
+        """Context in which no rows arrive and no transaction is open.
 
         A lone broker that ends within milliseconds of a commit may forget to end the transaction
         (docs/sinks.md), which readers wait for.
@@ -226,7 +227,7 @@ class Shop:
     # --- faults ----------------------------------------------------------------------------------
 
     def strike(self) -> str:
-        """Let a fault happen, and return its kind."""
+        """Cause a random fault, and return its kind."""
         kinds: dict[str, Callable[[], object]] = {
             **{t: lambda t=t: self.up.kill(t) for t in _TARGETS},  # type: ignore[misc]
             "broker killed": self._kill_broker,
@@ -276,7 +277,7 @@ class Shop:
 
     def _compact(self) -> None:
         for table in self._tables():
-            # The pipeline's commit may come first.
+            # The pipeline may have committed to the table first.
             with suppress(CommitFailedError):
                 table.optimize.compact()
 
@@ -296,7 +297,7 @@ class Shop:
             self.partitions += 1
 
     def _leave_open(self) -> None:
-        """Leave a transaction that the broker aborts after two seconds."""
+        """Leave a Kafka transaction open, which the broker aborts after two seconds."""
         with suppress(KafkaException):
             producer = self._producer("zombie", 2_000)
             producer.begin_transaction()
@@ -313,14 +314,14 @@ class Shop:
         self.webhook.start()
 
     def _fail(self) -> None:
-        """Let a few requests fail, before or after they are processed."""
+        """Make a few requests to the webhook fail, before or after they are processed."""
         faults = self.chance.choices(_FAILURES, k=self.chance.randrange(1, 6))
         self.webhook.fault = lambda _: faults.pop() if faults else Fault.NONE
 
     # --- the ledger ------------------------------------------------------------------------------
 
     def look(self, settled: Reader) -> None:
-        """Compare each sink as an outside reader finds it: no result more than once."""
+        """Compare each sink as an outside reader finds it: no result may be there twice."""
         assert max(settled.values().values(), default=1) == 1
         assert max(self.plain().values(), default=1) == 1
         assert max(self.hooked().values(), default=1) == 1
@@ -328,16 +329,16 @@ class Shop:
         assert not counts or (min(counts) >= 0 and max(counts) == 1), self.named().most_common(3)
 
     def plain(self) -> Counter[Row]:
-        """The rows in Parquet files."""
+        """Return the result rows in Parquet files."""
         files = sorted(map(str, (self.up.home / "results" / "plain").glob("*.parquet")))
         return Counter(duckdb.read_parquet(files).fetchall() if files else ())
 
     def hooked(self) -> Counter[Row]:
-        """The rows that the receiver has processed, once per id of a request."""
+        """Return the rows that the webhook's receiver has processed, once per request id."""
         return Counter((row["customer"], row["number"]) for row in self.webhook.rows("hooked"))
 
     def named(self) -> Counter[Row]:
-        """The sum of the changes in the Delta table of orders and names."""
+        """Return the sum of the changes in the Delta table of orders and names."""
         if not DeltaTable.is_deltatable(str(self.lake / "named")):
             return Counter()
         changes = DeltaTable(str(self.lake / "named")).to_pyarrow_table()
@@ -348,12 +349,12 @@ class Shop:
         return Counter({row: count for row, count in found.items() if count})
 
     def totals(self) -> Counter[Row]:
-        """The rows of the Delta table of totals."""
+        """Return the rows of the Delta table of totals."""
         table = DeltaTable(str(self.lake / "totals")).to_pyarrow_table()
         return Counter((r["name"], r["orders"], r["total"]) for r in table.to_pylist())
 
     def settle(self, settled: Reader) -> dict[str, int]:
-        """Compare each sink with DuckDB's join of the servers' rows; sink -> number of rows."""
+        """Compare each sink with DuckDB's join of the servers' rows; return row counts by sink."""
         rights = self._rights()
         messages = Counter(
             json.dumps({"id": a, "amount": str(b), "number": c}, separators=(",", ":")).encode()
@@ -384,7 +385,7 @@ class Shop:
         return {name: sum(found.values()) for name, found in wanted.items()}
 
     def _committed(self, stream: str) -> list[dict[str, Any]]:
-        """The rows of a topic, once no more come."""
+        """Return the committed rows of a topic, when no more arrive."""
         partitions = self.partitions if stream == "orders" else 2
         with Reader(self.broker.address, self.names[stream], partitions) as reader:
             count = -1
@@ -394,7 +395,7 @@ class Shop:
             return [json.loads(v) for v in reader.values().elements() if v != _SPOILT]
 
     def _rights(self) -> dict[str, Counter[Row]]:
-        """DuckDB's answers over the committed messages and the table."""
+        """Return the expected rows: DuckDB's results over the committed messages and the table."""
         with duckdb.connect() as database:
             for name in ("orders", "payments"):
                 database.register("given", pa.Table.from_pylist(self._committed(name)))
@@ -417,7 +418,7 @@ _TARGETS = (
 
 
 def _spelled(values: Counter[bytes]) -> Counter[str]:
-    """Messages in one spelling."""
+    """Return JSON messages in a uniform notation."""
     return Counter({
         json.dumps({k: str(v) for k, v in json.loads(value).items()}, sort_keys=True): count
         for value, count in values.items()
@@ -427,7 +428,7 @@ def _spelled(values: Counter[bytes]) -> Counter[str]:
 def run_faults(
     folder: Path, broker: kafka.Broker, server: postgres.Server, faults: int, seed: int
 ) -> tuple[Counter[str], dict[str, int]]:
-    """Run a shop through faults; kind -> number of faults, sink -> number of results."""
+    """Run the shop through faults; return the number of faults by kind, and of results by sink."""
     chance, lake = Random(seed), folder / "lake"
     lake.mkdir(parents=True)
     with ExitStack() as stack:
@@ -456,7 +457,7 @@ def run_faults(
 
 
 def main() -> None:
-    """Run faults between servers of this machine, and print the ledger's figures."""
+    """Run faults between servers of this machine, and print the counts of faults and results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)

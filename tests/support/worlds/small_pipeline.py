@@ -1,5 +1,5 @@
-"""A pipeline over a running service, without Spark: the real planner behind REST, the real driver
-and workers, one task, in this process. Shop streams with seeded rows; every batch a minute.
+"""A pipeline over a running service, without Spark: the real planner behind the REST API, the real
+driver and workers, one task, in this process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ START = 1_750_000_000_000_000
 
 
 def small_pipeline(service: Service, folder: Path, *, every: int = 3, fanout: int = 6) -> Driver:
-    """A driver that runs the plans of ``service``, in step with it."""
+    """Return a driver that executes the plans of ``service``, in step with it."""
     settings = DriverSettings(
         folder / "state",
         folder / "results",
@@ -43,7 +43,7 @@ def small_pipeline(service: Service, folder: Path, *, every: int = 3, fanout: in
 
 
 def run_batches(driver: Driver, count: int, rows: int = 40) -> None:
-    """So many batches more, of as many orders, half as many customers and twice as many items."""
+    """Run ``count`` batches of ``rows`` orders, half as many customers and twice as many items."""
     for batch in range(driver.state.next_batch, driver.state.next_batch + count):
 
         def job(context: BatchContext, number: int = batch) -> list[TaskReport]:

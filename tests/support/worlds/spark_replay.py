@@ -1,4 +1,5 @@
-"""Scenarios through Spark, many in one process: the real pipeline, its sources, its checkpoint.
+"""Replays of many scenarios on Spark in one process, with the real pipeline, its sources and
+checkpoints.
 
 What ``anabranch replay`` adds is the service's process; here plans and rulesets are made as in
 :mod:`tests.support.worlds.local_replay`, so that they may be random ones. One Spark session serves
@@ -49,12 +50,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MASTER = "local[2]"
-#: Seconds between two looks at what the pipeline has reported.
+#: Seconds between two checks of what the pipeline has reported.
 _LOOK = 0.02
 
 
 def start_spark(master: str = MASTER) -> SparkSession:
-    """The session of all runs of this process."""
+    """Return the Spark session of all replays of this process."""
     session = spark_session(master)
     warm_up(session)
     return session
@@ -62,7 +63,7 @@ def start_spark(master: str = MASTER) -> SparkSession:
 
 @dataclass(slots=True)
 class SparkReplay:
-    """One scenario with streams as ``anabranch replay`` has them; step mode.
+    """Replay of one scenario on Spark in step mode, with the streams of ``anabranch replay``.
 
     Attributes:
         script: of it ``odd``, ``layouts``, ``seed``, ``backfills`` and ``restarts`` are followed.
@@ -83,11 +84,11 @@ class SparkReplay:
     events: Counter[str] = field(init=False, default_factory=Counter)
 
     def run(self) -> dict[str, Activation]:
-        """Run to the end; results are in ``out/results``. Returns what became of queries."""
+        """Run the replay; results are in ``out/results``. Return what became of the queries."""
         scenario, script = read_scenario(self.path), self.script
         connection = redis.Redis.from_url(self.redis_url)
         connection.flushall()
-        # Workers outlive a run, and keep rulesets by namespace and epoch.
+        # Workers survive a replay, and cache rulesets by namespace and epoch.
         namespace = f"run-{uuid.uuid4().hex[:12]}"
         service = PlainService(
             scenario,
@@ -136,7 +137,7 @@ class SparkReplay:
             watch = SourceHealth(control, ingest, driver.progress.rate_limiter.input)
             attendant = _Attendant(service, connection, keys, last)
             attendant.start()
-            # Every other run divides few rows among its tasks too.
+            # Every other replay divides few rows among its tasks too.
             few = batch_input.FEW if script.seed % 2 else 0
             try:
                 while not control.stop_requested():
@@ -173,12 +174,12 @@ class SparkReplay:
         return state.queries
 
     def oracle(self) -> Oracle:
-        """The oracle of this run."""
+        """Return the oracle of this replay."""
         return Oracle(read_scenario(self.path))
 
 
 class _Attendant(threading.Thread):
-    """Answers boundaries, and asks the pipeline to leave when it has come as far as it should."""
+    """Simulated service: it answers boundaries, and stops the pipeline after the intended batch."""
 
     def __init__(
         self, service: PlainService, connection: redis.Redis, keys: Keys, last: int | None
@@ -217,7 +218,7 @@ class _Attendant(threading.Thread):
 
 
 def draw_for_spark(seed: int, batches: int) -> Script:
-    """A script of what a Spark run can follow."""
+    """Return a random script of features that a replay on Spark supports."""
     rng = Random(seed)
     odd = rng.random() < 0.7
     restarts = [b for b in range(1, batches) if rng.random() < 0.05]

@@ -1,4 +1,4 @@
-"""A steady input of a pipeline, and its results compared with DuckDB's join of all of it."""
+"""A steady input of two streams, and a pipeline's results compared with DuckDB's join."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from anabranch_client.rest.api import Client
 from tests.support.worlds.processes import meanwhile, wait_until
 from tests.support.worlds.up import JOIN, NAMESPACE
 
-#: Rows of a stream with one key, and so results per row.
+#: Rows of a stream with the same key, and so results per row.
 ALIKE = 4
 
 
 class Running(Protocol):
-    """A pipeline in the namespace :data:`NAMESPACE`; its results are below ``home``."""
+    """A running pipeline in the namespace :data:`NAMESPACE`; its results are below ``home``."""
 
     home: Path
 
     def client(self) -> AbstractContextManager[Client]:
-        """Return a client of its service."""
+        """Return a client of the pipeline's service."""
 
     def redis(self) -> AbstractContextManager[redis.Redis]:
-        """Return a connection to its Redis."""
+        """Return a connection to the pipeline's Redis."""
 
 
 def register(up: Running) -> None:
-    """Register two Redis Streams and their join, and wait until it is active."""
+    """Register two Redis Streams and their join, and wait until the join is active."""
     with up.client() as client:
         for stream in "ab":
             columns = (("id", "bigint"), ("k", "bigint"))
@@ -47,7 +47,7 @@ def register(up: Running) -> None:
 
 @contextlib.contextmanager
 def fed(up: Running, every: float = 0.05) -> Iterator[None]:
-    """Append a row per stream ``every`` seconds; rows are lost while Redis is away."""
+    """Context in which rows are appended each ``every`` seconds; lost while Redis is down."""
 
     def feed(over: threading.Event) -> None:
         number = 0
@@ -64,8 +64,8 @@ def fed(up: Running, every: float = 0.05) -> Iterator[None]:
 
 
 def differences(up: Running, patience: float = 120.0) -> tuple[int, int, int]:
-    """Wait for all results of the rows in Redis; return the numbers of missing results, of doubled
-    or wrong ones, and of right ones.
+    """Wait for all results of the rows in Redis; return the numbers of missing, of duplicate or
+    wrong, and of right results.
     """
     with duckdb.connect() as database:
         with up.redis() as server:

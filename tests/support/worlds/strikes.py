@@ -1,4 +1,4 @@
-"""Strikes on the hosts of a cluster: kills, pauses, links cut or bad, a store that fails.
+"""Strikes (faults) on the hosts of a cluster: kills, pauses, broken or slow links, a failing store.
 
 A strike is drawn by a seed and carried out by :func:`strike`, which returns when it is over: a
 paused host goes on, a disconnected one is connected, a dead one has been replaced. :class:`Strikes`
@@ -30,12 +30,12 @@ from tests.support.surroundings.network import Host
 from tests.support.worlds.hosts import Cluster
 from tests.support.worlds.processes import wait_until
 
-#: Seconds of a bad link, and of a store that behaves badly.
+#: Seconds (from, to) of a slow link, and of a failing store.
 _BAD = (4.0, 12.0)
 
 
 class Kind(StrEnum):
-    """Kind of strike."""
+    """Kind of a strike."""
 
     WORKER = "Spark's worker killed"
     EXECUTOR = "executor killed"
@@ -53,7 +53,7 @@ class Kind(StrEnum):
     REMOVED = "host removed"
 
 
-#: How often each is drawn. Those come seldom after which nothing is noticed for long.
+#: Weights of the kinds when drawing. Kinds whose effect is noticed late have low weights.
 WEIGHTS: dict[Kind, float] = {
     Kind.WORKER: 2,
     Kind.EXECUTOR: 4,
@@ -70,20 +70,20 @@ WEIGHTS: dict[Kind, float] = {
     Kind.ADDED: 1.5,
     Kind.REMOVED: 1.5,
 }
-#: Errors of a strike or of the wait for a commit: a time limit has passed, or the victim has gone.
-#: The results so far are to be compared all the same.
+#: Errors of a strike or of the wait for a commit: a timeout, or a victim that has ended already.
+#: Results so far are compared nevertheless.
 FAILURES = (AssertionError, OSError, subprocess.SubprocessError, psutil.Error)
-#: Kinds of strikes.
+#: A type whose members are kinds of strikes.
 K = TypeVar("K", bound=StrEnum)
-#: Roles of processes, as parts of their command lines.
+#: Parts of the command lines that identify processes by role.
 _WORKER, _EXECUTOR = "org.apache.spark.deploy.worker.Worker", "CoarseGrainedExecutorBackend"
 _PYTHON = "anabranch_runtime.spark.daemon"
 
 
 @dataclass(slots=True)
 class Struck:
-    """A strike, the commits before it, how long it lasted, and the seconds from its end to the
-    next commit; None: there was none.
+    """A strike, the commits before it, its duration, and the seconds from its end to the next
+    commit; None: there was no commit.
     """
 
     kind: str
@@ -94,7 +94,7 @@ class Struck:
 
 @dataclass(slots=True)
 class Strikes(Generic[K]):
-    """Strikes upon something that commits.
+    """Strikes on a system that commits, one after the other.
 
     Attributes:
         seed: of the draws. weights: how often each kind is drawn.
@@ -115,8 +115,8 @@ class Strikes(Generic[K]):
         self.rng = Random(self.seed)
 
     def one(self, pause: float) -> None:
-        """After ``pause`` seconds at most draw one, carry it out, wait for a commit, and print a
-        line about it.
+        """After at most ``pause`` seconds draw a strike, carry it out, wait for a commit, and print
+        a line about it.
 
         Raises:
             AssertionError: no commit has come; the line is printed all the same. Or others of
@@ -137,18 +137,18 @@ class Strikes(Generic[K]):
 
 
 def tell(line: Mapping[str, object]) -> None:
-    """Print a line at once."""
+    """Print a line of JSON, and flush."""
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 
 
 def counts(found: Iterable[Struck]) -> dict[str, int]:
-    """How often each kind has struck."""
+    """Return how often each kind has struck."""
     return dict(Counter(one.kind for one in found))
 
 
 def parser(about: str | None) -> argparse.ArgumentParser:
-    """A parser of the options that all who strike have."""
+    """Return a parser with the common command-line options of programs that carry out strikes."""
     found = argparse.ArgumentParser(description=about)
     found.add_argument("--workers", type=int, default=3)
     found.add_argument("--keep", type=Path, required=True, help="folder of logs and of failures")
@@ -157,19 +157,19 @@ def parser(about: str | None) -> argparse.ArgumentParser:
 
 
 def only(weights: Mapping[K, float], names: str) -> Mapping[K, float]:
-    """Weights of the kinds in ``names`` (separated by commas); all weights if it is empty."""
+    """The weights of the kinds in ``names`` (separated by commas); all weights if it is empty."""
     wanted = [name for name in names.split(",") if name]
     known = {kind.name: kind for kind in weights}
     return {known[name]: weights[known[name]] for name in wanted} or weights
 
 
 def strike(cluster: Cluster, kind: Kind, rng: Random) -> None:
-    """Carry it out, and wait until it is over."""
+    """Carry out a strike on a cluster, and wait until it is over."""
     _HOW[kind](cluster, rng)
 
 
 def processes(host: Host, role: str) -> list[psutil.Process]:
-    """The processes of a host whose command line has ``role``."""
+    """Return the processes of a host whose command lines contain ``role``."""
     found = []
     for process in host.processes():
         with suppress(psutil.Error):
@@ -183,7 +183,7 @@ def _victim(cluster: Cluster, rng: Random) -> Host:
 
 
 def _kill(cluster: Cluster, rng: Random, role: str) -> Host:
-    """Kill a process of that role, wherever there is one."""
+    """Kill a random process of that role in the cluster."""
     found: list[tuple[Host, psutil.Process]] = []
 
     def there() -> bool:
@@ -198,7 +198,7 @@ def _kill(cluster: Cluster, rng: Random, role: str) -> Host:
 
 
 def _worker(cluster: Cluster, rng: Random) -> None:
-    """Kill Spark's worker, and start it again as a supervisor would."""
+    """Kill Spark's worker, and restart it as a supervisor would."""
     host = _kill(cluster, rng, _WORKER)
     time.sleep(rng.uniform(0, 3))
     cluster.start_worker(host)
@@ -210,7 +210,7 @@ def _host(cluster: Cluster, rng: Random) -> None:
 
 
 def _vanished(cluster: Cluster, rng: Random) -> None:
-    """A host ends without closing connections, and another comes."""
+    """Replace a host that ends without closing its connections."""
     _victim(cluster, rng).vanish()
     cluster.add_worker()
 
@@ -253,7 +253,7 @@ def _added(cluster: Cluster, rng: Random) -> None:
 
 
 def _removed(cluster: Cluster, rng: Random) -> None:
-    """In order: its processes are asked to end."""
+    """Replace a host after asking its processes to end."""
     if len(cluster.alive()) < 2:
         cluster.add_worker()
         return
@@ -284,4 +284,4 @@ _HOW: dict[Kind, Callable[[Cluster, Random], None]] = {
 
 
 def _drop(_: object) -> None:
-    """Nothing is to be undone."""
+    """Do nothing: there is nothing to undo."""

@@ -1,4 +1,5 @@
-"""Random statements with subqueries in expressions, which mean the same in Spark and in DuckDB.
+"""Random statements with subqueries in expressions, which have the same meaning in Spark and
+DuckDB.
 
 Streams and columns are in :mod:`.changed_views`. Scalar subqueries give at most one row.
 """
@@ -15,7 +16,7 @@ from typing import Protocol
 from tests.support.worlds.derived import Derived
 from tests.support.worlds.service import Service
 
-#: FROM -> its numbers, its texts.
+#: FROM clause -> its numeric columns, its text columns.
 _OUTER = {
     "a": (("a.k", "a.v"), ("a.g",)),
     "b": (("b.k", "b.w"), ()),
@@ -30,7 +31,7 @@ _OUTER = {
     ),
     "a SEMI JOIN b ON b.k = a.k": (("a.k", "a.v"), ("a.g",)),
 }
-#: FROM of a subquery, with ``{n}`` in its aliases.
+#: FROM clauses of a subquery, with ``{n}`` in their aliases.
 _INNER = {
     "a a{n}": (("a{n}.k", "a{n}.v"), ("a{n}.g",)),
     "b b{n}": (("b{n}.k", "b{n}.w"), ()),
@@ -54,15 +55,15 @@ _COMPARED = ("<", "<=", ">", ">=", "=", "<>")
 
 
 class Drawing(Protocol):
-    """A grammar of random statements."""
+    """Protocol of a grammar of random statements."""
 
     def statement(self) -> str:
-        """Draw a statement."""
+        """Return a random statement."""
 
 
 @dataclass(frozen=True, slots=True)
 class From:
-    """FROM of a query: its text, its columns of numbers and of texts."""
+    """FROM clause of a query: its text, its numeric and text columns."""
 
     text: str
     numbers: tuple[str, ...]
@@ -70,7 +71,7 @@ class From:
 
     @classmethod
     def draw(cls, rng: Random, number: int) -> From:
-        """FROM of the subquery ``number``; 0: of the statement."""
+        """Return a random FROM clause for subquery ``number``; 0: for the statement."""
         text, (numbers, texts) = rng.choice(list((_INNER if number else _OUTER).items()))
         if not number:
             return cls(text, numbers, texts)
@@ -83,7 +84,7 @@ class From:
 
 @dataclass
 class Grammar:
-    """Drawing of one statement.
+    """Random generation of one statement with subqueries.
 
     Attributes:
         depth: levels of subqueries in subqueries. ``number``: of the last subquery.
@@ -94,7 +95,7 @@ class Grammar:
     number: int = field(init=False, default=0)
 
     def statement(self) -> str:
-        """A statement with at least one subquery."""
+        """Return a random statement with at least one subquery."""
         while True:
             self.number = 0
             drawn = self._drawn()
@@ -144,7 +145,7 @@ class Grammar:
         return self.rng.choice((f"CASE WHEN {exists} THEN 1 ELSE 0 END", f"({exists})"))
 
     def value(self, outer: From) -> str:
-        """A number with a scalar subquery."""
+        """Return a numeric expression with a scalar subquery."""
         rng, scalar = self.rng, self._scalar(outer)
         x = rng.choice(outer.numbers)
         forms = ("{s}", "{s}", "{s} + {x}", "coalesce({s}, 0)", "coalesce({s}, {x})",
@@ -158,7 +159,7 @@ class Grammar:
         return f" WHERE {' AND '.join(conjuncts)}"
 
     def condition(self, outer: From) -> str:
-        """A condition, mostly with a subquery."""
+        """Return a condition, mostly with a subquery."""
         rng = self.rng
         x, y = rng.choice(outer.numbers), rng.choice(outer.numbers)
         plain = rng.choice((f"{x} > 2", f"{x} IS NOT NULL", f"{x} < 5 AND {y} <> 3"))
@@ -183,7 +184,7 @@ class Grammar:
         return From.draw(self.rng, self.number)
 
     def _conditions(self, inner: From, outer: From, share: float) -> tuple[str, list[str]]:
-        """WHERE of a subquery, and its columns that equalities correlate."""
+        """Return the WHERE conditions of a subquery, and its columns in correlated equalities."""
         rng, found, own = self.rng, list[str](), list[str]()
         columns = [c for c in outer.numbers if "(" not in c]
         while columns and self._chance(share) and len(own) < 2:
@@ -239,7 +240,7 @@ class Grammar:
         return f"(SELECT {self._aggregate(inner)} FROM {inner.text}{where}{tail})"
 
     def _existence(self, outer: From, *, is_in: bool) -> str:
-        """``EXISTS`` or ``IN``."""
+        """Return a condition with ``EXISTS`` or ``IN``."""
         rng, inner = self.rng, self._inner()
         where, _ = self._conditions(inner, outer, 0.2 if is_in else 0.85)
         if not is_in:
@@ -261,7 +262,7 @@ class Grammar:
             shown = f"DISTINCT {shown}"
         elif drawn < 0.59:
             other, second = rng.choice(inner.numbers), rng.choice(outer.numbers)
-            # DuckDB compares no rows in correlated subqueries.
+            # DuckDB can't compare rows (structs) in correlated subqueries.
             where = f" WHERE {other} > {rng.randrange(4)}"
             return f"({x}, {second}) IN (SELECT {shown}, {other} FROM {inner.text}{where})"
         return f"{x} IN (SELECT {shown} FROM {inner.text}{where}{tail})"
@@ -270,8 +271,8 @@ class Grammar:
 def run_seed(
     service: Service, folder: Path, seed: int, grammar_of: Callable[[Random], Drawing] = Grammar
 ) -> Counter[str]:
-    """Random statements of one grammar in whole runs, registered at random times, over inserts and
-    deletes, with kills; compared with DuckDB once nothing changes any more.
+    """Run random statements of a grammar, registered at random times, over inserts and deletes,
+    with kills; compare with DuckDB at the end.
 
     Raises:
         AssertionError: a query is not what it should be, or a refusal lacks place or remedy.

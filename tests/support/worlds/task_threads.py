@@ -1,4 +1,4 @@
-"""The tasks of a batch as threads of this process, with scripted failures."""
+"""Run the tasks of a batch as threads of this process, with scripted failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FaultError(Exception):
 
 
 def fail(fault: Fault | None, point: Point, number: int) -> None:
-    """Raise a fault that is to strike here."""
+    """Raise the fault if it is to occur at ``point`` in task ``number``."""
     if fault is not None and fault.point is point and fault.nth == number:
         raise FaultError(point)
 
@@ -32,7 +32,7 @@ def run_tasks(
     blocks: Callable[[int, Fault | None], Iterator[Block]],
     fault: Fault | None,
 ) -> list[TaskReport]:
-    """Run one task per host name.
+    """Run one task (thread) per host name.
 
     Args:
         blocks: input of a task, in which its fault may strike.
@@ -71,7 +71,7 @@ def run_tasks(
             )
             report.host.name = hosts[task]
             reports[task] = report
-            # A fault that was to strike where this task never came strikes here.
+            # A fault at a point that this task did not reach occurs here.
             if here is not None:
                 raise FaultError(here.point)
         except BaseException as error:  # noqa: BLE001 - handed to the caller below

@@ -1,4 +1,4 @@
-"""The check of a replay finds faults, in replays made up from the oracle's results."""
+"""Tests that the check of a replay detects faults, in replays made from the oracle's results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.worlds.replay_check import check, filtered
 
 @pytest.fixture(scope="module")
 def made_up(tmp_path_factory: pytest.TempPathFactory) -> Generated:
-    """A scenario with a perfect replay in ``out``, in which everything is always stored."""
+    """A scenario with a faultless replay in ``out``, in which all tuples are stored."""
     generated = generate(FEW[-1], tmp_path_factory.mktemp("scenario"))
     out = generated.folder / "out"
     scenario = read_scenario(generated.path)
@@ -56,7 +56,7 @@ def made_up(tmp_path_factory: pytest.TempPathFactory) -> Generated:
 
 
 def problems(generated: Generated, change: Any = None) -> tuple[str, ...]:
-    """The problems that are found after ``change`` was made to the report."""
+    """Return the problems that the check finds after ``change`` was made to the report."""
     out = generated.folder / "out"
     kept = (out / "report.json").read_text()
     report = read_report(out)

@@ -1,4 +1,4 @@
-"""Two streams of files whose event times go on, and what DuckDB has of a join of them."""
+"""Two streams read from files with advancing event times, and DuckDB's join of them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ SUMS = (
     "AND b.ts BETWEEN a.ts - INTERVAL 10 MINUTES AND a.ts + INTERVAL 10 MINUTES "
     "GROUP BY window(a.ts, '5 minutes')"
 )
-#: The condition of both, for DuckDB.
+#: Condition of both joins, in DuckDB's SQL.
 NEAR = "a.k = b.k AND abs(epoch_us(a.ts) - epoch_us(b.ts)) <= 600000000"
 
 
 class Feeder:
-    """Drops files whose event times go on by a minute each."""
+    """Writes input files whose event times advance by a minute each."""
 
     def __init__(self, live: LivePipeline, folder: Path) -> None:
         self._live, self._folder, self._rng = live, folder, Random(7)
@@ -44,7 +44,7 @@ class Feeder:
             )
 
     def drop(self, rows: int = 40) -> None:
-        """A file for each stream."""
+        """Write a file for each stream."""
         for name in "ab":
             times = [
                 START + timedelta(seconds=60 * self.files + self._rng.randrange(60))
@@ -52,7 +52,7 @@ class Feeder:
             ]
             table = pa.table(
                 {
-                    # Half of the keys of ``a`` are none of ``b``.
+                    # Half of the keys of ``a`` do not occur in ``b``.
                     "k": pa.array(
                         [self._rng.randrange(24 if name == "a" else 12) for _ in range(rows)],
                         pa.int64(),
@@ -67,23 +67,23 @@ class Feeder:
         self.files, self.rows = self.files + 1, self.rows + rows
 
     def drop_slowly(self) -> None:
-        """Files, and time for a batch of them."""
+        """Write files slowly, so that each gets a batch."""
         self.drop()
         time.sleep(0.3)
 
     def drop_until_rationed(self) -> bool:
-        """Files; whether a batch has withheld something by now."""
+        """Write files; return whether a batch has withheld results meanwhile."""
         self.drop_slowly()
         return bool(self._live.progress().rationing.rations)
 
     def has_read(self) -> bool:
-        """Whether all of it was read."""
+        """Whether all files have been read."""
         streams = self._live.progress().streams
         return all(streams.get(n, {}).get("input", 0) >= self.rows for n in "ab")
 
 
 def database(folder: Path) -> duckdb.DuckDBPyConnection:
-    """A database with the rows of both streams."""
+    """Return a DuckDB database with the rows of both streams."""
     connection = duckdb.connect()
     for name in "ab":
         files = folder / name / "*.parquet"
@@ -92,13 +92,13 @@ def database(folder: Path) -> duckdb.DuckDBPyConnection:
 
 
 def results(live: LivePipeline, query: str) -> list[tuple[object, ...]]:
-    """Rows in a query's files, sorted; [] before the first file."""
+    """Return the rows in a query's result files, sorted; [] before the first file."""
     files = sorted(str(f) for f in (live.results / query).glob("*.parquet"))
     return sorted(duckdb.read_parquet(files).fetchall()) if files else []
 
 
 def view_rows(folder: Path) -> list[tuple[object, ...]]:
-    """The rows of the view :data:`SUMS` by the changes in its files, sorted."""
+    """Return the rows of the view :data:`SUMS`, computed from the changes in its files, sorted."""
     files = [str(f) for f in sorted(folder.glob("*.parquet"))]
     newest = "row_number() OVER (PARTITION BY begin ORDER BY anabranch_version DESC) AS nth"
     with duckdb.connect() as connection:

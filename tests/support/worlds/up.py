@@ -1,4 +1,4 @@
-"""``anabranch up`` as a person starts it, a join to run, and what may befall its processes."""
+"""``anabranch up`` as a user starts it, with a join to run, and kills of its processes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ JOIN = "SELECT a.id AS x, b.id AS y FROM a JOIN b ON a.k = b.k"
 
 
 class Target(StrEnum):
-    """Victim of a kill: one process, the runtime with all its processes, or all but ``up`` itself.
+    """What to kill: one process, the runtime with all its processes, or all but ``up`` itself.
 
     Driver, JVM and worker are parts of the runtime, not of its standby.
     """
@@ -52,7 +52,7 @@ class Target(StrEnum):
 
 @dataclass
 class Up:
-    """A process of ``anabranch up``; its output goes to ``out``."""
+    """A process of ``anabranch up``; its output is written to ``out``."""
 
     home: Path
     out: Path
@@ -61,12 +61,12 @@ class Up:
     process: subprocess.Popen[bytes] | None = None
 
     def command(self, *arguments: str) -> list[str]:
-        """The command line."""
+        """Return the command line of ``anabranch up``."""
         base = (sys.executable, "-m", "anabranch_client", "up", "--dir", str(self.home))
         return [*base, *self.arguments, *arguments]
 
     def start(self) -> None:
-        """Start it; its output replaces an earlier run's."""
+        """Start ``anabranch up``; its output replaces that of an earlier run."""
         with self.out.open("wb") as out:
             self.process = subprocess.Popen(
                 self.command(),
@@ -76,7 +76,7 @@ class Up:
             )
 
     def wait(self, word: str, seconds: float = PATIENCE) -> None:
-        """Wait until a line of its output is, or contains, ``word``."""
+        """Wait until a line of the output equals or contains ``word``."""
 
         def said() -> bool:
             assert self.process is not None
@@ -87,27 +87,27 @@ class Up:
         wait_until(f"up to say {word!r}", said, seconds)
 
     def ready(self) -> None:
-        """Start it and wait until it is ready."""
+        """Start ``anabranch up`` and wait until it is ready."""
         self.start()
         self.wait("\nready\n")
 
     def text(self) -> str:
-        """Its output so far."""
+        """Return the output so far."""
         return self.out.read_text()
 
     def ended(self, seconds: float = PATIENCE) -> int:
-        """Wait until it has ended by itself; its exit code."""
+        """Wait until the process has ended by itself; return its exit code."""
         assert self.process is not None
         return self.process.wait(seconds)
 
     def stop(self) -> int:
-        """Ask it to stop; its exit code."""
+        """Stop the process with SIGTERM; return its exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(120)
 
     def close(self) -> None:
-        """End it, whatever state it is in."""
+        """End the process, whatever its state."""
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
             try:
@@ -120,7 +120,7 @@ class Up:
 
     @property
     def redis_url(self) -> str:
-        """The embedded server's address, with the password."""
+        """Address of the embedded Redis, with the password."""
         given = self.environment.get("ANABRANCH_REDIS_URL")
         if given is not None:
             return given
@@ -131,7 +131,7 @@ class Up:
 
     @contextmanager
     def client(self) -> Iterator[Client]:
-        """A client of the service."""
+        """Return a client of the service."""
         holder = holder_of(self.home)
         assert holder is not None
         with Client(holder.url) as client:
@@ -139,12 +139,12 @@ class Up:
 
     @contextmanager
     def redis(self) -> Iterator[redis.Redis]:
-        """A connection to Redis."""
+        """Return a connection to Redis."""
         with redis.Redis.from_url(self.redis_url, decode_responses=True) as server:
             yield server
 
     def progress(self) -> Progress | None:
-        """Progress of the runtime; None if Redis does not answer."""
+        """Return the runtime's progress; None if Redis does not answer."""
         channel = Channel(self.redis_url, NAMESPACE)
         try:
             return channel.progress()
@@ -154,7 +154,7 @@ class Up:
             channel.close()
 
     def committed(self) -> int:
-        """Batches committed so far, as far as can be known now."""
+        """Return the number of batches committed so far, as far as known."""
         progress = self.progress()
         return 0 if progress is None else progress.committed
 
@@ -164,13 +164,13 @@ class Up:
         wait_until(f"{count} commits", lambda: self.committed() >= base + count, seconds)
 
     def family(self) -> list[psutil.Process]:
-        """Every process that it has started, and theirs."""
+        """Return all child processes of ``up``, and their children."""
         holder = holder_of(self.home)
         assert holder is not None
         return [p for p in psutil.process_iter() if _variable(p) == holder.token]
 
     def find(self, target: Target) -> list[psutil.Process]:
-        """The processes that ``target`` names, without up itself."""
+        """Return the processes that ``target`` names, without ``up`` itself."""
         family = [p for p in self.family() if p.pid != (self.process and self.process.pid)]
         if target in _OF_RUNTIME:
             leader = self._leader(standby=target is Target.STANDBY)
@@ -180,7 +180,7 @@ class Up:
         return [p for p in family if target is Target.ALL or _is(p, target)]
 
     def _leader(self, *, standby: bool) -> int | None:
-        """Process id of the runtime, or of its standby, by its heartbeat."""
+        """Return the process id of the runtime, or of its standby, from its heartbeat."""
         keys = Keys(NAMESPACE)
         with contextlib.suppress(redis.RedisError), self.redis() as server:
             text = server.get(keys.standby if standby else keys.heartbeat)
@@ -188,16 +188,16 @@ class Up:
         return None
 
     def has_standby(self) -> bool:
-        """Whether a standby is ready to take over."""
+        """Whether a standby runtime is ready to take over."""
         with contextlib.suppress(redis.RedisError), self.redis() as server:
             text = server.get(Keys(NAMESPACE).standby)
             found = None if text is None else Heartbeat.loads(str(text))
-            # A heartbeat outlives its process by some seconds.
+            # A heartbeat remains for some seconds after its process's end.
             return found is not None and found.state == "working" and psutil.pid_exists(found.pid)
         return False
 
     def kill(self, target: Target, number: signal.Signals = signal.SIGKILL) -> int:
-        """Send a signal to those processes, at once; how many there were."""
+        """Send a signal to the target's processes at once; return their number."""
         wait_until(f"a {target} to be there", lambda: bool(self.find(target)), 60)
         found = self.find(target)
         for process in found:
@@ -208,7 +208,7 @@ class Up:
     # --- load ----------------------------------------------------------------------------------
 
     def register(self) -> None:
-        """Two Redis Streams and a join."""
+        """Register two Redis Streams and their join."""
         with self.client() as client:
             for stream in "ab":
                 client.create_stream(
@@ -222,7 +222,7 @@ class Up:
 
     @contextmanager
     def fed(self, every: float = 0.05) -> Iterator[None]:
-        """A light load meanwhile: a row per stream ``every`` seconds; lost where Redis is away."""
+        """Context with a light load: rows each ``every`` seconds, lost while Redis is down."""
 
         def feed(over: threading.Event) -> None:
             with self.redis() as server:
@@ -238,14 +238,14 @@ class Up:
 
 
 def row(number: int) -> str:
-    """A message of either stream."""
+    """Return a message of either stream."""
     moment = datetime.now(UTC).isoformat()
     return json.dumps({"id": number, "k": number % 100, "ts": moment})
 
 
 @contextmanager
 def upped(folder: Path, **changes: Any) -> Iterator[Up]:
-    """``up`` below ``folder``, ready."""
+    """Context with a ready ``anabranch up`` below ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     up = Up(folder / "home", folder / "out", **changes)
     try:
@@ -255,7 +255,7 @@ def upped(folder: Path, **changes: Any) -> Iterator[Up]:
         up.close()
 
 
-#: Targets that are parts of a runtime or a standby.
+#: Targets that are parts of a runtime or of its standby.
 _OF_RUNTIME = (Target.DRIVER, Target.JVM, Target.WORKER, Target.RUNTIME, Target.STANDBY)
 
 
@@ -284,7 +284,7 @@ def _is(process: psutil.Process, target: Target) -> bool:
             return "anabranch_runtime" in command
         if target is Target.REDIS:
             return "valkey-server" in name or any("valkey-server" in part for part in command[:1])
-        # A fork of Spark's daemon.
+        # A process forked by Spark's daemon.
         parent = process.parent()
         daemon = "anabranch_runtime.spark.daemon"
         return daemon in command and parent is not None and daemon in parent.cmdline()
@@ -293,7 +293,7 @@ def _is(process: psutil.Process, target: Target) -> bool:
 
 
 def gone(processes: list[psutil.Process], seconds: float = 60.0) -> list[psutil.Process]:
-    """Processes that still run after some time, without zombies."""
+    """Return the processes that still run after some time, without zombies."""
     deadline = time.monotonic() + seconds
 
     def living() -> list[psutil.Process]:

@@ -1,4 +1,4 @@
-"""Random views, fed with joined rows batch by batch, and what DuckDB says they are.
+"""Runs of random views, which are fed joined rows batch by batch, and compared with DuckDB.
 
 A view is drawn as a statement over one stream, in Spark's words and in DuckDB's, which differ for
 time windows only.
@@ -52,7 +52,7 @@ _AGGREGATES = (
     "sum(n) FILTER (WHERE b)", "count_if(d > 3)", "max(CASE WHEN b THEN n END)",
     "sum(n) + count(*)", "bool_or(b)", "CAST(avg(d) AS DOUBLE)",
 )  # fmt: skip
-#: Spark's average of a decimal: six digits, the last rounded half up.
+#: Spark's average of a decimal in DuckDB's SQL: six digits, the last rounded half up.
 _AVERAGE = (
     "sign(sum(d)) * ((2 * abs(CAST(sum(d) * 1000000 AS HUGEINT)) + count(d)) // (2 * count(d)))"
     " / 1000000.0"
@@ -62,14 +62,14 @@ _HAVING = ("count(*) > 2", "sum(n) < 3", "max(d) >= 4 OR min(k) = 0", "count(DIS
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A view in both languages; ``ordered``: ORDER BY in DuckDB's words, ties broken."""
+    """Random view in both dialects; ``ordered``: ORDER BY in DuckDB's SQL, with ties broken."""
 
     spark: str
     duck: str
 
 
 def draw_view(rng: Random) -> Drawn:
-    """A random statement."""
+    """Return a random view."""
     if rng.random() < 0.15:
         return _ranked(rng)
     if rng.random() < 0.1:
@@ -84,7 +84,7 @@ def draw_view(rng: Random) -> Drawn:
 def draw_grouped(
     rng: Random, grouped_by: Sequence[str], window: tuple[str, str, int] | None
 ) -> Drawn:
-    """A random statement over these groups."""
+    """Return a random aggregation over these groups."""
     shown = [k for k in grouped_by if rng.random() < 0.85]
     aggregates = rng.sample(_AGGREGATES, rng.randint(1, 4))
     items = [*shown, *(["window.start", "window.end"] if window else []), *aggregates]
@@ -100,7 +100,7 @@ def draw_grouped(
     if spark_keys and rng.random() < 0.35:
         first = len(items)
         down = rng.choice(("", " DESC", " DESC NULLS FIRST", " NULLS LAST"))
-        # Ties are broken by identity, which the statement orders by itself to be certain.
+        # Ties are broken by the row's identity; the statement orders by it explicitly.
         ties = [*grouped_by, *(["window.start", "window.end"] if window else [])]
         limit = f" LIMIT {rng.randint(1, 4)}" + (
             f" OFFSET {rng.randint(1, 2)}" * (rng.random() < 0.3)
@@ -112,7 +112,7 @@ def draw_grouped(
     source = window[1] if window else "t"
     text = f"SELECT {listed} FROM t{where}{grouped}{having}{order}"
     duck = f"SELECT {listed} FROM {source}{where}{duck_grouped}{having}{duck_order}"
-    # Of no true conditions and no false ones Spark counts none, DuckDB knows nothing.
+    # ``count_if`` over NULLs only is 0 in Spark, NULL in DuckDB.
     duck = duck.replace("count_if(d > 3)", "coalesce(count_if(d > 3), 0)")
     duck = duck.replace("CAST(avg(d) AS DOUBLE)", _AVERAGE)
     duck = duck.replace("window.start", "window_start").replace(
@@ -135,7 +135,7 @@ def _ranked(rng: Random) -> Drawn:
 
 
 def draw_window(rng: Random) -> tuple[str, str, int]:
-    """A window in Spark's words, DuckDB's rows with ``window_start``, and its length."""
+    """Return a time window in Spark's SQL, DuckDB's FROM with it, and the window's length."""
     slide = rng.choice((5, 10)) * MINUTE
     length = slide * rng.choice((1, 1, 2)) + rng.choice((0, 0, 3 * MINUTE))
     start = rng.choice((0, 0, 2 * MINUTE))
@@ -151,7 +151,7 @@ def draw_window(rng: Random) -> tuple[str, str, int]:
 
 
 def draw_rows(rng: Random, count: int, base: int) -> pa.RecordBatch:
-    """Rows whose event times are at ``base`` minutes and up to an hour after it, in no order."""
+    """Return random rows whose event times are up to an hour after ``base`` minutes, unordered."""
     begin = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 
     def maybe(value: Any, share: float = 0.15) -> Any:
@@ -172,7 +172,7 @@ def draw_rows(rng: Random, count: int, base: int) -> pa.RecordBatch:
 
 
 def current_rows(folder: Path, view: View) -> list[tuple[Any, ...]]:
-    """A view's rows by the changes in ``folder``: the last of each identity."""
+    """Return a view's rows from the changes in ``folder``: the last one of each identity."""
     files = [str(f) for f in sorted(folder.glob("*.parquet"))]
     if not files:
         return []
@@ -191,7 +191,7 @@ def current_rows(folder: Path, view: View) -> list[tuple[Any, ...]]:
 
 @dataclass(slots=True)
 class ViewRun:
-    """A view at work in ``folder``.
+    """Maintenance of a random view in ``folder``.
 
     Attributes:
         published: the view's rows as last published. ``refuses``: whether publishing fails.
@@ -229,36 +229,36 @@ class ViewRun:
 
     @property
     def view(self) -> View:
-        """The maintained view."""
+        """Return the maintained view."""
         assert self.query.view is not None
         return self.query.view
 
     @property
     def tables(self) -> MaintainedTables:
-        """The maintained tables."""
+        """Return the maintained tables."""
         return self.world.tables
 
     def tell(self, views: Mapping[str, ViewRows]) -> None:
-        """Take note of a view's rows, unless the run ``refuses``."""
+        """Receive a view's published rows, unless the run ``refuses``."""
         if self.refuses:
             raise ValueError("not now")
         self.published |= views
 
     def follow(self, versions: Sequence[WrittenVersion]) -> None:
-        """Take note of what versions have written, and how much there is up to them."""
+        """Receive the rows that versions have written, and their total."""
         for one in versions:
             assert one.query == "v"
             self.written[one.version] = one.rows.num_rows, one.total
 
     def ruleset(self, *, with_view: bool = True) -> Ruleset:
-        """The ruleset that has the view, or not."""
+        """Return a ruleset with or without the view."""
         queries = (self.query,) if with_view else ()
         return Ruleset(0, (STREAM,), self.relations, queries, (), (), (), ())
 
     def stage(
         self, rows: pa.RecordBatch, slots: Sequence[tuple[pa.Array, pa.Array]] = ()
     ) -> dict[str, pa.Table]:
-        """The joined rows of the next batch, as its tasks would find them.
+        """Write the joined rows of the next batch, as its tasks would.
 
         Args:
             slots: of a rationed batch, ranks and shares of the rows (``sinks.sampling``).
@@ -279,23 +279,23 @@ class ViewRun:
         mark: int | None = None,
         slots: Sequence[tuple[pa.Array, pa.Array]] = (),
     ) -> None:
-        """One committed batch; ``mark`` is the stream's watermark after it."""
+        """Run one committed batch; ``mark`` is the stream's watermark after it."""
         self.rows.append(rows)
         self.mark = mark
         self.world.queries = {} if self.missing is None else {"v": self.missing}
         self.world.feed(self.stage(rows, slots), {STREAM: mark})
 
     def restart(self) -> None:
-        """Close, and start again from disk."""
+        """Close the view, and open it again from disk."""
         self.world.restart()
 
     def check(self) -> None:
-        """Bring the view up to date, and compare."""
+        """Bring the view up to date, and compare it with DuckDB."""
         self.tables.drain()
         found, wanted = self.table(), self.wanted()
         assert found == wanted, f"{self.drawn.spark}\n{found}\n{wanted}"
         assert self.tables.counts()["v"].shown == len(wanted), self.drawn.spark
-        # Changes are numbered without a gap, whatever was made again.
+        # Changes are numbered without gaps, also if batches were repeated.
         numbers, total = sorted(self.written.items()), 0
         for _, (rows, upto) in numbers:
             total += rows
@@ -304,11 +304,11 @@ class ViewRun:
             assert self.tables.written() == {"v": (numbers[-1][0], total)}, self.drawn.spark
 
     def table(self) -> list[tuple[Any, ...]]:
-        """The view's rows by its changes: the last of each identity."""
+        """Return the view's rows from its changes: the last one of each identity."""
         return comparable(current_rows(self.folder / "results" / "v", self.view))
 
     def wanted(self) -> list[tuple[Any, ...]]:
-        """DuckDB's result over all rows so far."""
+        """Return the expected rows: DuckDB's result over all rows so far."""
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
             t = pa.Table.from_batches(self.rows, SCHEMA)
@@ -317,17 +317,17 @@ class ViewRun:
 
 
 def evaluated(expr: Expr, rows: pa.RecordBatch) -> pa.Array:
-    """The values of an expression over rows of the stream."""
+    """Return the values of an expression over rows of the stream."""
     return evaluate(expr, lambda column: rows.column(column.name), rows.num_rows)
 
 
 def comparable(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Rows in one order, numbers in one spelling, floats without their last digits."""
+    """Return rows sorted and in uniform notation, with floats rounded."""
     return sorted((tuple(map(plain, row)) for row in rows), key=repr)
 
 
 def plain(value: Any) -> Any:
-    """A value in one spelling; arrays are tuples, structs and maps tuples of name and value."""
+    """Return a value in uniform notation: arrays as tuples, structs as (name, value) tuples."""
     if isinstance(value, float):
         return round(value, 5)
     if isinstance(value, Decimal):
@@ -338,15 +338,15 @@ def plain(value: Any) -> Any:
 
 
 def run_seed(folder: Path, seed: int) -> tuple[str, int]:
-    """A random view over random rows, looked at now and then, with restarts and batches that are
-    tried in vain; the statement, and how many rows it ends with.
+    """Maintain a random view over random rows, checked at random times, with restarts and failed
+    batches; return the statement and the final number of rows.
     """
     rng = Random(seed)
     run = ViewRun(folder, draw_view(rng), rng=rng)
     base = 0
     try:
         for _ in range(rng.randint(2, 5)):
-            # The watermark after a batch is where the next one's rows begin.
+            # The next batch's rows begin at the watermark after this batch.
             rows = draw_rows(rng, rng.choice((0, 1, 5, 30, 200)), base)
             base += rng.choice((0, 0, 30, 60))
             unknown = run.mark is None and rng.random() < 0.2
@@ -360,7 +360,7 @@ def run_seed(folder: Path, seed: int) -> tuple[str, int]:
                 run.world.stage(run.stage(rows))
                 run.restart()
             elif then < 0.75 and run.rows:
-                # The state is rolled back by a batch, which comes again.
+                # A failed batch rolls the view's state back, and is repeated.
                 mark, last = run.mark, run.rows.pop()
                 run.world.roll_back()
                 run.feed(last, mark)
@@ -371,7 +371,7 @@ def run_seed(folder: Path, seed: int) -> tuple[str, int]:
 
 
 def summed_rows(folder: Path) -> list[tuple[Any, ...]]:
-    """The rows by the sum of all changes in ``folder``."""
+    """Return the view's rows as the sum of all changes in ``folder``."""
     net: Counter[tuple[Any, ...]] = Counter()
     for file in sorted(folder.iterdir()):
         for row in pq.read_table(file).to_pylist():

@@ -1,4 +1,4 @@
-"""A pipeline whose streams get wider types and lose columns, in this process (:mod:`.fed`).
+"""A pipeline whose streams' columns get wider types or are dropped, in this process (:mod:`.fed`).
 
 ``R`` is a directory of Parquet files, and some keep the narrower types; ``S`` is a Redis Stream of
 JSON, whose ``w`` is widened twice. Both are retained. Every epoch has a random plan. Some queries
@@ -28,7 +28,7 @@ from anabranch_runtime.columns.arrow_types import arrow_type
 from tests.support.worlds.fed import KEYS
 from tests.support.worlds.fed_epochs import FedEpochs
 
-#: Stream -> column -> its types in order; empty: the column is dropped.
+#: Stream -> column -> its successive types; empty: the column is dropped.
 COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
     "R": {
         "a": ("bigint",),
@@ -47,7 +47,7 @@ COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
         "y": ("string", "string", ""),
     },
 }
-#: From the first epoch on, whose results keep their types.
+#: Queries from the first epoch on, whose results keep their types.
 QUERIES = {
     "r": "SELECT R.a, R.n FROM R",
     "s": "SELECT S.a, S.n FROM S",
@@ -61,12 +61,13 @@ QUERIES = {
     "JOIN S ON R.v = S.w JOIN S AS T ON T.a = R.a",
     "floats": "SELECT R.n AS r, S.n AS s FROM R JOIN S ON R.f = S.g",
 }
-#: From the first epoch on; its table keeps sums.
+#: View from the first epoch on; its maintained table keeps sums.
 SUMS = (
     "SELECT S.a, count(*) AS c, sum(CAST(R.v AS BIGINT)) AS v, "
     "max(CAST(R.d AS DECIMAL(12,2))) AS d FROM R JOIN S ON R.a = S.a WHERE S.w >= 0 GROUP BY S.a"
 )
-#: They end at the first wider type; the same texts begin again once all types are wide.
+#: Queries that end at the first wider type; the same SQL is registered again when all types are
+#: wide.
 ENDING = {
     "hashed": "SELECT R.n AS r, S.n AS s FROM R JOIN S ON hash(R.v) = hash(S.w) "
     "WHERE hash(R.v) <> 0",
@@ -74,18 +75,18 @@ ENDING = {
     "texts": "SELECT R.n AS r, S.n AS s FROM R JOIN S ON R.a = S.a "
     "WHERE CAST(R.f AS STRING) <> '0.1' AND R.f >= 0.1",
 }
-#: They end there, too, and read columns that are dropped.
+#: Queries that end at that time, too, and read columns that are dropped.
 DROPPED = {
     "gone": "SELECT R.n AS r, S.n AS s, R.x, S.y FROM R JOIN S ON R.a = S.a "
     "WHERE R.x > 0 AND S.y <> 'b'",
     "key_gone": "SELECT R.n AS r, S.n AS s FROM R JOIN S ON R.x = S.w",
 }
-#: Registered once all types are wide.
+#: Queries that are registered when all types are wide.
 LATER = {
     "shown": "SELECT R.n AS r, S.n AS s, R.v, R.f, R.d, R.t, S.w, S.g FROM R JOIN S ON R.a = S.a",
     "great": "SELECT R.n AS r, S.n AS s FROM R JOIN S ON R.v = S.w WHERE R.v > 3000000000",
 }
-#: In DuckDB: equal values, and NULLs, have equal hashes.
+#: Hash equalities in DuckDB's SQL: equal values have equal hashes, also NULLs.
 _IN_DUCKDB = {
     "hash(R.v) = hash(S.w)": "R.v IS NOT DISTINCT FROM S.w",
     "hash(R.v) <> 0": "TRUE",
@@ -94,7 +95,7 @@ _IN_DUCKDB = {
 
 
 class WidenedColumns(FedEpochs):
-    """The pipeline, and all rows that it was given: stream -> number -> values by column."""
+    """The pipeline, and all its input rows: stream -> number -> values by column."""
 
     names = "RS"
     epochs = range(0, 14, 2)
@@ -103,9 +104,9 @@ class WidenedColumns(FedEpochs):
         self.chance = chance = Random(f"widened columns {seed}")
         self.given: dict[str, dict[int, dict[str, Any]]] = {"R": {}, "S": {}}
         self.since = {"R": (chance.choice((2, 4, 6)),), "S": (chance.choice((2, 4)), 6)}
-        #: The state forgets queries that ended long ago.
+        #: Activations, kept here since the state forgets queries that ended long ago.
         self.activations: dict[str, Activation] = {}
-        #: Tables are kept by a process, which takes long to start again.
+        #: Maintained tables are kept by a separate process, which is slow to restart.
         self.keeps = seed % 4 == 3
         self.numbers, self.wide_registered, self._published = 0, False, False
         self.home = home
@@ -114,12 +115,12 @@ class WidenedColumns(FedEpochs):
     # --- definitions ---------------------------------------------------------------------------
 
     def kinds(self, name: str, step: int) -> dict[str, str]:
-        """Column -> its type after some changes of the stream's types."""
+        """Return the columns' types after ``step`` changes of the stream's types."""
         found = {c: kinds[min(step, len(kinds) - 1)] for c, kinds in COLUMNS[name].items()}
         return {c: kind for c, kind in found.items() if kind}
 
     def _changed(self, name: str, step: int) -> dict[str, tuple[tuple[str, str], ...]]:
-        """The widened and the dropped columns with their first types."""
+        """Return the widened and the dropped columns with their first types."""
         now = self.kinds(name, step)
         first = [(c, kinds[0]) for c, kinds in COLUMNS[name].items()]
         return {
@@ -128,7 +129,7 @@ class WidenedColumns(FedEpochs):
         }
 
     def spec(self, name: str, epoch: int) -> Stream:
-        """A stream as an epoch has it."""
+        """Return a stream's definition in an epoch."""
         step = self._step(name, epoch)
         columns = tuple((c, parse_type(kind)) for c, kind in self.kinds(name, step).items())
         changed = {
@@ -139,7 +140,7 @@ class WidenedColumns(FedEpochs):
         return Stream(StreamName(name), columns, widened=widened, dropped=dropped, retain=None)
 
     def statements(self, epoch: int) -> dict[str, str]:
-        """The queries of an epoch."""
+        """Return the queries' SQL in an epoch."""
         steps = [self._step(name, epoch) for name in "RS"]
         found = QUERIES | ({"sums": SUMS} if self.keeps else {})
         if not any(steps):
@@ -153,7 +154,7 @@ class WidenedColumns(FedEpochs):
         return self._compiled(epoch, self.statements(epoch), specs)
 
     def record(self, name: str) -> StreamRecord:
-        """A stream as registered now: some time before or after its epoch's rules."""
+        """Return a stream's definition as registered now, maybe before its epoch's ruleset."""
         files = SourceRecord(format="files", path=str(self.home / "R"), rows_per_batch=4)
         step = len(self.since[name]) if self.wide_registered else 0
         return StreamRecord(
@@ -179,7 +180,7 @@ class WidenedColumns(FedEpochs):
     # --- input ---------------------------------------------------------------------------------
 
     def _rows(self, name: str, count: int) -> list[dict[str, Any]]:
-        """New rows of a stream; their values fit the types of the present epoch."""
+        """Return new rows of a stream; their values fit the types of the present epoch."""
         chance, rows, step = self.chance, list[dict[str, Any]](), self._present(name)
         great = [0, 1, 2, 5, None, *((40_000,) if name == "S" and step else ())]
         if step == len(self.since[name]):
@@ -202,7 +203,7 @@ class WidenedColumns(FedEpochs):
         return rows
 
     def add_file(self) -> None:
-        """A file for ``R``, with the present types or, if its values fit, the first ones."""
+        """Add a file to ``R``, with the present types or, if the values fit, the first ones."""
         rows = self._rows("R", self.chance.randint(1, 9))
         step = self._present("R")
         if step and self.chance.random() < 0.5:
@@ -227,7 +228,7 @@ class WidenedColumns(FedEpochs):
         self._add_table(table)
 
     def send(self) -> None:
-        """Entries for ``S``."""
+        """Append entries to ``S``."""
         for row in self._rows("S", self.chance.randint(0, 4)):
             if self.chance.random() < 0.3:
                 row["y"] = None
@@ -238,7 +239,7 @@ class WidenedColumns(FedEpochs):
     # --- the oracle ----------------------------------------------------------------------------
 
     def _seen(self, name: str) -> pa.Table:
-        """The stream's rows with their batches, in the wide types."""
+        """Return the stream's rows with their batches, in the wide types."""
         began = dict(self.driver.state.epoch_starts)
         first = min(b for e, b in began.items() if self._step(name, e))
         rows = []
@@ -255,8 +256,8 @@ class WidenedColumns(FedEpochs):
         return pa.Table.from_pylist(rows, schema)
 
     def verify(self) -> int:
-        """Compare all results with DuckDB's over the rows as they must be seen; return the number
-        of results of the queries that read wide types.
+        """Compare all results with DuckDB's; return the number of results of the queries that read
+        wide types.
         """
         with duckdb.connect() as base:
             base.register("R", self._seen("R"))
@@ -298,5 +299,5 @@ class WidenedColumns(FedEpochs):
 
 
 def _single(value: float | None) -> float | None:
-    """The nearest value of type float."""
+    """Return the nearest single-precision value."""
     return None if value is None else float(np.float32(value))

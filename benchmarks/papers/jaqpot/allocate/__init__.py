@@ -1,1 +1,1 @@
-"""Allocation policies over the probe forest of a problem file, at one budget."""
+"""Allocation policies for the goals of a problem file, at one budget of CPU time."""

@@ -1,4 +1,4 @@
-"""Allocation policies over probe forests, to be compared at one budget."""
+"""Policies that divide a CPU budget among the goals of a probe forest, for comparison."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from anabranch_planner.allocation.forest import Forest
 from anabranch_planner.allocation.schedule import schedule
 from tests.support.oracles.most_results import most_results
 
-#: Halvings in the search for the greatest completeness.
+#: Number of halvings in the binary search for the greatest completeness.
 _HALVINGS = 16
 
 
 class Policy(StrEnum):
-    """How CPU time is divided.
+    """Policy that divides CPU time among goals.
 
-    ``exact``: the most results. ``fair``: the greatest completeness of the least complete query.
-    ``grepp``: paths by productivity, each paid alone, as JAQPOT prints it for paths that share
-    nothing. ``jaqpot``: the product's allocation of that name, which spends what ``grepp`` pays
-    twice. ``equal``: the same ration for every goal.
+    ``exact``: maximises the number of results. ``fair``: maximises the completeness of the least
+    complete query. ``grepp``: the most productive paths first, each charged for all of its steps,
+    as JAQPOT prints it for paths without common steps. ``jaqpot``: the planner's allocation of that
+    name, which also spends what ``grepp`` charges twice. ``equal``: the same ration for every goal.
     """
 
     EXACT = "exact"
@@ -32,13 +32,13 @@ class Policy(StrEnum):
 
 
 def allocate(forest: Forest, capacity: float, policy: Policy) -> tuple[float, ...]:
-    """The rations of the forest's goals.
+    """Return the rations of the forest's goals.
 
     Args:
-        capacity: above 0 to 1, the share of what all rations of 1 take.
+        capacity: the budget, above 0 and up to 1, as a share of the cost with all rations 1.
 
     Raises:
-        PlannerError: ``capacity`` is not such a share (``bad-capacity``), or the solver breaks.
+        PlannerError: ``capacity`` is out of this range (``bad-capacity``), or the solver fails.
     """
     if not 0 < capacity <= 1:
         raise PlannerError(
@@ -74,7 +74,7 @@ def _fair(forest: Forest, budget: float) -> tuple[float, ...]:
 
 
 def _by_path(forest: Forest, budget: float) -> tuple[float, ...]:
-    """Each path pays all of its steps, even if other paths share them (JAQPOT, Eq. 8 to 10)."""
+    """Return rations if each path pays even for steps shared with others (JAQPOT, Eq. 8 to 10)."""
     paths: list[frozenset[int]] = []
     for at, step in enumerate(forest.steps):
         paths.append(frozenset({at}) | (frozenset() if step.parent is None else paths[step.parent]))

@@ -1,4 +1,4 @@
-"""Rations of the goals of a problem file: data for ``--json``, and a table."""
+"""Rations of the goals of a problem file under a policy, as a JSON document and as text."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from benchmarks.papers.jaqpot.allocate.policies import Policy, allocate
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
-    """Rations of a problem's goals.
+    """Rations of a problem's goals under a policy.
 
     Attributes:
-        alias: (query, label that arrives last) -> its alias.
+        alias: goal, as (query, label that arrives last) -> alias of the label.
     """
 
     policy: Policy
@@ -33,10 +33,10 @@ class Allocated:
 def allocate_problem(
     problem: ProblemFile, plan: Plan, objective: Objective, capacity: float, policy: Policy
 ) -> Allocated:
-    """The rations that ``policy`` gives to the goals of ``plan``.
+    """Return the rations that ``policy`` assigns to the goals of ``plan``.
 
     Raises:
-        PlannerError: the capacity is not a share (``bad-capacity``).
+        PlannerError: the capacity is out of range (``bad-capacity``).
     """
     model = CostModel(
         problem.statistics,
@@ -51,7 +51,7 @@ def allocate_problem(
 
 
 def allocation_document(found: Allocated, seconds: float) -> dict[str, Any]:
-    """The JSON document; only ``total_ms`` depends on the machine."""
+    """Return the rations as JSON; only ``total_ms`` depends on the machine."""
     forest, shares = found.forest, found.shares
     rations: dict[str, dict[str, float]] = {}
     for goal, share in zip(forest.goals, shares, strict=True):
@@ -70,7 +70,7 @@ def allocation_document(found: Allocated, seconds: float) -> dict[str, Any]:
 
 
 def allocation_text(found: Allocated, seconds: float) -> str:
-    """A line per query; names are never broken."""
+    """Return the rations as text, a line per query; names are never broken."""
     shown = allocation_document(found, seconds)
     full = shown["output_full"]
     kept = shown["output"] / full if full else 1.0

@@ -1,1 +1,1 @@
-"""Limited CPU measured live, with Spark and the service, where input outruns the machine."""
+"""Limited CPU time measured live, with Spark and the service, if input outruns the machine."""

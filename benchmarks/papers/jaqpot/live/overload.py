@@ -1,30 +1,30 @@
-"""Latency and results of a pipeline whose input is faster than the machine all the time.
+"""Latency and results of a pipeline under permanent overload: input faster than the machine.
 
 ``python -m benchmarks.papers jaqpot overload [--json] [--workload selective] [--times 1.5 2 4]``
 
 The pipeline runs live, with Spark and the service. Small files arrive by the clock, open loop:
-input that the system can't keep up with waits, and its waiting is measured. Input begins at half of
-the capacity, so that windows fill, and statistics lead to plans and rations. Then the plan is
-fixed, since different orders would make policies incomparable, and the overload begins. To fix it,
-revisions are switched off, and steps that the running plan does not have get a price above
-everything that they could save. A run whose plan was made without statistics reports nothing. Each
-run reports the epoch of its plan's statistics, its number of different orders during the measured
-time, and a digest of the last ones.
+input that the system can't process yet waits, and the waiting time is measured. Input begins at
+half of the capacity, so that windows fill, and statistics lead to plans and rations. Then the plan
+is fixed, since policies with different probe orders could not be compared, and the overload begins.
+To fix the plan, revisions are switched off, and new steps get a switching charge above everything
+that they could save. A run whose plan was made without statistics fails. Each run reports the epoch
+of its plan's statistics, the number of different probe orders during the measured time, and a
+digest of the last ones.
 
-The capacity is the rows per second that the policy ``wait`` processes of far too many. Then several
-multiples of the capacity arrive under each policy, in turns, and first with rations near zero
-(``storing``), which shows whether reading and storing alone meet the latency goal. Figures are from
-the second half of the overload, since it has to be detected first. A row's latency is the time from
-the naming of its file to the commit of its batch. Afterwards the backlog is processed for a while
-(``--drain``); rows that still wait then count with their time so far, so those latencies are too
-low (≥).
+The capacity is the number of rows per second that the policy ``wait`` processes of a flood of
+input. Then several multiples of the capacity arrive under each policy, in turns, and first with
+rations near zero (``storing``), which shows whether reading and storing alone meet the latency
+goal. Figures are from the second half of the overload, since it has to be detected first. A row's
+latency is the time from the naming of its file to the commit of its batch. Afterwards the backlog
+is processed for a while (``--drain``). Rows that still wait at the end count with their time so
+far, so the reported latencies are lower bounds (≥).
 
-The budget is the mean CPU time left to probes, as a share of the CPU time that they would take.
-Results kept are results of batches of the overload, as shares of DuckDB's results that are due in
-it, over all rows, without rations. The policy ``slo`` is ``fair`` for queries that state a
-completeness of ``--floor``, and a freshness of the latency goal plus the greatest distance of
-members that their windows allow. Results with a member older than that when their batch was planned
-are counted (``stale``), as are violations of the floor. ``equal`` needs no planning: it has one
+The budget is the mean share of rationed probes' CPU time that batches may take. Results kept are
+the results of batches during the overload, as a share of the results that DuckDB has for the same
+rows without rations. The policy ``slo`` is ``fair`` for queries with two service level objectives:
+a completeness of ``--floor``, and a freshness of the latency goal plus the greatest distance
+between members that their windows allow. Violations of both are counted: results with a member that
+was too old when their batch was planned (``stale``), and times below the floor. ``equal`` has one
 ration for all goals (:mod:`benchmarks.papers.jaqpot.live.equal`).
 """
 
@@ -66,7 +66,7 @@ from benchmarks.report.grids import Grid
 from benchmarks.runtime.command import master
 from benchmarks.session import PATIENCE, BatchLog, WrongResultError, read_log
 
-#: Settings by the names of policies; with ``storing`` hardly anything is probed with.
+#: Name of a policy -> planning settings. With ``storing``, hardly any tuple probes.
 POLICIES: dict[str, dict[str, Any]] = {
     "wait": {"overload": "wait"},
     "fair": {"overload": "ration", "allocation": "fair"},
@@ -76,18 +76,19 @@ POLICIES: dict[str, dict[str, Any]] = {
     "equal": {"overload": "ration", "allocation": "results"},
     "storing": {"overload": "ration", "allocation": "fair", "capacity": 1e-6},
 }
-#: Seconds before the overload at which the plan is kept from then on, so that one that was already
-#: published begins before it.
+#: Seconds before the overload at which the plan is fixed, so that a plan published shortly before
+#: can still begin.
 SETTLING = 4.0
-#: Part of the looks at which rations of ``equal`` may differ, since a new schedule was just read.
+#: Maximum share of observations at which the rations of ``equal`` may differ, since a newly
+#: published schedule has just been read.
 UNEQUAL = 0.1
-#: Settings that keep the running plan: no revisions, and any other step costs a thousand times its
-#: cost.
+#: Settings that fix the running plan: no revisions, and a switching charge of a thousand times the
+#: cost of a new step.
 FIXED: dict[str, Any] = {"revision_gain": "none", "switching": 1000.0}
-#: Rate of a flood over the calm rate before it; a pipeline that reads less than the second, as a
-#: share of the flood, is at its capacity.
+#: Ratio of the flood's rate to the calm rate before it; and the share of the flood below which a
+#: pipeline's rate counts as its capacity.
 CALM, ENOUGH = 8, 0.7
-#: Seconds between looks at a running pipeline.
+#: Seconds between two observations of a running pipeline.
 _LOOKING = 0.25
 
 
@@ -116,7 +117,7 @@ def _common(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """The capacity, and then all policies at all multiples of it."""
+    """Measure the capacity, then all policies at all multiples of it; return the figures."""
     capacity, found = _capacity(options, home), []
     for times in options.times:
         load = [(capacity / 2, options.calm), (capacity * times, options.seconds)]
@@ -131,7 +132,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def _capacity(options: argparse.Namespace, home: Path) -> float:
-    """Rows per second, of a flood that is far more."""
+    """Measure the capacity in rows per second, under a flood of input that exceeds it."""
     most = options.flood or WORKLOADS[options.workload]
     while True:
         flood = [(most / CALM, options.calm), (most, options.seconds)]
@@ -242,10 +243,10 @@ def _measured(
 
 
 def _statistics_of(pipeline: Pipeline, client: Client) -> int:
-    """The epoch whose statistics the running plan is made from.
+    """Return the epoch whose statistics the running plan was made from.
 
     Raises:
-        WrongResultError: there is none.
+        WrongResultError: the plan was made without statistics.
     """
     progress = pipeline.channel.progress()
     running = -1 if progress is None else progress.ruleset_epoch
@@ -285,11 +286,12 @@ def _register(
 
 
 def _freshness(options: argparse.Namespace, workload: LiveWorkload) -> dict[str, dict[str, float]]:
-    """Query -> alias -> how old its members may be, in seconds; nothing without event times."""
+    """Map query and alias to the maximum age of members in seconds; empty without event times."""
     if not workload.timed:
         return {}
     return {
-        # As far apart as the members of a chain may be, which must not be left out.
+        # The first term is the greatest distance between members of a result, all of which must be
+        # fresh enough.
         q.name: dict.fromkeys(q.tables, (len(q.tables) - 1) * options.window + options.latency)
         for q in workload.queries
     }
@@ -297,11 +299,11 @@ def _freshness(options: argparse.Namespace, workload: LiveWorkload) -> dict[str,
 
 @dataclass(slots=True)
 class _Watch:
-    """Looks at a running pipeline now and then.
+    """Periodic observations of a running pipeline.
 
     Attributes:
-        measured: whether the measured time is now.
-        planned: batch -> microseconds since 1970 at which it was planned.
+        measured: whether observations count now, i.e. during the measured time.
+        planned: batch -> time at which it was planned, in microseconds since 1970.
     """
 
     pipeline: Pipeline
@@ -315,32 +317,34 @@ class _Watch:
 
     @property
     def broken(self) -> float:
-        """The share of looks during the measured time at which a floor was broken."""
+        """Share of the counted observations at which a completeness floor was broken."""
         return round(mean(self._broken), 3) if self._broken else 0.0
 
     @property
     def budget(self) -> float:
-        """The mean budget at these looks."""
+        """Mean budget of the counted observations."""
         return round(mean(self._budgets), 3) if self._budgets else 1.0
 
     @property
     def unequal(self) -> float:
-        """The share of these looks at which some goals had another ration than others."""
+        """Share of the counted observations at which goals had different rations."""
         return round(mean(self._unequal), 3) if self._unequal else 0.0
 
     def until(self, moment: float) -> None:
-        """Look until then (seconds since 1970)."""
+        """Observe the pipeline until ``moment`` (seconds since 1970)."""
         self.while_(lambda: time.time() < moment)
 
     def while_(self, lasts: Callable[[], bool]) -> None:
-        """Look as long as that is true."""
+        """Observe the pipeline as long as ``lasts`` returns true."""
         while lasts():
             self.pipeline.check()
             self.look()
             time.sleep(_LOOKING)
 
     def look(self) -> None:
-        """Record planning times, which the journal forgets, and the service's figures."""
+        """Record batches' planning times, which the journal soon forgets, and figures
+        of rationing.
+        """
         journal = Journal(self.pipeline.spec.state)
         for batch in range(max((journal.newest or 0) - REMEMBERED, 0), (journal.newest or 0) + 1):
             entry = journal.get(batch)
@@ -355,7 +359,7 @@ class _Watch:
 
 
 def results_after(batches: list[BatchLog], rows: int) -> int:
-    """The results of the batches that have read what came after the first ``rows`` rows."""
+    """Return the results of the batches that have read rows after the first ``rows`` rows."""
     read = found = 0
     for batch in batches:
         read += batch.tuples
@@ -366,7 +370,7 @@ def results_after(batches: list[BatchLog], rows: int) -> int:
 def _orders(
     pipeline: Pipeline, namespace: str, log: list[BatchLog], begin: float, ended: float
 ) -> str:
-    """How many probe orders batches have gone by in the measured time, and a digest of the last."""
+    """Return as text the number of different probe orders of batches, and the last one's digest."""
     control = Control(pipeline.redis_url, namespace)
     digests: dict[str, str] = {}
     for name in dict.fromkeys(b.ruleset for b in log if begin <= b.committed_at <= ended):
@@ -391,8 +395,8 @@ def _wait(
     owed: bool = True,
     look: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Wait until so many rows have been committed, and the runtime runs; without ``owed`` also
-    until nothing is. Whether that came within ``most`` seconds.
+    """Wait until ``rows`` rows have been committed and the runtime runs; without ``owed``, also
+    until no results are owed. Returns whether this took less than ``most`` seconds.
     """
     deadline = time.monotonic() + most
     while True:
@@ -409,7 +413,7 @@ def _wait(
 
 
 def _oracle(folder: Path, workload: LiveWorkload, ticks: int | None) -> int:
-    """How many results there are without rations, of the rows of the first ``ticks`` ticks."""
+    """Return DuckDB's number of results without rations, over the first ``ticks`` ticks' rows."""
     with duckdb.connect() as connection:
         for name in workload.columns:
             files = [str(file) for file in files_of(folder / name, ticks)]
@@ -426,8 +430,8 @@ def _oracle(folder: Path, workload: LiveWorkload, ticks: int | None) -> int:
 def _stale(
     results: Path, limits: dict[str, dict[str, float]], planned: dict[int, int]
 ) -> dict[str, int]:
-    """Number of results with a member that was too old when their batch was planned, and of all
-    examined results: results of batches whose planning time is known.
+    """Return two numbers of results: those with a member that was too old when their batch was
+    planned, and all examined ones, i.e. those of batches with a known planning time.
     """
     stale = looked = 0
     with duckdb.connect() as connection:
@@ -449,7 +453,7 @@ def _stale(
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One row per load and policy."""
+    """Return the table: a row per load and policy."""
     rows = [
         (
             f"{one['times']:g} × {one['policy']}",
@@ -480,7 +484,7 @@ BENCHMARK = Benchmark(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Measure and print; returns the exit code."""
     return run_benchmark("papers.jaqpot.live", BENCHMARK, arguments, _common)
 
 

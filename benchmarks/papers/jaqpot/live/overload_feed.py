@@ -1,4 +1,4 @@
-"""Files that arrive by the clock, open loop, and how long their rows wait."""
+"""Feeder of files by the clock (open loop), and latencies of their rows."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import pyarrow.parquet as pq
 from benchmarks.papers.jaqpot.live.overload_workloads import TICK, LiveWorkload, Load
 from benchmarks.session import BatchLog
 
-#: Rows of a run whose latencies stand for all.
+#: Maximum number of rows of a run whose latencies are computed.
 SAMPLED = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Files that arrive at one time.
+    """The files that arrive at one moment.
 
     Attributes:
-        files: by stream, where they wait for it. ``rows``: of all of them.
+        files: stream -> file, at the place where it waits until then. ``rows``: rows of all files.
     """
 
     files: dict[str, Path]
@@ -32,7 +32,7 @@ class Tick:
 
 
 def prepare(workload: LiveWorkload, load: Load, folder: Path) -> list[Tick]:
-    """Write the files of a load; a stream without rows has none."""
+    """Write the files of a load, one per stream and tick; a stream without rows has no file."""
     folder.mkdir(parents=True)
     found = []
     for number, tables in enumerate(workload.ticks(load)):
@@ -46,20 +46,20 @@ def prepare(workload: LiveWorkload, load: Load, folder: Path) -> list[Tick]:
 
 
 class Feeder(threading.Thread):
-    """Names files when their time has come.
+    """Thread that moves each tick's files into the streams' folders when their time has come.
 
     Attributes:
-        arrivals: (seconds since 1970, rows that have arrived since the beginning).
+        arrivals: (seconds since 1970, number of rows that have arrived so far).
     """
 
     def __init__(self, folder: Path, ticks: Sequence[Tick], *, timed: bool) -> None:
-        """``timed``: rows get the event time of their arrival."""
+        """``timed``: whether rows get their time of arrival as event time."""
         super().__init__(name="feeder", daemon=True)
         self._folder, self._ticks, self._timed = folder, ticks, timed
         self.arrivals: list[tuple[float, int]] = []
 
     def run(self) -> None:
-        """Feed all ticks."""
+        """Feed the files of all ticks."""
         began, total = time.time(), 0
         for number, tick in enumerate(self._ticks):
             due = began + (number + 1) * TICK
@@ -73,7 +73,7 @@ class Feeder(threading.Thread):
 
 
 def _stamp(file: Path, due: float) -> None:
-    """Give a file's rows the event times of its tick."""
+    """Add event times within its tick to a file's rows."""
     table = pq.read_table(file)
     first = int((due - TICK) * 1e6)
     times = first + np.arange(table.num_rows) * int(TICK * 1e6) // max(table.num_rows, 1)
@@ -87,12 +87,12 @@ def latencies(
     begin: float,
     until: float | None = None,
 ) -> list[float]:
-    """Seconds from arrival to commit of rows that arrived from ``begin`` on: of every row, or of
-    evenly spread ones.
+    """Return the seconds from arrival to commit of the rows that arrived from ``begin`` on; of a
+    long run, of evenly spaced rows.
 
     Args:
-        arrivals: (seconds since 1970, rows that have arrived so far), ascending.
-        until: rows that no batch has read have waited up to then; None: they do not count.
+        arrivals: (seconds since 1970, number of rows that have arrived so far), ascending.
+        until: time up to which rows count that no batch has read; None: they do not count.
     """
     times, counts = (np.array(column) for column in zip(*arrivals, strict=True))
     commits = np.array([batch.committed_at for batch in log] + ([] if until is None else [until]))
@@ -106,7 +106,7 @@ def latencies(
 
 
 def files_of(folder: Path, ticks: int | None = None) -> Iterator[Path]:
-    """The files of a stream that have arrived in the first ``ticks`` ticks; None: in all."""
+    """Yield the files of a stream that have arrived in the first ``ticks`` ticks (None: in all)."""
     for file in sorted(folder.glob("*.parquet")):
         if ticks is None or int(file.stem) < ticks:
             yield file

@@ -1,9 +1,10 @@
-"""Streams that arrive while a pipeline is overloaded, and queries over them.
+"""Workloads of overload: streams that arrive by the clock, and queries over them.
 
 ``selective`` and ``results`` are as in :mod:`benchmarks.papers.jaqpot.rations.workloads`, with
 windows of some seconds. A tuple has the same number of partners at every rate, so the CPU time per
-row does not depend on the rate, and an overload lasts as long as its load does. ``tpch`` has the
-five queries of the demo over TPC-H, whose tables are cut so that all of them end together.
+row does not depend on the rate, and the system is overloaded for as long as the high rate lasts.
+``tpch`` has the demo's five queries over TPC-H; the tables are cut into ticks so that all end at
+the same time.
 """
 
 from __future__ import annotations
@@ -21,35 +22,35 @@ from anabranch_client.replay import tpch
 from anabranch_client.replay.tpch import DemoQuery
 from benchmarks.papers.jaqpot.rations.workloads import RATES, REJECTING, conflict, near
 
-#: (rows per second of all streams, seconds), one after the other.
+#: Phases in order: (rows per second of all streams together, seconds).
 Load = Sequence[tuple[float, float]]
 
 
-#: With the rows per second of a flood, which are more than a small machine manages.
+#: Workload -> rows per second of a flood, which are more than a small machine can process.
 WORKLOADS = {"selective": 100_000.0, "tpch": 500_000.0, "results": 400_000.0}
 #: Seconds between two files of a stream.
 TICK = 0.25
-#: Key -> a stream, and how many of its tuples within a window a partner finds.
+#: Key -> a stream, and the number of this stream's tuples that a partner finds within a window.
 PARTNERS = {"a": ("r", 12.0), "b": ("s", 24.0), "c": ("t", 1.0), "k": ("b", 40.0)}
 KEYS = {"r": ("a",), "s": ("a", "b"), "t": ("b", "c"), "u": ("c",)}
 KEYED = {"a": ("k",), "b": ("k",), "c": ("k",)}
-#: Rows of ``results``' streams, beside each other.
+#: Relative rates of the streams of ``results``.
 KEYED_RATES = {"a": 25, "b": 100, "c": 5}
-#: Rows of TPC-H's tables at scale 1.
+#: Number of rows of TPC-H's tables at scale 1.
 TPCH_ROWS = 8_661_245
-#: Different texts.
+#: Number of different texts.
 _TEXTS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class LiveWorkload:
-    """Streams that arrive by the clock.
+    """A workload: streams that arrive by the clock, and queries over them.
 
     Attributes:
-        columns: of each stream, (name, type), event time left out.
-        timed: whether rows have an event time ``ts``: when they arrive.
-        queries: over them, with windows.
-        ticks: the rows of every tick of a load, phase by phase, by stream.
+        columns: (name, type) of each stream's columns, without the event time.
+        timed: whether rows have an event time ``ts``, their time of arrival.
+        queries: the queries, with windows in their SQL.
+        ticks: function from a load to the rows of each of its ticks, by stream.
     """
 
     name: str
@@ -60,15 +61,15 @@ class LiveWorkload:
 
 
 def ticks_of(load: Load) -> list[float]:
-    """The rate of every tick."""
+    """Return the rate of every tick of a load."""
     return [rate for rate, seconds in load for _ in range(round(seconds / TICK))]
 
 
 def live_workload(name: str, window: float, home: Path) -> LiveWorkload:
-    """One of :data:`WORKLOADS`.
+    """Return one of :data:`WORKLOADS`.
 
     Args:
-        window: seconds. ``home``: where tables may be made.
+        window: length of windows in seconds. ``home``: folder for generated tables.
     """
     if name == "tpch":
         return _tpch(home)
@@ -141,7 +142,7 @@ def _tpch(home: Path) -> LiveWorkload:
 
 
 def _members(tables: Sequence[str] | Mapping[str, object]) -> str:
-    """The event time of every member of a result."""
+    """Return SELECT items with the event time of every member of a result."""
     return ", ".join(f"{table}.ts AS {table}_ts" for table in tables)
 
 

@@ -1,10 +1,11 @@
-"""The cheapest resources of paths that refresh all states: a weighted multiple set cover.
+"""Cheapest resources of input paths that refresh all states: a weighted multiple set cover.
 
 Minimise ``Δμ = Σ X_I`` so that every state ``j`` takes ``Σ_I b_(I,j) X_(I,j) >= R_j`` tuples per
-second (Eq. 11, 12), where a path has no more resources than its arrivals can use. Multiples are
-fractions, as in the continuous model. Source: JAQPOT, Problem 2. It takes its greedy algorithm,
-GH-WMSCP, from Yang and Leung, "A generalization of the weighted set covering problem", and does not
-print it: :func:`greedy_cover` is that for fractions and for paths that can be used up.
+second (Eq. 11, 12), where no path gets more resources than its arrivals can use. Multiples may be
+fractions, as in the continuous model. Source: JAQPOT, Problem 2. The paper uses the greedy
+algorithm GH-WMSCP of Yang and Leung, "A generalization of the weighted set covering problem",
+without printing it; :func:`greedy_cover` is this algorithm for fractions, and for paths with
+limited resources.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from anabranch_contract.errors import PlannerError
 from benchmarks.papers.jaqpot.printed.paths import InputPath
 
-#: The share of a refresh rate or of a path that may be missing, by rounding.
+#: Share by which a refresh rate or a path's resources may be missed, for rounding errors.
 TOLERANCE = 1e-9
 
 
 def refreshed_by(path: InputPath) -> dict[str, float]:
-    """Tuples that each intermediate state on the path takes, per probe of the path."""
+    """Return the tuples that each intermediate state on the path takes, per probe of the path."""
     return {
         hop.name: part
         for hop, part in zip(path.hops, path.allowances(1.0), strict=True)
@@ -28,14 +29,14 @@ def refreshed_by(path: InputPath) -> dict[str, float]:
 
 
 def greedy_cover(paths: Sequence[InputPath], rates: Mapping[str, float]) -> dict[str, float]:
-    """The resources of each path by GH-WMSCP, in probes per second.
+    """Return the resources of each path by GH-WMSCP, in probes per second.
 
-    Again and again the path that refreshes the states that are not covered yet by most per probe
-    is given resources, until one of them is covered or the path has all that it can use. So it
-    has at most a step per state and path. Ties go to the path further left.
+    In each step, the path that refreshes uncovered states the most per probe gets resources, until
+    one of these states is covered or the path has all resources that it can use. So there is at
+    most one step per state and path. Ties go to the path further left.
 
     Args:
-        rates: ``R_S`` by state.
+        rates: refresh rate ``R_S`` of each state.
 
     Raises:
         PlannerError: all paths together can't refresh a state (``uncoverable-state``).
@@ -67,7 +68,7 @@ def greedy_cover(paths: Sequence[InputPath], rates: Mapping[str, float]) -> dict
 
 
 def uncoverable(state: str) -> PlannerError:
-    """The complaint that a state can't be refreshed as fast as is asked."""
+    """Return the error for a state that can't be refreshed at the requested rate."""
     return PlannerError(
         "uncoverable-state",
         "no allocation refreshes this state fast enough",

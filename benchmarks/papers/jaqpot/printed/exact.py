@@ -1,6 +1,6 @@
-"""Linear programs of the continuous model, with which greedy allocations are compared.
+"""Linear programs of JAQPOT's continuous model, to which greedy allocations are compared.
 
-Variables are shares of what a path can use at most, and rows are divided by their limit, so that a
+Variables are shares of a path's maximum resources, and rows are divided by their limits, so that a
 solver's tolerances are relative. No cost is negative.
 """
 
@@ -18,19 +18,20 @@ from benchmarks.papers.jaqpot.printed.cover import TOLERANCE, refreshed_by, unco
 from benchmarks.papers.jaqpot.printed.freshness import refresh_rates
 from benchmarks.papers.jaqpot.printed.paths import InputPath
 
-#: Rounds of tangents after which a division of seconds is given up.
+#: Maximum number of rounds of tangents; then the division of seconds fails.
 MOST_TANGENTS = 500
-#: The share by which ages may exceed predicates where seconds are divided by tangents.
+#: Share by which ages may exceed predicates when seconds are divided with tangents.
 CLOSE = 1e-4
 _GREEDY = "use the greedy allocation, which needs no solver"
 
 
 def exact_cover(paths: Sequence[InputPath], rates: Mapping[str, float]) -> dict[str, float]:
-    """The least resources that refresh all states (Eq. 11, 12), in probes per second by path.
+    """Return the least resources that refresh all states (Eq. 11, 12), in probes per second by
+    path.
 
     Raises:
         PlannerError: all paths together can't refresh a state (``uncoverable-state``), or the
-            solver breaks (``no-solution``).
+            solver fails (``no-solution``).
     """
     gains = [refreshed_by(path) for path in paths]
     units = [
@@ -49,19 +50,19 @@ def exact_cover(paths: Sequence[InputPath], rates: Mapping[str, float]) -> dict[
 def exact_throughput(
     paths: Sequence[InputPath], mu: float, rates: Mapping[str, float]
 ) -> dict[str, float] | None:
-    """The resources by path that bring the most results while they refresh all states.
+    """Return the resources by path that give the most results while all states are refreshed.
 
-    Algorithm 1 pays for the cheapest cover first and divides the rest; this decides on both at
-    once. None where ``mu``, a positive number, does not suffice for any cover.
+    Algorithm 1 pays for the cheapest cover first, and then divides the rest; here, one program
+    decides on both. None if ``mu``, a positive number, does not suffice for any cover.
 
     Raises:
-        PlannerError: the solver breaks (``no-solution``).
+        PlannerError: the solver fails (``no-solution``).
     """
     gains = [refreshed_by(path) for path in paths]
     units = [min(path.most, mu) for path in paths]
     best = max(path.productivity for path in paths)
     program = Program()
-    # The objective is the loss against the best productivity for all probes.
+    # The objective is the loss, compared with all probes having the best productivity.
     each = [
         program.variable((best - path.productivity) * unit, integer=False)
         for path, unit in zip(paths, units, strict=True)
@@ -78,20 +79,20 @@ def exact_throughput(
 def cheapest_freshness(
     paths: Sequence[InputPath], predicates: Mapping[str, float]
 ) -> dict[str, float]:
-    """The least resources that keep ``predicates``, in probes per second by path.
+    """Return the least resources that keep ``predicates``, in probes per second by path.
 
     :func:`refresh_rates` divides the seconds of a path among its states before a cover is sought.
-    Here they are divided as is cheapest: minimise ``Σ X_I`` so that ``Σ_j |S_j| / R_j <= G_I`` on
-    every path, where ``R_j`` are the tuples that state ``j`` takes and ``G_I`` the seconds that the
-    stream's own window leaves. The left side is convex in ``R``, so each of its tangents is a row
-    of a linear program. Tangents are added where the last optimum breaks the predicates
-    (Kelley's cutting planes), until ages are within :data:`CLOSE` of the predicates. The optimum of
-    these rows is a lower bound of the least resources. Predicates that no resources would keep are
-    left out.
+    Here the division is part of the optimisation: minimise ``Σ X_I`` so that ``Σ_j |S_j| / R_j <=
+    G_I`` on every path, where ``R_j`` is the number of tuples per second that state ``j`` takes,
+    and ``G_I`` the seconds of the predicate that the window of the stream itself leaves. The left
+    side is convex in ``R``, so each of its tangents is a row of a linear program. Tangents are
+    added at optima that violate the predicates (Kelley's cutting planes), until ages are within
+    :data:`CLOSE` of the predicates. The optimum under these rows is a lower bound of the least
+    resources. Infeasible predicates are left out.
 
     Raises:
-        PlannerError: a predicate is negative or not finite, or of no input (``bad-freshness``), or
-            the solver breaks or does not get there (``no-solution``).
+        PlannerError: a predicate is negative or not finite, or not of an input (``bad-freshness``),
+            or the solver fails or needs too many rounds (``no-solution``).
     """
     refresh = refresh_rates(paths, predicates)
     broken = {one.stream for one in refresh.infeasible}
@@ -107,7 +108,7 @@ def cheapest_freshness(
     if not over:
         return dict.fromkeys((path.name for path in paths), 0.0)
     gains = [refreshed_by(path) for path in paths]
-    # No path needs more than a cover of some division costs.
+    # No path needs more resources than the cover for some division of the seconds costs.
     enough = math.fsum(exact_cover(paths, refresh.rates).values())
     units = [min(path.most, enough) for path in paths]
     program = Program()
@@ -123,7 +124,7 @@ def cheapest_freshness(
             slopes = {state: windows[state] / seconds[name] / at[state] ** 2 for state in states}
             least = 2 * math.fsum(slope * at[state] for state, slope in slopes.items()) - 1
             if least <= 0:
-                # Far from the limit a tangent says nothing.
+                # A tangent far from the limit constrains nothing.
                 continue
             parts = [
                 unit * math.fsum(slope * gain.get(s, 0.0) for s, slope in slopes.items())
@@ -157,16 +158,17 @@ def _cover_rows(
     gains: Sequence[Mapping[str, float]],
     rates: Mapping[str, float],
 ) -> None:
-    """A row per state that has to be refreshed (Eq. 12)."""
+    """Add a row for each state that has to be refreshed (Eq. 12)."""
     for state, rate in rates.items():
         if rate > 0:
             parts = [unit * gain.get(state, 0.0) for unit, gain in zip(units, gains, strict=True)]
-            # A rate that takes all that there is may be missed by rounding.
+            # If a rate takes all available resources, rounding may make it unattainable, hence the
+            # tolerance.
             program.row(1.0 - TOLERANCE, INFINITY, each, [part / rate for part in parts])
 
 
 def _solved(program: Program) -> tuple[float, ...] | None:
-    """The optimum; None if there is none."""
+    """Solve a program; None if it has no solution."""
     answer = solve(Solver.HIGHS, Request(program))
     if answer.status is SolveStatus.INFEASIBLE:
         return None

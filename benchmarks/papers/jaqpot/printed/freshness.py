@@ -1,17 +1,17 @@
-"""Freshness predicates, and the refresh rates that keep them.
+"""Freshness predicates of JAQPOT, and the refresh rates of states that keep them.
 
 A predicate ``F_I`` says that no result may have a tuple of stream ``I`` that arrived more than
 ``F_I`` seconds ago (Definition 2). A tuple stays in a state of ``|S|`` tuples for ``|S| / λ``
-seconds, where ``λ`` are the tuples that the state takes per second, and matches that it has become
-part of stay in the states further down. So the predicate holds if
-``F_I >= Σ_j |S_j| / λ_j`` over the own states of the path (Lemma 1). A leaf's state takes every
-arrival; what an intermediate state takes is the allowance of its half-way join.
+seconds, where ``λ`` is the number of tuples that the state takes per second; then the matches that
+contain it stay in the states further down the plan. So the predicate holds if ``F_I >= Σ_j |S_j| /
+λ_j`` over the states ``j`` along the path (Lemma 1). A leaf's state takes every arrival; an
+intermediate state takes the matches that its half-way join's allowance permits.
 
-The paper leaves open how a path's seconds are divided among its intermediate states. Here each
-state has at least the time ``t_j`` that it takes at saturation, when all states are refreshed as
-fast as can be. The slack of the predicates raises all ``t_j`` at one speed, and a state stops when
-some predicate over it is used up (max-min fairness). Then ``R_j = |S_j| / t_j``. A predicate that
-saturation can't keep is infeasible, and no other is.
+The paper does not say how a path's seconds are divided among its intermediate states. Here each
+state gets at least the time ``t_j`` that tuples stay in it at saturation, when all states are
+refreshed as fast as possible. The slack of the predicates then raises all ``t_j`` at the same
+speed, until some predicate over the state has no slack left (max-min fairness). Then ``R_j = |S_j|
+/ t_j``. A predicate is infeasible exactly if it is violated at saturation.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from anabranch_contract.errors import PlannerError
 from benchmarks.papers.jaqpot.printed.paths import InputPath, by_half_way
 from benchmarks.papers.jaqpot.printed.plan import HalfWay
 
-#: Up to this share a predicate may be exceeded, by rounding.
+#: Share by which a predicate may be exceeded, for rounding errors.
 TOLERANCE = 1e-9
 
 
 class Cause(StrEnum):
-    """Why a predicate can't be kept.
+    """Reason why a predicate can't be kept.
 
-    * ``ARRIVALS``: the window of the stream itself is older, whatever is probed;
+    * ``ARRIVALS``: tuples in the window of the stream itself are older, whatever the allowances;
     * ``MATCHES``: at saturation too few matches are made to refresh the states on the path;
-    * ``RESOURCES``: there are too few probes per second.
+    * ``RESOURCES``: keeping it takes more probes per second than there are.
     """
 
     ARRIVALS = "arrivals"
@@ -44,13 +44,14 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Infeasible:
-    """A predicate that is not kept.
+    """A predicate that can't be kept.
 
     Attributes:
-        state: on the path of the stream: its own for ``ARRIVALS``, the one that stays oldest for
-            ``MATCHES``, the one with the highest refresh rate for ``RESOURCES``.
-        given: seconds of the predicate; for ``RESOURCES`` the probes per second that there are.
-        needed: the least that would do, in the same unit; ``inf``: nothing would.
+        state: the state on the stream's path that is the cause: the stream's own state for
+            ``ARRIVALS``, the one with the oldest tuples for ``MATCHES``, the one with the highest
+            refresh rate for ``RESOURCES``.
+        given: seconds of the predicate; for ``RESOURCES``, the available probes per second.
+        needed: the least value of ``given`` that would suffice; ``inf``: none would.
     """
 
     stream: str
@@ -78,8 +79,8 @@ class Refresh:
 
     Attributes:
         rates: ``R_S``, tuples per second that an intermediate state has to take (Definition 5);
-            states without one are free.
-        infeasible: predicates that no resources would keep; ``rates`` leaves them out.
+            other states may be refreshed at any rate.
+        infeasible: predicates that no resources can keep; ``rates`` ignores them.
     """
 
     rates: Mapping[str, float]
@@ -87,10 +88,10 @@ class Refresh:
 
 
 def oldest(paths: Sequence[InputPath], probes: Mapping[str, float]) -> dict[str, float]:
-    """By stream the age in seconds of its oldest tuples in results (Lemma 1).
+    """Return, by stream, the age in seconds of the oldest tuples in results (Lemma 1).
 
     Args:
-        probes: made per second, by half-way join.
+        probes: probes per second of each half-way join.
     """
     return {
         path.name: math.fsum(
@@ -102,13 +103,13 @@ def oldest(paths: Sequence[InputPath], probes: Mapping[str, float]) -> dict[str,
 
 
 def refresh_rates(paths: Sequence[InputPath], predicates: Mapping[str, float]) -> Refresh:
-    """The refresh rates that keep ``predicates``, as far as they can be kept.
+    """Return the refresh rates that keep all feasible ``predicates``.
 
     Args:
-        predicates: stream -> seconds; a stream without one may be as old as it gets.
+        predicates: stream -> seconds; tuples of other streams may have any age.
 
     Raises:
-        PlannerError: a predicate is negative or not finite, or of no input (``bad-freshness``).
+        PlannerError: a predicate is negative or not finite, or not of an input (``bad-freshness``).
     """
     _check(paths, predicates)
     most = by_half_way(paths, {path.name: path.most for path in paths})
@@ -149,10 +150,10 @@ def refresh_rates(paths: Sequence[InputPath], predicates: Mapping[str, float]) -
 
 
 def _raised(slack: Mapping[str, float], over: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """The greatest raise of each state, all at one speed, so that no path has more than its slack.
+    """Return the raise of each state, all at the same speed, so that no path exceeds its slack.
 
     Args:
-        slack: by path. over: the states on each of these paths.
+        slack: path -> seconds. over: path -> the states on it.
     """
     left = dict(slack)
     moving = {state for states in over.values() for state in states}
@@ -169,7 +170,9 @@ def _raised(slack: Mapping[str, float], over: Mapping[str, Sequence[str]]) -> di
 
 
 def _stay(hop: HalfWay, rate: float) -> float:
-    """Seconds that a tuple stays in the own state of ``hop``, which takes ``rate`` per second."""
+    """Return the seconds that a tuple stays in ``hop``'s own state, which takes
+    ``rate`` tuples/s.
+    """
     if hop.window == 0:
         return 0.0
     return hop.window / rate if rate > 0 else math.inf

@@ -1,12 +1,13 @@
-"""GrePP: the most productive path gets what its arrivals can use, then the next one, and so on.
+"""GrePP, JAQPOT's greedy allocation: the most productive path gets all resources that it can use,
+then the next.
 
 This is the fractional knapsack: maximise ``Σ ρ_I X_I`` for ``Σ X_I <= μ``, ``0 <= X_I <= most_I``.
-**Why greedy is optimal.** Move any amount from a path to a more productive one that has room: the
-sum does not fall. An assignment that admits no such move is the greedy one, up to ties.
+**Why greedy is optimal.** Moving resources from a path to a more productive one below its maximum
+never lowers the sum. An assignment that permits no such move is the greedy one, up to ties.
 
-It is optimal among all allowances per half-way join, too, not only among paths: every probe works
-for tuples that entered at one leaf, so probes whose results are all probed further are a sum of
-paths, and any others are wasted. Source: JAQPOT, section 4.1.
+It is also optimal among all allowances per half-way join: every probe processes tuples that entered
+at one leaf, so the probes whose matches are all processed further are a sum over paths, and any
+other probes are wasted. Source: JAQPOT, section 4.1.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from benchmarks.papers.jaqpot.printed.paths import InputPath
 def grepp(
     paths: Sequence[InputPath], mu: float, used: Mapping[str, float] | None = None
 ) -> dict[str, float]:
-    """The resources of each path, in probes per second; in O(k log k).
+    """Return the resources of each path, in probes per second; in O(k log k).
 
     Ties go to the path further left.
 
     Args:
-        mu: what there is, in probes per second.
-        used: what paths have already been given, which their arrivals can't use again.
+        mu: available resources, in probes per second.
+        used: resources that paths have already been given; their arrivals can't use these again.
 
     Raises:
         PlannerError: ``mu`` is negative or no number (``bad-resources``).

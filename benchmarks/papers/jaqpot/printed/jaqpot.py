@@ -1,7 +1,7 @@
-"""JAQPOT (Algorithm 1): freshness first, at least cost; all other resources go to throughput.
+"""JAQPOT (Algorithm 1): resources for freshness first, at least cost; all others for throughput.
 
-The cover's resources bring results as well, and count as used when GrePP fills paths up. Every
-predicate that is not kept is reported (:class:`Infeasible`).
+The resources of the cover, which keeps states fresh, produce results as well; GrePP only adds to
+them. Every predicate that is not kept is reported (:class:`Infeasible`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Cover: TypeAlias = Callable[[Sequence[InputPath], Mapping[str, float]], dict[str
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """How ``μ`` is divided among input paths, in probes per second.
+    """Division of ``μ`` among input paths, in probes per second.
 
     Attributes:
-        cover: for freshness, by path; ``Δμ`` in all.
-        rest: for throughput, by path.
-        rates: ``R_S`` by state, which the cover fulfils.
+        cover: resources of each path for freshness; their sum is ``Δμ``.
+        rest: resources of each path for throughput.
+        rates: refresh rate ``R_S`` of each state, which the cover fulfils.
         infeasible: the predicates that are not promised.
     """
 
@@ -42,12 +42,12 @@ class Allocation:
 
     @property
     def resources(self) -> dict[str, float]:
-        """Of each path, for both."""
+        """Resources of each path, for freshness and throughput together."""
         return {path: given + self.rest[path] for path, given in self.cover.items()}
 
     @property
     def for_freshness(self) -> float:
-        """``Δμ``."""
+        """Resources of all paths for freshness, ``Δμ``."""
         return math.fsum(self.cover.values())
 
 
@@ -64,11 +64,11 @@ def jaqpot(
 
     Args:
         predicates: stream -> seconds.
-        cover: finds the resources that refresh all states.
+        cover: function that finds the resources that refresh all states.
 
     Raises:
-        PlannerError: ``mu`` is negative or no number, or a predicate is negative or not finite, or
-            of no input.
+        PlannerError: ``mu`` is negative or no number, or a predicate is negative, not finite or not
+            of an input.
     """
     check_resources(mu)
     refresh = refresh_rates(paths, predicates)

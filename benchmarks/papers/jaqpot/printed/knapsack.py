@@ -1,8 +1,8 @@
-"""The discrete model: every path is given whole multiples of its row (JDA-Knapsack).
+"""JAQPOT's discrete model: every path gets a whole multiple of its row's resources (JDA-Knapsack).
 
 Maximise ``Σ M_I r_I`` for ``Σ M_I X_I <= μ`` and whole ``0 <= M_I <= most_I``. Source: JAQPOT,
-Problem 1 (Eq. 9, 10). Greedy is not optimal here: the most productive row may leave resources over
-that no other row fits into.
+Problem 1 (Eq. 9, 10). Greedy is not optimal here: the most productive row may leave a remainder
+that is too small for any other row.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from benchmarks.papers.jaqpot.printed.paths import Row
 
 
 def output_of(rows: Sequence[Row], multiples: Mapping[str, int]) -> int:
-    """Results per second."""
+    """Return the results per second of the ``multiples`` of rows."""
     return sum(row.output * multiples.get(row.path, 0) for row in rows)
 
 
 def greedy_multiples(rows: Sequence[Row], mu: int) -> dict[str, int]:
-    """As many multiples as fit of the most productive row, then of the next.
+    """Return as many multiples of the most productive row as fit, then of the next one, and so on.
 
     Ties go to the row further up.
     """
@@ -37,11 +37,12 @@ def greedy_multiples(rows: Sequence[Row], mu: int) -> dict[str, int]:
 
 
 def exact_multiples(rows: Sequence[Row], mu: int) -> dict[str, int]:
-    """The best multiples by dynamic programming, in O(k μ) time and space.
+    """Return the best multiples by dynamic programming, in O(k μ) time and space.
 
-    ``best[w]`` is the most that the rows so far bring within ``w`` probes. With one row more,
-    ``best'[w] = max over m of best[w - m X] + m r``: for all ``w`` that leave one remainder by
-    ``X`` this is a greatest value in a window of ``most + 1``, after ``r`` per place is taken off.
+    ``best[w]`` is the greatest output of the rows so far with ``w`` probes. With one more row,
+    ``best'[w] = max over m of best[w - m X] + m r``. For all ``w`` with the same remainder modulo
+    ``X``, this is the maximum over a sliding window of ``most + 1`` values, after ``r`` per
+    position is subtracted.
     """
     best = [0] * (_whole(mu) + 1)
     choices = []
@@ -57,13 +58,13 @@ def exact_multiples(rows: Sequence[Row], mu: int) -> dict[str, int]:
 
 
 def _with_row(best: Sequence[int], row: Row) -> tuple[list[int], list[int]]:
-    """The best outputs with ``row``, too, and how often it is taken; the least often if alike."""
+    """Return the best outputs with ``row`` added, and its multiples (the least of equally good)."""
     found, choice = list(best), [0] * len(best)
     for remainder in range(min(row.resources, len(best))):
         window: deque[tuple[int, int]] = deque()
         for place, weight in enumerate(range(remainder, len(best), row.resources)):
             value = best[weight] - place * row.output
-            # Of equal values the later place is taken, which stands for fewer multiples.
+            # Of equal values the later position is taken, which means fewer multiples.
             while window and window[-1][1] <= value:
                 window.pop()
             window.append((place, value))
@@ -77,10 +78,10 @@ def _with_row(best: Sequence[int], row: Row) -> tuple[list[int], list[int]]:
 def solved_multiples(
     rows: Sequence[Row], mu: int, solver: Solver = Solver.CP_SAT
 ) -> dict[str, int]:
-    """The best multiples by a solver of integer programs.
+    """Return the best multiples by a solver of integer programs.
 
     Raises:
-        PlannerError: the solver has no proven answer (``no-solution``).
+        PlannerError: the solver does not prove an optimum (``no-solution``).
     """
     answer = solve(solver, Request(_program(rows, _whole(mu)), gap=0.0))
     values = proven(solver, answer, "use exact_multiples, which needs no solver")
@@ -89,7 +90,7 @@ def solved_multiples(
 
 
 def _program(rows: Sequence[Row], mu: int) -> Program:
-    """Minimise the output of the multiples that are not chosen: costs must not be negative."""
+    """Return a program that minimises the output of unchosen multiples: costs can't be negative."""
     tops = [_top(row, mu) for row in rows]
     everything = sum(row.resources * top for row, top in zip(rows, tops, strict=True))
     program = Program(

@@ -1,10 +1,11 @@
-"""Input paths: cost and results of a tuple on its way from a leaf of the plan to the root.
+"""Input paths of JAQPOT: probes and results of a tuple on its way from a leaf of the plan to the
+root.
 
-With ``φ_j`` the tuples after hop ``j`` per input tuple (``φ_0 = 1``, Eq. 5) a path of ``n`` hops
-takes ``1 + φ_1 + .. + φ_(n-1)`` probes per input tuple. Of resources ``X`` that it is given, hop
-``j`` gets ``X_j = X φ_(j-1) / (1 + φ_1 + .. + φ_(n-1))`` (Eq. 6, 7): what one hop makes, the next
-consumes. The path productivity is ``ρ_p = φ_n / (1 + φ_1 + .. + φ_(n-1))`` results per probe
-(Eq. 8). Source: JAQPOT, section 4.1.
+Let ``φ_j`` be the number of tuples after hop ``j`` per input tuple (``φ_0 = 1``, Eq. 5). A path of
+``n`` hops takes ``1 + φ_1 + .. + φ_(n-1)`` probes per input tuple. Of the path's resources ``X``,
+hop ``j`` gets ``X_j = X φ_(j-1) / (1 + φ_1 + .. + φ_(n-1))`` (Eq. 6, 7), so that each hop probes
+with all tuples that the hop before it makes. The path productivity is ``ρ_p = φ_n / (1 + φ_1 + .. +
+φ_(n-1))`` results per probe (Eq. 8). Source: JAQPOT, section 4.1.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from itertools import accumulate
 from anabranch_contract.errors import PlannerError, StatisticsError
 from benchmarks.papers.jaqpot.printed.plan import HalfWay, Leaf, Plan
 
-#: The most input tuples that a row of a table may stand for.
+#: Maximum number of input tuples that a row of a productivity table may stand for.
 LARGEST_UNIT = 10_000
 
 
@@ -27,7 +28,7 @@ class InputPath:
     """The half-way joins from a leaf to the root.
 
     Attributes:
-        phi: ``φ_0 .. φ_n`` (Eq. 5).
+        phi: ``φ_0 .. φ_n``, tuples after each hop per input tuple (Eq. 5).
 
     >>> from benchmarks.papers.jaqpot.printed.plan import Join, Leaf, State, plan_of
     >>> a, b = Leaf("a", 50, State(5000, 0.001)), Leaf("b", 70, State(500, 0.001))
@@ -45,7 +46,7 @@ class InputPath:
 
     @property
     def name(self) -> str:
-        """That of its leaf."""
+        """Name of the path: that of its leaf."""
         return self.leaf.name
 
     @property
@@ -60,11 +61,11 @@ class InputPath:
 
     @property
     def most(self) -> float:
-        """The resources that it can use, in probes per second: for all its arrivals."""
+        """Maximum useful resources in probes per second: those that process all arrivals."""
         return self.leaf.rate * self.per_tuple
 
     def allowances(self, resources: float) -> tuple[float, ...]:
-        """``X_1 .. X_n``, the probes per second of each hop (Eq. 7)."""
+        """Return ``X_1 .. X_n``, the probes per second of each hop (Eq. 7)."""
         return tuple(resources * phi / self.per_tuple for phi in self.phi[:-1])
 
 
@@ -73,10 +74,10 @@ class Row:
     """A row of the path productivity table (Table 2).
 
     Attributes:
-        path: the name of its leaf.
-        resources: ``X``, the probes of one multiple.
-        output: ``r``, the results that they bring.
-        most: how many multiples the input rate allows per second.
+        path: name of the path's leaf.
+        resources: ``X``, number of probes of one multiple of the row.
+        output: ``r``, number of results of these probes.
+        most: maximum number of multiples per second, by the input rate.
     """
 
     path: str
@@ -100,7 +101,7 @@ class Row:
 
 
 def input_paths(plan: Plan) -> tuple[InputPath, ...]:
-    """The path of each input, from left to right.
+    """Return the path of each input, from left to right.
 
     Raises:
         StatisticsError: a path has more results per tuple than a number can hold.
@@ -121,10 +122,11 @@ def input_paths(plan: Plan) -> tuple[InputPath, ...]:
 
 
 def productivity_table(paths: Iterable[InputPath]) -> tuple[Row, ...]:
-    """A row per path, in the least multiple that is whole at every hop.
+    """Return a row per path, for the least number of input tuples with whole numbers of probes at
+    every hop.
 
-    Productivities count as the simplest fractions within rounding of them: 4 results of 11 tuples
-    are a row for 11 tuples.
+    Productivities are converted to the simplest fractions within rounding errors: a path with 4
+    results per 11 tuples has a row for 11 tuples.
 
     Raises:
         PlannerError: a path needs more than :data:`LARGEST_UNIT` tuples (``fractional-table``).
@@ -147,10 +149,10 @@ def productivity_table(paths: Iterable[InputPath]) -> tuple[Row, ...]:
 
 
 def by_half_way(paths: Sequence[InputPath], resources: Mapping[str, float]) -> dict[str, float]:
-    """Probes per second of each half-way join, of all paths together.
+    """Return the probes per second of each half-way join, summed over all paths.
 
     Args:
-        resources: path -> ``X``; a path that is missing has none.
+        resources: path -> ``X``; missing paths have no resources.
     """
     found: dict[str, float] = {}
     for path in paths:
@@ -161,11 +163,11 @@ def by_half_way(paths: Sequence[InputPath], resources: Mapping[str, float]) -> d
 
 
 def throughput(paths: Iterable[InputPath], resources: Mapping[str, float]) -> float:
-    """Results per second where each path has its resources and no more than it can use."""
+    """Return the results per second if each path uses its resources, up to its maximum."""
     return math.fsum(path.productivity * resources.get(path.name, 0.0) for path in paths)
 
 
 def saturation(paths: Sequence[InputPath]) -> tuple[float, float]:
-    """The probes per second that process all arrivals, and the results that they bring."""
+    """Return the probes per second that process all arrivals, and their results per second."""
     everything = {path.name: path.most for path in paths}
     return math.fsum(everything.values()), throughput(paths, everything)

@@ -1,8 +1,8 @@
-"""Binary plans of windowed joins, with the half-way joins and the input paths that they consist of.
+"""Binary plans of windowed joins (JAQPOT), with their half-way joins and input paths.
 
-Every node of a plan but its root has a state that holds its newest tuples (a count-based window),
-and its tuples probe the state of the node's sibling. So a half-way join has the name of the node
-whose tuples probe: ``ab`` is ``ab ⋉ S_C`` in ``(a ⋈ b) ⋈ c``. Source: JAQPOT, sections 2 and 4.1.
+Every node of a plan except its root has a state with its newest tuples (a count-based window), and
+its tuples probe the state of the node's sibling. A half-way join has the name of the node whose
+tuples probe: ``ab`` is ``ab ⋉ S_C`` in ``(a ⋈ b) ⋈ c``. Source: JAQPOT, sections 2 and 4.1.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from anabranch_contract.errors import PlannerError, StatisticsError
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A node's stored tuples, which its sibling's tuples probe.
+    """Stored tuples of a node, which the tuples of its sibling probe.
 
     Attributes:
-        window: ``|S|``, the tuples that it holds.
-        selectivity: ``σ``, the share of them that a probing tuple joins, 0 to 1.
+        window: ``|S|``, number of tuples in the state.
+        selectivity: ``σ``, the share of these tuples that a probing tuple joins, 0 to 1.
 
     Raises:
         StatisticsError: the window is negative or not finite, or the selectivity is not a share.
@@ -43,7 +43,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """An input stream.
+    """An input stream, as a leaf of a plan.
 
     Attributes:
         rate: ``λ``, arrivals per second.
@@ -62,10 +62,11 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A join of two nodes.
+    """A join of two nodes, as a node of a plan.
 
     Attributes:
-        state: of its output; None for the root of a plan, whose output is the query's.
+        state: state of the join's output; None for the root of a plan, whose output are the
+            results.
     """
 
     left: Node
@@ -74,7 +75,7 @@ class Join:
 
     @property
     def name(self) -> str:
-        """The names of its leaves, from left to right."""
+        """Name of the join: the names of its leaves, from left to right."""
         return "".join(leaf.name for leaf in _nodes(self) if isinstance(leaf, Leaf))
 
 
@@ -86,12 +87,12 @@ class HalfWay:
     """A half-way join: the tuples of one node probe the state of its sibling.
 
     Attributes:
-        name: of the node whose tuples probe, and of its own state.
-        join: the name of the join that both nodes are inputs of.
+        name: name of the node whose tuples probe, and of this node's own state.
+        join: name of the join of both nodes.
         productivity: ``ρ_h = σ·|S|`` of the probed state, results per probe (Eq. 3).
         selectivity: ``σ`` of the probed state.
         window: ``|S|`` of the node's own state, in tuples.
-        rate: ``λ`` of a leaf, per second; None if the tuples come from a join.
+        rate: ``λ`` of a leaf, per second; None if the probing tuples come from a join.
     """
 
     name: str
@@ -103,19 +104,21 @@ class HalfWay:
 
     @property
     def susceptible(self) -> bool:
-        """Whether the node's own state gets stale when probes are withheld (Lemma 2)."""
+        """Whether the node's own state becomes stale if probes are withheld (Lemma 2)."""
         return self.rate is None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A plan, taken apart.
+    """A plan with its leaves, half-way joins, joins and input paths.
 
     Attributes:
-        leaves: from left to right.
-        half_ways: by name, a join before the joins that it feeds, left before right.
-        joins: the half-way joins of each join, left and right; feeding joins come first.
-        hops: by leaf the half-way joins from there to the root (Definition 3).
+        leaves: the leaves from left to right.
+        half_ways: half-way joins by name; inputs come before the joins that they feed, left before
+            right.
+        joins: join -> its left and right half-way joins; inputs come before the joins that they
+            feed.
+        hops: leaf -> the half-way joins from it to the root (Definition 3).
     """
 
     leaves: tuple[Leaf, ...]
@@ -125,12 +128,12 @@ class Plan:
 
     @property
     def susceptible(self) -> tuple[HalfWay, ...]:
-        """The half-way joins whose own state gets stale: k - 2 of k inputs (Lemma 2)."""
+        """The half-way joins whose own state can become stale: k - 2 for k inputs (Lemma 2)."""
         return tuple(one for one in self.half_ways.values() if one.susceptible)
 
 
 def plan_of(root: Join) -> Plan:
-    """The plan whose last join is ``root``.
+    """Return the plan whose last join is ``root``.
 
     Raises:
         PlannerError: two nodes have one name (``duplicate-name``), the root has a state or
@@ -177,7 +180,7 @@ def plan_of(root: Join) -> Plan:
 
 
 def _half_way(node: Node, sibling: Node, join: str, names: dict[int, str]) -> HalfWay:
-    """The half-way join of the tuples of ``node``, whose state and whose sibling's have to be."""
+    """Return the half-way join of the tuples of ``node``; it and its sibling must have states."""
     for one in (node, sibling):
         if one.state is None:
             raise _bad_state(names[id(one)], "feeds another join", "say what is kept of it")
@@ -194,7 +197,7 @@ def _half_way(node: Node, sibling: Node, join: str, names: dict[int, str]) -> Ha
 
 
 def _nodes(root: Node) -> Iterator[Node]:
-    """All nodes, inputs before their join, from left to right; plans may be deep."""
+    """Yield all nodes, inputs before their join, from left to right; plans may be deep."""
     stack: list[tuple[Node, bool]] = [(root, False)]
     while stack:
         node, opened = stack.pop()

@@ -1,7 +1,8 @@
-"""Rival policies: allowances by the productivity of half-way joins, without regard to paths.
+"""JAQPOT's rivals: allowances by the productivity of single half-way joins instead of paths.
 
-Tuples that a join makes beyond the next join's allowance are lost (producer-consumer mismatch). So
-is an allowance without tuples. Source: JAQPOT, section 2, appendix B and Table 4.
+Tuples that a join makes beyond the next join's allowance are lost, and an allowance beyond the
+number of tuples is wasted (producer-consumer mismatch). Source: JAQPOT, section 2, appendix B and
+Table 4.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from benchmarks.papers.jaqpot.printed.plan import HalfWay, Plan
 
 
 class Rival(StrEnum):
-    """How ``μ`` is divided.
+    """Rival policy for the division of ``μ``.
 
     * ``EQUAL_HJ``: equally among half-way joins;
-    * ``GLOBAL_HJPR``: among half-way joins as their productivities;
+    * ``GLOBAL_HJPR``: among half-way joins, in proportion to their productivities;
     * ``E_BEST_HJP``: equally among joins, then the most productive half first;
-    * ``S_BEST_HJP``: among joins as their selectivities, then the most productive half first.
+    * ``S_BEST_HJP``: among joins, in proportion to their selectivities, then the most productive
+    half first.
     """
 
     EQUAL_HJ = "EqualHJ"
@@ -32,11 +34,12 @@ class Rival(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Probes and tuples per second in a plan under given allowances.
+    """Rates in a plan under given allowances, in steady state.
 
     Attributes:
-        probes: per second, by half-way join: at most the allowance and the tuples that arrive.
-        made: the tuples that each join makes per second.
+        probes: probes per second of each half-way join: the minimum of its allowance and its
+            tuples.
+        made: tuples per second that each join makes.
         output: results per second.
     """
 
@@ -46,10 +49,10 @@ class Flow:
 
 
 def push(plan: Plan, allowances: Mapping[str, float]) -> Flow:
-    """The rates of a plan in steady state.
+    """Return the rates of a plan in steady state.
 
     Args:
-        allowances: probes per second by half-way join; one that is missing has none.
+        allowances: probes per second of each half-way join; missing: 0.
     """
     probes: dict[str, float] = {}
     made: dict[str, float] = {}
@@ -62,7 +65,7 @@ def push(plan: Plan, allowances: Mapping[str, float]) -> Flow:
 
 
 def rival_allowances(plan: Plan, mu: float, rival: Rival) -> dict[str, float]:
-    """Probes per second by half-way join, which add up to ``mu`` at most.
+    """Return the probes per second of each half-way join, whose sum is at most ``mu``.
 
     Within a join, ``E_BEST_HJP`` and ``S_BEST_HJP`` apply BestHJP of one join: the more productive
     half gets as much of the join's share as it can use (``min(μ, λ)``), the other half gets the
@@ -79,13 +82,13 @@ def rival_allowances(plan: Plan, mu: float, rival: Rival) -> dict[str, float]:
         return _in_ratio(mu, {half.name: half.productivity for half in halves})
     if rival is Rival.E_BEST_HJP:
         return _best_halves(plan, dict.fromkeys(plan.joins, mu / len(plan.joins)))
-    # A join has one selectivity if its halves agree (footnote 4); else the mean of both.
+    # The two halves may have different selectivities; the join's is their mean (footnote 4).
     mean = {join: (a.selectivity + b.selectivity) / 2 for join, (a, b) in plan.joins.items()}
     return _best_halves(plan, _in_ratio(mu, mean))
 
 
 def whole_allowances(allowances: Mapping[str, float]) -> dict[str, float]:
-    """As Table 4 prints them: rounded down, and the remainder goes to the last half-way join."""
+    """Round allowances as in Table 4: down, and the remainder goes to the last half-way join."""
     found = {name: float(math.floor(value)) for name, value in allowances.items()}
     last = next(reversed(found))
     found[last] += round(math.fsum(allowances.values()) - math.fsum(found.values()))
@@ -93,7 +96,7 @@ def whole_allowances(allowances: Mapping[str, float]) -> dict[str, float]:
 
 
 def _in_ratio(mu: float, weights: Mapping[str, float]) -> dict[str, float]:
-    """``mu`` in the ratio of ``weights``; equally where all are 0."""
+    """Divide ``mu`` in proportion to ``weights``; equally if all are 0."""
     total = math.fsum(weights.values())
     if total == 0:
         return dict.fromkeys(weights, mu / len(weights))
@@ -113,5 +116,5 @@ def _best_halves(plan: Plan, shares: Mapping[str, float]) -> dict[str, float]:
 
 
 def _arriving(half: HalfWay, made: Mapping[str, float]) -> float:
-    """The tuples per second that the half-way join could probe with."""
+    """Return the tuples per second with which the half-way join could probe."""
     return made[half.name] if half.rate is None else half.rate

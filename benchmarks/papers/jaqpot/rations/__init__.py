@@ -1,4 +1,5 @@
-"""Rationed probes measured in the runtime: one ruleset, the same input, every policy and budget.
+"""Rations measured in the runtime: the same ruleset and input under every policy and budget.
 
-Real planner, driver, stores, workers and result files (:mod:`benchmarks.engine`); no Spark.
+The planner, driver, stores, workers and result files are the real ones (:mod:`benchmarks.engine`),
+without Spark.
 """

@@ -1,24 +1,25 @@
-"""Results by stated shares of the CPU time of probes, measured in the runtime.
+"""Results of each policy at stated budgets (shares of the CPU time of probes), measured in the
+runtime.
 
 ``python -m benchmarks.papers jaqpot budgets [--json] [--workloads selective tpch results]``
 
-Every run of a workload has the same input and the same rules, which were planned once, with the
+Every run of a workload has the same input and the same ruleset, which was planned once, with the
 statistics of a whole run, without intermediate results. A run with all rations 1 is the
-calibration: the service's forest for planning rations is made of its measurements, and all policies
-divide shares of its CPU time for steps and for results (last checks, gathering, encoding into
-Parquet files). Reading, storing and the driver's own work are left out, since every tuple needs
-them.
+calibration: the forest for planning rations is built from its measurements, as in the service, and
+all policies divide a share of its CPU time for steps and results (last checks, gathering, encoding
+into Parquet files). The CPU time of reading, storing and the driver's own work is not divided,
+since every tuple needs it.
 
-Every run checks that the result files have those rows of DuckDB's results that are kept by the
-rations in the ledger, or by the rivals' limits (:mod:`benchmarks.papers.jaqpot.rations.expected`);
-without rations they have all rows. The rivals' policies are adapted from binary plans
+Every run checks that the result files have exactly the rows of DuckDB's results that the rations in
+the ledger, or the rivals' limits, keep (:mod:`benchmarks.papers.jaqpot.rations.expected`); without
+rations they have all rows. The rivals' policies are adapted from binary plans
 (:mod:`benchmarks.papers.jaqpot.rations.rivals`).
 
-Results are shares of the full run's. They differ from the model's prediction where few tuples have
-many results; a nation of TPC-H, for example, either probes or not. The CPU time used is the
-measured time of a run, as a share of the median of the full runs; there is one per share.
-It differs from the budget where the cost of a step is not proportional to its tuples, as with the
-cost of calls, and because of other work on the machine.
+Results are reported as shares of the results of a run without rationing. They differ from the
+model's prediction if few tuples have many results; a nation of TPC-H, for example, either probes or
+not. The CPU time used is the measured time of the one run per budget, as a share of the median of
+the runs without rationing. It differs from the budget because some costs are not proportional to
+the number of tuples (those of calls), and because of other work on the machine.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """All workloads, one after the other."""
+    """Run all workloads, one after the other; return the figures."""
     with redis_url() as url:
         return {"workloads": [_workload(options, home, url, name) for name in options.workloads]}
 
@@ -64,7 +65,7 @@ def _workload(options: argparse.Namespace, home: Path, url: str, name: str) -> d
     folder = home / name
     folder.mkdir()
     plan = plan_once(workload(name, options.size, options.batches, folder), folder, url)
-    # First-time work in a process takes longer: the first run is not used for calibration.
+    # The first run in a process takes longer, so it is not used for calibration.
     fulls = [_run(plan, folder, url) for _ in range(options.full + 1)][1:]
     known = Calibrated(plan, sorted(fulls, key=lambda one: one.rationed)[len(fulls) // 2].interim)
     expected = Expected(plan, known.goals)
@@ -87,7 +88,7 @@ def _workload(options: argparse.Namespace, home: Path, url: str, name: str) -> d
                     "cpu": round(one.cpu, 4),
                 }
             )
-        # In turns with the others: a machine's speed changes.
+        # Runs without rationing alternate with the others, since a machine's speed changes.
         fulls.append(_run(plan, folder, url))
         kept = ", ".join(f"{policy} {100 * rows[-1]['kept']:.1f}" for policy, rows in found.items())
         tell(f"{name}, {share} %: {kept}")
@@ -126,12 +127,12 @@ def _run(
 
 
 def _least(outcome: Outcome, expected: Expected) -> float:
-    """The completeness of the least complete query."""
+    """Return the completeness of the least complete query."""
     return min(outcome.results[q] / full for q, full in expected.counts.items() if full)
 
 
 def ratios(one: dict[str, Any], over: Sequence[str]) -> list[float]:
-    """The results of ``results``, times the best of some others at each share."""
+    """Return the results of policy ``results``, relative to the best of ``over`` at each share."""
     found = one["policies"]
     rivals = [found[name] for name in over if name in found]
     return [
@@ -143,7 +144,7 @@ def ratios(one: dict[str, Any], over: Sequence[str]) -> list[float]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """Results and CPU time by share and policy; ratios."""
+    """Return the tables of results and CPU time by share and policy, and of ratios."""
     grids = []
     for one in entry["workloads"]:
         found = one["policies"]
@@ -204,7 +205,7 @@ def _kept(entry: dict[str, Any]) -> Grid:
 
 
 def charts(entry: dict[str, Any]) -> dict[str, str]:
-    """Results by share, a chart per workload."""
+    """Return the charts of results by share of CPU time, one per workload."""
     found = {}
     for one in entry["workloads"]:
         series = [

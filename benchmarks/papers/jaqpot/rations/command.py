@@ -1,4 +1,4 @@
-"""Common options of these benchmarks."""
+"""Common options of the benchmarks of rations."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.support.surroundings.redis import redis_url
 
 __all__ = ["redis_url", "run_part"]
 
-#: A file system in memory, if there is one: no run is measured by its disk.
+#: A file system in memory, if there is one, so that no run is slowed down by a disk.
 MEMORY = Path("/dev/shm")
 
 
 def run_part(benchmark: Benchmark, arguments: Sequence[str] | None = None) -> int:
-    """Entry point of a benchmark's module; returns the exit code."""
+    """Run a benchmark as the main program of its module; returns the exit code."""
     return run_benchmark("papers.jaqpot.rations", benchmark, arguments, _options)
 
 

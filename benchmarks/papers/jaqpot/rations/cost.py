@@ -1,14 +1,15 @@
-"""Cost of rations where nothing is withheld, and of planning them.
+"""Cost of rationing while nothing is withheld, and of planning schedules of rations.
 
 ``python -m benchmarks.papers jaqpot cost [--json] [--pairs 300]``
 
 *Batches.* A live driver and worker in this process, without Spark, process streams batch by batch;
-the size of their state is about constant. Batches come in pairs, in random order: for one of them
-the service's schedule is in Redis, as under the policy ``ration``, for the other there is none, as
-under ``wait``. The runtime's own ``Rationer`` reads the schedule, watches the load, and withholds
-nothing, since there is enough time; this is checked. CPU times of whole batches, including commits,
-are compared. The interval of the median ratio is that of the sign test, with 95 % confidence.
-Batches are small (a few thousand rows); in larger ones the policy costs relatively less.
+the size of their state is about constant. Batches come in pairs: for one of the two, in random
+order, Redis has the service's schedule, as under the policy ``ration``; for the other it has none,
+as under ``wait``. The runtime's own ``Rationer`` reads the schedule, watches the load, and
+withholds nothing, since there is enough time; this is checked. CPU times of whole batches,
+including commits, are compared. The interval of the median ratio is that of the sign test, with 95
+% confidence. Batches are small (a few thousand rows); in larger ones the policy costs relatively
+less.
 
 *Planning.* The table has CPU milliseconds of one allocation and of whole schedules over random
 forests, and of the service's schedule from measurements of this run's steps.
@@ -43,9 +44,9 @@ from benchmarks.report.grids import spread as shown
 from benchmarks.session import WrongResultError
 from tests.support.oracles.most_results import most_results
 
-#: Batches that are not compared: stores fill up to their windows.
+#: Number of first batches that are not compared: stores fill up to their windows.
 WARM = 20
-#: Batches of the run by which rations are planned.
+#: Number of batches from which the schedule is planned.
 CALIBRATING = 10
 EDGES = (100, 1000)
 ROUNDS = 9
@@ -58,7 +59,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Batches with and without a schedule; times of planning."""
+    """Run batches with and without a schedule, and time the planning; return the figures."""
     with redis_url() as url:
         plan = plan_once(calm(options.size, CALIBRATING), home, url)
         known = Calibrated(plan, run(plan, home / "full", url, Division()).interim)
@@ -122,8 +123,8 @@ def _batches(
 
 
 def _random(edges: int) -> dict[str, Any]:
-    """Of a random forest with about so many steps."""
-    # The generator draws how many there are.
+    """Return the figures of planning over a random forest of about ``edges`` steps."""
+    # The generator draws the number of steps, so forests are drawn until it is about right.
     drawn = (
         random_forest(Random(seed), steps=edges, goals=edges // 2, queries=max(edges // 8, 1))
         for seed in range(1000)
@@ -143,7 +144,7 @@ def _random(edges: int) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """Batches; planning."""
+    """Return the tables of batches and of planning."""
     one = entry["batches"]
     batches = (
         str(one["pairs"]),

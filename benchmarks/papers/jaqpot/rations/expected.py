@@ -1,9 +1,10 @@
-"""The expected results of a run, computed by DuckDB over the whole input.
+"""Expected results of a run under rations, computed by DuckDB over the whole input.
 
-A result's last member is the member of its last batch; of several, the one whose stream has the
-greatest name. The result is kept if that member's rank is below its limit (``docs/semantics.md``,
-"Rations"). For the rivals this is the limit of the edge on which the results arrive. Each query
-reads a stream only once here. Sets are compared by their sizes and the sums of their rows' hashes.
+A result's last member is the member that arrived in the latest batch; of several members of this
+batch, the one whose stream's name is last in alphabetical order. The result is kept if that
+member's rank is below its limit (``docs/semantics.md``, "Rations"). For rival policies, the limit
+is that of the edge on which the results arrive. The queries here have each stream only once. Sets
+of rows are compared by their sizes and the sums of the rows' hashes.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ _WORD = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class _Full:
-    """All results of a query, one entry each.
+    """All results of a query without rations, as arrays with an entry per result.
 
     Attributes:
-        columns: of its result files.
-        last: the number of the last member's table among the query's. ``rank``: its rank.
-        hashes: of the rows.
+        columns: columns of the query's result files.
+        last: position of the last member's table among the query's tables. ``rank``: the last
+            member's rank.
+        hashes: hashes of the rows.
     """
 
     columns: tuple[str, ...]
@@ -45,10 +47,10 @@ class _Full:
 
 
 class Expected:
-    """All results of a workload's queries, and what rations leave of them."""
+    """All results of a workload's queries, and the check of the part that rations keep."""
 
     def __init__(self, plan: Planned, goals: tuple[RationedGoal, ...]) -> None:
-        """``goals``: whose rankings are meant; those with the same label rank alike."""
+        """``goals``: goals whose rankings apply, equal for goals with the same label."""
         self._plan = plan
         self._ranking: dict[str, Ranking] = {str(goal.start): goal.ranking for goal in goals}
         workload = plan.workload
@@ -62,14 +64,15 @@ class Expected:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Query -> its results without rations."""
+        """Query -> number of its results without rations."""
         return {name: len(full.rank) for name, full in self._full.items()}
 
     def check(self, results: Path, outcome: Outcome, division: Division) -> None:
-        """Compare the result files of a run.
+        """Compare the result files of a run with the results that its rations keep.
 
         Raises:
-            WrongResultError: they are not the results that the ledger (or the limits) leave.
+            WrongResultError: the files differ from the results that the ledger's rations (or the
+                limits) keep.
         """
         wanted = self._limits(results, division)
         for query in self._plan.workload.queries:
@@ -86,7 +89,9 @@ class Expected:
                 )
 
     def _limits(self, results: Path, division: Division) -> dict[tuple[str, str], int]:
-        """(query, table of the last member) -> what its rank has to be below."""
+        """Map (query, table of the last member) to an exclusive upper limit of this
+        member's rank.
+        """
         rules, found = self._plan.rules, dict[tuple[str, str], int]()
         if division.limits is not None:
             start = {rule.out: str(rule.start) for rule in rules.paths}
@@ -111,13 +116,13 @@ class Expected:
         return next(str(alias) for alias, own, _ in spec.members if str(own) == label)
 
     def _placed(self, workload: Workload, name: str) -> pa.Table:
-        """A table with the batch and the rank of each row."""
+        """Return a table with the batch and the rank of each row added."""
         table, batches = workload.tables[name], workload.arrivals(name)
         ranking = self._ranking_of(name)
 
         def column(of: str) -> pa.Array:
             found = table.column(of).combine_chunks()
-            # The runtime ranks by microseconds without a time zone.
+            # The runtime computes ranks from microseconds without a time zone.
             return found.cast(pa.timestamp("us")) if pa.types.is_timestamp(found.type) else found
 
         rank = ranks(ranking, column, table.num_rows, batches)
@@ -158,7 +163,7 @@ def _all_results(database: duckdb.DuckDBPyConnection, query: DemoQuery) -> _Full
 
 
 def _found(folder: Path, columns: tuple[str, ...]) -> tuple[int, int]:
-    """How many rows result files have, and the sum of the rows' hashes."""
+    """Return the number of rows in result files, and the sum of the rows' hashes."""
     with duckdb.connect() as database:
         database.execute("SET TimeZone = 'UTC'")
         row = database.execute(

@@ -1,12 +1,12 @@
-"""Results over random forests of shared steps, by our policies and by GrePP, which shares nothing.
+"""Simulated results over random forests of shared steps, under our policies and under GrePP.
 
 ``python -m benchmarks.papers jaqpot forests [--json] [--forests 1000]``
 
 Results are simulated by the model of :mod:`anabranch_planner.allocation.forest`; nothing is
 executed. In a forest queries share steps, which are executed once for all of them. GrePP is
 JAQPOT's policy for paths that share nothing: with the same budget it never has more results than
-the exact allocation (``allocation.results``), which is checked. Ratios are of forests and budgets
-where GrePP has any results.
+the exact allocation (``allocation.results``), which is checked. Ratios are reported for the forests
+and budgets for which GrePP has any results.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.session import WrongResultError
 
-#: Budgets, in percent of what all rations of 1 take.
+#: Budgets, in percent of the cost with all rations 1.
 SHARES = (10, 30, 50, 70, 90)
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-#: A gain that counts, and what rounding may take away.
+#: Minimum ratio that counts as a gain, and tolerance for rounding errors.
 BETTER, ROUNDING = 1.05, 1e-9
 
 
@@ -42,10 +42,10 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """The distribution of ratios at each budget.
+    """Simulate all forests; return the distribution of ratios at each budget.
 
     Raises:
-        WrongResultError: GrePP has more results somewhere, or takes more than the budget.
+        WrongResultError: GrePP has more results in some forest, or exceeds the budget.
     """
     del home
     drawn = [
@@ -64,7 +64,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def _ratio(forest: Forest, capacity: float) -> float | None:
-    """Our results over GrePP's; None where it has none."""
+    """Return our results relative to GrePP's; None if GrePP has none."""
     ours, theirs = (allocate(forest, capacity, policy) for policy in (Policy.EXACT, Policy.GREPP))
     budget = capacity * forest.full * (1 + ROUNDING)
     if forest.used(ours) > budget or forest.used(theirs) > budget:
@@ -90,7 +90,7 @@ def _distribution(ratios: list[float]) -> dict[str, Any]:
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One row per budget."""
+    """Return the table: a row per budget."""
     rows = tuple(
         (
             f"{one['share']} %",

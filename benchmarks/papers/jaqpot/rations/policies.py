@@ -1,4 +1,4 @@
-"""Every policy as a division of the same CPU time, from one calibrating run.
+"""Every policy as a division of the same CPU time of rationed probes, based on one calibration run.
 
 ``results``, ``fair`` and ``jaqpot`` are the service's own schedules at the given budget. ``exact``
 is the optimum of a linear program over the measured forest. ``GrePP`` charges shared steps to each
@@ -43,10 +43,10 @@ POLICIES = (*OURS, EXACT, GREPP, *RIVALS)
 
 @dataclass(frozen=True)
 class Calibrated:
-    """Measurements of a run with all rations 1, as policies use them.
+    """Measurements of the calibration run (all rations 1), from which policies divide CPU time.
 
     Attributes:
-        period: the run's measurements.
+        period: the measurements of the run as one period.
     """
 
     plan: Planned
@@ -54,25 +54,25 @@ class Calibrated:
 
     @cached_property
     def goals(self) -> tuple[RationedGoal, ...]:
-        """Goals that may be rationed, in the order of the forest's goals."""
+        """The goals that may be rationed, in the order of the forest's goals."""
         streams = {stream.name: stream for stream in self.plan.rules.streams}
         known = {(str(g.query), str(g.start)): g for g in rationed_goals(self.plan.joins, streams)}
         return tuple(known[goal.query, goal.start] for goal in self.forest.goals)
 
     @cached_property
     def forest(self) -> Forest:
-        """The service's."""
+        """The probe forest with measured costs, as in the service."""
         streams = {stream.name: stream for stream in self.plan.rules.streams}
         rationed = {(g.query, g.start) for g in rationed_goals(self.plan.joins, streams)}
         return measured_forest(self.plan.rules, rationed, [self.period])[0]
 
     @cached_property
     def halves(self) -> tuple[HalfWay, ...]:
-        """The edges as half-way joins."""
+        """The edges of the ruleset as half-way joins."""
         return half_ways(self.plan.rules, self.period)
 
     def planned(self, allocation: Allocation) -> RationSchedule:
-        """The service's schedule."""
+        """Return the service's schedule under ``allocation``."""
         record = PlanningSettings(
             optimizer=Optimizer.CLASH,
             objective=Objective.TUPLES,
@@ -85,8 +85,8 @@ class Calibrated:
         return found
 
     def division(self, policy: str, capacity: float) -> Division:
-        """How ``policy``, one of :data:`POLICIES`, divides ``capacity`` (a share of what all
-        rations of 1 take).
+        """Divide ``capacity`` (a share of the cost with all rations 1) by ``policy``, one of
+        :data:`POLICIES`.
         """
         if policy in OURS:
             return Division(replace(self.planned(Allocation(policy)), budget=capacity))
@@ -96,13 +96,13 @@ class Calibrated:
         return Division(limits=limits(self.plan.rules, self.goals, shares))
 
     def shares(self, policy: str, capacity: float) -> tuple[float, ...]:
-        """The rations of the forest's goals, by ``exact`` or ``GrePP``."""
+        """Return the rations of the forest's goals under ``exact`` or ``GrePP``."""
         if policy == EXACT:
             return optimum(self.forest, capacity * self.forest.full)
         return allocate(self.forest, capacity, Policy.GREPP)
 
     def predicted(self, division: Division) -> float:
-        """The share of all results that a division keeps, by the model."""
+        """Return the share of all results that a division keeps according to the model."""
         if division.limits is None:
             assert division.schedule is not None
             rations = division.schedule.rations(division.schedule.budget or 0.0)
@@ -120,7 +120,7 @@ class Calibrated:
         return kept / math.fsum(goal.output for goal in goals)
 
     def _fixed(self, shares: Sequence[float]) -> RationSchedule:
-        """A schedule that gives these rations."""
+        """Return a schedule with the rations ``shares`` for every budget."""
         ones = (1.0,) * len(shares)
         points = (SchedulePoint(0.0, tuple(shares)), SchedulePoint(1.0, ones))
         rules = self.plan.rules
@@ -128,17 +128,17 @@ class Calibrated:
 
 
 def optimum(forest: Forest, budget: float) -> tuple[float, ...]:
-    """The rations with the most results in ``budget``, by a linear program: it shares no code with
-    what it is compared with (``allocation.results``).
+    """Return the rations with the most results within ``budget``, by a linear program. It shares no
+    code with ``allocation.results``, to which it is compared.
 
     Raises:
-        PlannerError: the solver breaks (``no-solution``).
+        PlannerError: the solver fails (``no-solution``).
     """
     unit = forest.full or 1.0
     most = sum(goal.output for goal in forest.goals) or 1.0
     program = Program()
     steps = [program.variable(0.0, integer=False) for _ in forest.steps]
-    # The share of each goal's results that is missed: the program minimises.
+    # Variables are the missed shares of each goal's results, since the program minimises.
     missed = [program.variable(goal.output / most, integer=False) for goal in forest.goals]
     for at, step in enumerate(forest.steps):
         if step.parent is not None:

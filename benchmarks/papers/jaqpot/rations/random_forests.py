@@ -1,4 +1,4 @@
-"""Random probe forests, for benchmarks and tests."""
+"""Random probe forests for benchmarks and tests of rations."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from anabranch_planner.allocation.forest import Forest, ForestGoal, ForestStep
 def random_forest(
     rng: Random, *, steps: int = 8, goals: int = 6, queries: int = 3, paths: int = 1
 ) -> Forest:
-    """A forest of up to so many parts; some cost nothing, some bring nothing.
+    """Return a random forest with at most the given numbers of parts; some steps cost nothing, some
+    goals have no results.
 
     Args:
-        paths: the most paths of a goal.
+        paths: maximum number of paths of a goal.
     """
     parts: list[ForestStep] = []
     for at in range(rng.randint(0, steps)):
@@ -33,7 +34,7 @@ def random_forest(
 
 
 def _ends(rng: Random, steps: int, paths: int) -> tuple[int, ...]:
-    """The last steps of a goal's paths."""
+    """Draw the last steps of a goal's paths."""
     if not steps or rng.random() >= 0.9:
         return ()
     if paths == 1:

@@ -1,26 +1,26 @@
-"""The paper's rival policies, adapted from binary plans to the runtime's probe trees.
+"""JAQPOT's rival policies, adapted from binary plans to the runtime's probe trees.
 
-**Half-way joins.** An edge of a probe tree is a half-way join: tuples of its head probe the store
-of its target. In a binary plan one half-way join serves all paths through it; here every start has
-its own edges, and queries share the edges of equal beginnings of their trees.
+**Half-way joins.** An edge of a probe tree corresponds to a half-way join: tuples of its head probe
+the store of its target. In a binary plan one half-way join serves all paths through it; in the
+runtime every start has separate edges, and queries with equal prefixes of probe orders share edges.
 
-**Joins.** Edges that lead to the same sub-join are the halves of one join. A binary plan's join has
-two halves; a sub-join of n members has one for each start that visits these members first.
+**Joins.** Edges that lead to the same sub-join are the halves of one join. A join of a binary plan
+has two halves; a sub-join of n members has one half for each start that visits these members first.
 
-**Resources** are CPU seconds instead of probes, since probes cost differently here. An edge costs
-its step and the results that arrive on it, as the service's forest has them. Productivity is the
-tuples that an edge makes per CPU second; with a price of one per probe it is the paper's ``ρ_h``.
-``σ`` is the measured share of stored tuples that have a probing tuple's key, and a join's is the
-mean of its halves'.
+**Resources** are CPU seconds instead of probes, since probes cost differently here. The cost of an
+edge is that of its step and of the results that arrive on it, as in the service's forest. Its
+productivity is the number of tuples that it makes per CPU second; with a price of one per probe
+this is the paper's ``ρ_h``. ``σ`` is the measured share of stored tuples that match a probing
+tuple; the ``σ`` of a join is the mean over its halves.
 
 **Allowances** are computed as in :mod:`benchmarks.papers.jaqpot.printed.rivals`. Within a join
 EBestHJP and SBestHJP give the most productive half what it can use, then the next one.
 
-**Limits.** In the paper each hop probes with as many of the tuples that reach it as its allowance
-permits, whichever they are. Here a tuple uses an edge if its start's rank is below the edge's
-limit. A limit is the product of the shares of the hops so far, so limits fall along a path. In
-expectation each hop gets as many tuples as with independent samples of these shares, and tuples
-that one hop makes and the next does not process are lost as in the paper.
+**Limits.** In the paper each hop probes with any of the tuples that reach it, up to its allowance.
+Here a tuple takes an edge if the rank of its starting tuple is below the edge's limit. A limit is
+the product of the shares of the hops so far, so limits fall along a path. In expectation each hop
+gets as many tuples as with independent samples of these shares, and tuples that one hop makes and
+the next does not process are lost as in the paper.
 """
 
 from __future__ import annotations
@@ -44,12 +44,14 @@ from benchmarks.papers.jaqpot.printed.rivals import Rival
 
 @dataclass(frozen=True, slots=True)
 class HalfWay:
-    """An edge of a probe tree.
+    """An edge of a probe tree as a half-way join.
 
     Attributes:
-        edge: its name. ``parent``: of the edge before it; None: arrivals probe.
-        join: the sub-join that it leads to, and its number of ``members``.
-        cost: CPU seconds if all tuples take it, of its results as well. ``made``: tuples then.
+        edge: name of the edge. ``parent``: name of the edge before it; None: arriving tuples probe.
+        join: the sub-join that its tuples are results of. ``members``: number of the sub-join's
+            members.
+        cost: CPU seconds if all tuples take the edge, including those of results. ``made``: number
+            of tuples on the edge in this case.
         selectivity: ``σ`` of the probed store.
     """
 
@@ -63,12 +65,12 @@ class HalfWay:
 
     @property
     def productivity(self) -> float:
-        """Tuples per CPU second; infinite where they cost nothing."""
+        """Tuples made per CPU second; infinite if the edge costs nothing."""
         return self.made / self.cost if self.cost > 0 else math.inf
 
 
 def half_ways(ruleset: Ruleset, period: Interim) -> tuple[HalfWay, ...]:
-    """All edges, parents first, with the costs of ``period``, per second of it."""
+    """Return all edges, parents first, with costs per second of ``period``."""
     found, steps = flows(ruleset, [period]), steps_of(ruleset)
     counts: dict[SubJoinStep, EdgeStatistics] = {}
     for one in period.steps:
@@ -99,11 +101,11 @@ def half_ways(ruleset: Ruleset, period: Interim) -> tuple[HalfWay, ...]:
 
 
 def rival_shares(halves: Sequence[HalfWay], mu: float, rival: Rival) -> dict[Edge, float]:
-    """Edge -> the share of its start's tuples that go over it.
+    """Return, for each edge, the share of its starting tuples that take it.
 
     Args:
-        halves: parents first.
-        mu: CPU seconds, in the unit of their costs.
+        halves: the edges, parents first.
+        mu: CPU seconds to divide, in the unit of the edges' costs.
 
     Raises:
         PlannerError: ``mu`` is negative or no number (``bad-resources``).
@@ -126,14 +128,14 @@ def rival_shares(halves: Sequence[HalfWay], mu: float, rival: Rival) -> dict[Edg
 
 
 def used(halves: Sequence[HalfWay], shares: Mapping[Edge, float]) -> float:
-    """CPU seconds that the edges take with these shares."""
+    """Return the CPU seconds that the edges take under these shares."""
     return math.fsum(half.cost * shares[half.edge] for half in halves)
 
 
 def limits(
     ruleset: Ruleset, goals: Sequence[RationedGoal], shares: Mapping[Edge, float]
 ) -> RationLimits:
-    """The limits of the ruleset's edges; tuples are ranked as goals with their label are.
+    """Return the limits of the ruleset's edges on the ranks of starting tuples.
 
     Args:
         goals: goals with the same label rank alike.
@@ -158,7 +160,7 @@ def _best_halves(
     joins: Mapping[str, Sequence[HalfWay]], allowances: Mapping[str, float]
 ) -> dict[Edge, float]:
     found: dict[Edge, float] = {}
-    # The halves of a sub-join take the tuples of smaller sub-joins.
+    # A sub-join's halves process the tuples of smaller sub-joins, so these come first.
     for join, halves in sorted(joins.items(), key=lambda item: item[1][0].members):
         left = allowances[join]
         for half in sorted(halves, key=lambda half: -half.productivity):
@@ -168,14 +170,16 @@ def _best_halves(
 
 
 def _bought(half: HalfWay, seconds: float, known: Mapping[Edge, float]) -> float:
-    """The share of the start's tuples that reach the edge and for which ``seconds`` suffice."""
+    """Return the share of the start's tuples that reach the edge and that ``seconds``
+    suffice for.
+    """
     reaching = 1.0 if half.parent is None else known[half.parent]
     return min(reaching, seconds / half.cost) if half.cost > 0 else reaching
 
 
 def _in_ratio(mu: float, weights: Mapping[str, float]) -> dict[str, float]:
-    """``mu`` in the ratio of finite ``weights``; what costs nothing needs nothing. Equally where
-    all are 0.
+    """Divide ``mu`` in proportion to the finite ``weights`` (an edge that costs nothing needs
+    nothing); equally if all are 0.
     """
     finite = {name: 0.0 if math.isinf(weight) else weight for name, weight in weights.items()}
     total = math.fsum(finite.values())

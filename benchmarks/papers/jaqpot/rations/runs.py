@@ -1,4 +1,5 @@
-"""One run of a workload: real driver and worker, one task, one ruleset, one division of CPU time.
+"""One run of a workload under one division of CPU time: real driver and worker, one task, one
+ruleset.
 
 Rations come from a schedule, which the runtime's own ``Rationer`` reads from Redis before every
 batch, as in a pipeline. Limits of the paper's rivals are not rations of goals: they replace the
@@ -33,13 +34,13 @@ from anabranch_runtime.task import worker
 from benchmarks.engine import Engine, planned
 from benchmarks.papers.jaqpot.rations.workloads import Workload
 
-#: Without intermediate results, whose upkeep is not rationed.
+#: Plans have no intermediate results, since their maintenance is not rationed.
 OPTIONS = Options(mir=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A workload with the rules of all of its runs."""
+    """A workload with the ruleset of all of its runs."""
 
     workload: Workload
     rules: Ruleset
@@ -48,10 +49,10 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """How the CPU time of probes is divided; neither: all tuples are probed with.
+    """Division of the CPU time of probes: rations or limits; without either, all tuples probe.
 
     Attributes:
-        schedule: rations, with the budget stated. ``limits``: of edges.
+        schedule: schedule of rations, with a stated budget. ``limits``: limits of edges on ranks.
     """
 
     schedule: RationSchedule | None = None
@@ -63,9 +64,9 @@ class Outcome:
     """Results and CPU times of a run.
 
     Attributes:
-        results: by query.
+        results: number of results by query.
         probing, writing: CPU seconds of steps, and of results (last checks, gathering, encoding).
-        cpu: CPU seconds of all batches: reading, storing, ranks, commits included.
+        cpu: CPU seconds of all batches, including reading, storing, ranking and commits.
         interim: the measurements of the whole run as one period.
     """
 
@@ -77,12 +78,12 @@ class Outcome:
 
     @property
     def rationed(self) -> float:
-        """CPU seconds that rations divide: of steps and results."""
+        """CPU seconds that rations divide: those of steps and results."""
         return self.probing + self.writing
 
 
 def plan_once(workload: Workload, home: Path, url: str) -> Planned:
-    """Plan by the statistics of a whole run by a plan without any."""
+    """Plan with the statistics of a whole run, which itself was planned without statistics."""
     rules, joins = planned(workload.streams, workload.queries, Statistics(), OPTIONS)
     engine = _engine(Planned(workload, rules, joins), home / "first", url)
     for batch in range(workload.batches):
@@ -97,7 +98,7 @@ def plan_once(workload: Workload, home: Path, url: str) -> Planned:
 
 
 def run(plan: Planned, home: Path, url: str, division: Division) -> Outcome:
-    """All batches; state and result files are below ``home``, which is new."""
+    """Run all batches; state and result files are below ``home``, a new folder."""
     engine = _engine(plan, home, url, division)
     driver, workload = engine.driver, plan.workload
     if division.schedule is not None:
@@ -124,7 +125,7 @@ def run(plan: Planned, home: Path, url: str, division: Division) -> Outcome:
 
 @contextmanager
 def limited(limits: RationLimits) -> Iterator[None]:
-    """The worker's edges have these limits, whatever a batch's rations are."""
+    """Context in which the worker's edges have these limits, whatever the rations of a batch."""
     with patch.object(worker, "rationing", lambda ruleset, rations: limits):
         yield
 

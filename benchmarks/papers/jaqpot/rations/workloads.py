@@ -1,12 +1,12 @@
-"""Workloads: recorded tables, cut into batches, and the queries over them.
+"""Workloads for benchmarks of rations: recorded tables, cut into batches, and queries over them.
 
 ``selective``: a chain of four streams in which every order is expensive. Tuples find many partners
 in the next stream, and a condition over the first and the last stream, which only the last step of
-each path can check, rejects nearly all of them. Streams arrive at different rates, and few tuples
-of the last stream are found, so the path from the first stream has a third of the results per CPU
-second of the others. ``tpch``: the five queries of the demo over TPC-H, whose keys are unique on
-one side. ``results``: two joins with so many rows of texts that writing them is most of the work.
-``calm``: the chain with about one partner in each step and no condition.
+each path can check, rejects nearly all of them. Streams have different rates, and few tuples of the
+last stream are found, so the path from the first stream has a third of the results per CPU second
+that the other paths have. ``tpch``: the five queries of the demo over TPC-H, whose keys are unique
+on one side. ``results``: two joins with so many rows of texts that writing them is most of the
+work. ``calm``: the chain with about one partner in each step and no condition.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from anabranch_runtime.columns.arrow_types import spark_type
 from anabranch_runtime.sources.blocks import Block
 
 WORKLOADS = ("selective", "tpch", "results")
-#: Microseconds of event time that a batch of the chain spans, and batches within its windows.
+#: Microseconds of event time in a batch of the chain, and number of batches within its windows.
 SPAN, REACH = 1_000_000, 6
-#: Rows of the chain's streams per batch, and the distinct values of its keys, at size 1.
+#: Rows per batch of the chain's streams, and number of distinct values of its keys, at size 1.
 RATES = {"r": 1200, "s": 600, "t": 300, "u": 150}
 KEYS = {"r": ("a",), "s": ("a", "b"), "t": ("b", "c"), "u": ("c",)}
 VALUES = {"a": 300, "b": 50, "c": 1800}
-#: Values that a match of the last condition is one of.
+#: The chain's last condition holds for one in this many combinations.
 REJECTING = 97
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Streams with their rows in the order of arrival.
+    """Streams whose rows are in the order of arrival, and queries over them.
 
     Attributes:
-        tables: by stream. ``batches``: into which each of them is cut evenly.
+        tables: stream -> its rows. ``batches``: number of equal batches into which each table is
+            cut.
     """
 
     name: str
@@ -53,15 +54,14 @@ class Workload:
 
     @property
     def tuples(self) -> int:
-        """Rows of all streams."""
+        """Number of rows of all streams."""
         return sum(table.num_rows for table in self.tables.values())
 
     def blocks(self, batch: int) -> list[Block]:
-        """A batch, stream by stream in the order of their names.
+        """Return the rows of a batch, stream by stream in the order of their names.
 
-        A batch without rations numbers its tuples in that order, and one with rations uses the
-        order of names (``semantics.md``, "The last member"): so the same member is the last in
-        every run.
+        Without rations, a batch's tuples arrive in that order; with rations, the order of names
+        decides (``semantics.md``, "The last member"): so the same member is the last in every run.
         """
         found = []
         for name in sorted(self.tables):
@@ -71,7 +71,7 @@ class Workload:
         return found
 
     def arrivals(self, stream: str) -> NDArray[np.int64]:
-        """The batch of each row."""
+        """Return the batch of each row of a stream."""
         cuts = [self._cut(stream, batch) for batch in range(self.batches + 1)]
         found: NDArray[np.int64] = np.repeat(np.arange(self.batches), np.diff(cuts))
         return found
@@ -82,11 +82,12 @@ class Workload:
 
 
 def workload(name: str, size: float, batches: int, home: Path) -> Workload:
-    """One of :data:`WORKLOADS`.
+    """Return one of :data:`WORKLOADS`.
 
     Args:
-        size: 1 for measurements, smaller for tests: factor of the rows, or TPC-H's scale.
-        home: where tables may be made.
+        size: factor of the number of rows, or TPC-H's scale factor; 1 for measurements, less for
+            tests.
+        home: folder for generated tables.
     """
     known: dict[str, Callable[[float, int, Path], Workload]] = {
         "selective": lambda size, batches, _: selective(size, batches),
@@ -97,12 +98,12 @@ def workload(name: str, size: float, batches: int, home: Path) -> Workload:
 
 
 def selective(size: float, batches: int) -> Workload:
-    """The dear chain; a step's partners do not depend on ``size``."""
+    """Return the expensive chain; the number of partners in a step does not depend on ``size``."""
     return _chain("selective", size, batches, VALUES, f"AND {conflict('r', 'u')}")
 
 
 def calm(size: float, batches: int) -> Workload:
-    """The cheap chain, and the joins of its first two and three streams."""
+    """Return the cheap chain, with the joins of its first two and of its first three streams."""
     about_one = {
         key: REACH * max(RATES[name] for name, keys in KEYS.items() if key in keys)
         for key in VALUES
@@ -124,12 +125,12 @@ def calm(size: float, batches: int) -> Workload:
 
 
 def conflict(one: str, other: str) -> str:
-    """The condition that nearly all combinations fail."""
+    """Return the condition that nearly all combinations fail."""
     return f"({one}.v + {other}.v) % {REJECTING} = 0"
 
 
 def near(one: str, other: str, micros: int) -> str:
-    """That two members are at most so far apart."""
+    """Return the condition that the event times of two members differ by at most ``micros``."""
     reach = f"INTERVAL '{micros}' MICROSECOND"
     return f"{one}.ts BETWEEN {other}.ts - {reach} AND {other}.ts + {reach}"
 
@@ -174,7 +175,7 @@ def _tpch(size: float, batches: int, home: Path) -> Workload:
 
 
 def results(size: float, batches: int) -> Workload:
-    """Three streams that share a key: 40 partners in one direction, 2 in the other."""
+    """Return three streams with a common key: 40 partners in one direction, 2 in the other."""
     random = np.random.default_rng(13)
     rows = {"a": 2500, "b": 10_000, "c": 500}
     tables = {}

@@ -1,4 +1,4 @@
-"""Catalogs: the tables that statements may read. TPC-H's and TPC-DS's come along."""
+"""Catalogs: tables that statements may read; those of TPC-H and TPC-DS are included."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ KNOWN = ("tpch", "tpcds")
 
 
 def text_of(name: str) -> str:
-    """The file of one of :data:`KNOWN`."""
+    """Return the text of the file of one of :data:`KNOWN`."""
     return resources.files(__package__).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def parse_catalog(text: str) -> Catalog:
-    """The tables in YAML: ``table: {column: type}``.
+    """Parse a YAML catalog of tables: ``table: {column: type}``.
 
     Raises:
-        PlannerError: it is no such document, or names a type that there is not.
+        PlannerError: the document has another form, or an unknown type.
     """
     document = load_yaml(text)
     if not isinstance(document, dict) or not document:

@@ -46,7 +46,9 @@ class Follower:
         return not any(figures.concerns(query) for query in queries)
 
     def is_of(self, queries: Sequence[JoinQuery]) -> bool:
-        """Whether the last plan is for the same ``queries``, so that it may be used for a while."""
+        """Whether the last plan is for the same ``queries``, so that it can stay in force until
+        replanning is due.
+        """
         return self._session.may_rest(queries)
 
     def make(self, queries: Sequence[JoinQuery], statistics: Statistics, options: Options) -> Plan:

@@ -185,12 +185,16 @@ class _LastEpoch:
 
 
 def _goes_on(last: _LastEpoch, task: PlanTask) -> bool:
-    """Whether ``task`` equals the last task, except for queries and statistics."""
+    """Whether the last plan can be the base of ``task``: inputs differ in queries and statistics
+    only.
+    """
     return not last.planned.fallback and _terms(task) == _terms(last.planned.task)
 
 
 def _settings(task: PlanTask) -> tuple[object, ...]:
-    """Return the input of a plan except its queries, their terms, and statistics."""
+    """Return the input of a plan without queries, statistics and the properties of queries
+    (:func:`_terms`).
+    """
     return task.streams, task.options, task.formulation
 
 
@@ -208,7 +212,9 @@ def _as_measured(last: _LastEpoch, task: PlanTask) -> PlanTask:
 
 
 def _terms(task: PlanTask) -> tuple[object, ...]:
-    """Return the input of a plan except its queries and statistics."""
+    """Return the input of a plan without queries and statistics, but with properties of queries
+    such as sinks and freshness.
+    """
     terms = (task.rejected, task.sinks, task.freshness, task.past, task.widths)
     return (*_settings(task), *terms)
 

@@ -18,8 +18,8 @@ def going_on(
     forms: NormalForms,
     given: Callable[[QueryRecord, JoinQuery], QueryRecord] = lambda query, form: query,
 ) -> tuple[list[QueryRecord], str]:
-    """Return the queries that have the same results over the streams ``after`` a change as
-    ``before`` it, with new descriptions, and a text with names of the other queries.
+    """Return the queries whose results over the streams ``after`` a change are the same as
+    ``before`` it, with new descriptions; and a text that names the other queries.
 
     Args:
         given: function from a query, and its normal form over ``before``, to its record over

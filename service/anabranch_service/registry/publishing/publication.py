@@ -193,7 +193,7 @@ class Publication:
         self._pass_over = register(_PASS_OVER)
         self._hold = register(_HOLD)
         self._again = register(_AGAIN)
-        #: Ended epoch -> bytes of its statistics in Redis.
+        #: Ended epoch -> size in bytes of its statistics in Redis.
         self._measured: dict[int, int] = {}
 
     async def epoch(self, sealed: Sealed) -> bool:

@@ -164,7 +164,7 @@ class QueryStore(RedisRecords):
         return max(names, key=number_of, default=None)
 
     async def ended(self) -> dict[str, float]:
-        """Run -> when it was first seen to have ended, in seconds since 1970."""
+        """Map each ended run to the time when its end was first seen, in seconds since 1970."""
         found = await reply(self.redis.hgetall(self.ended_key), dict[str, str])
         return {name: float(at) for name, at in found.items()}
 
@@ -237,5 +237,5 @@ class QueryStore(RedisRecords):
         return await self._update(QueryRecord, self.keys.queries, run, change, swap)
 
     async def lineage(self) -> dict[str, str]:
-        """Run of a query -> the last lineage event sent for it."""
+        """Map runs of queries to the last lineage event sent for each."""
         return await reply(self.redis.hgetall(self.keys.lineage), dict[str, str])

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.papers clash``: random problems as files."""
+"""Tests of ``python -m benchmarks.papers clash``: random planning problems as files."""
 
 from __future__ import annotations
 

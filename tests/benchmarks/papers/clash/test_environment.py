@@ -1,4 +1,4 @@
-"""The random environments are what their docstring says."""
+"""Tests that random environments of the CLASH paper have the promised properties."""
 
 from __future__ import annotations
 

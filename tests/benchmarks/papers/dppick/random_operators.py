@@ -1,4 +1,4 @@
-"""Random operators for the tests of order search."""
+"""Random join operators for the tests of dppick's order search."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = ("edges", "sets", "starts")
 
 
 def pairs(shape: str, streams: int, random: Random) -> set[tuple[int, int]]:
-    """The joined streams, both ways; ``any``: a random tree and some edges more."""
+    """Return the joined pairs of streams, both ways; ``any``: a random tree and some more edges."""
     order = random.sample(range(streams), streams)
     chain = list(pairwise(order))
     every = list(combinations(order, 2))
@@ -38,7 +38,7 @@ def pairs(shape: str, streams: int, random: Random) -> set[tuple[int, int]]:
 def random_operator(
     random: Random, streams: int, shape: str, kind: str, accounting: Accounting
 ) -> Operator:
-    """An operator whose figures depend on edges, on sets, or on starts and sets."""
+    """A random operator whose match figures depend on edges, on sets, or on starts and sets."""
     joined = {
         pair: Match(random.choice((0.0, 1.0, random.random())), random.uniform(0.5, 6))
         for pair in sorted(pairs(shape, streams, random))

@@ -1,4 +1,4 @@
-"""All searches against every permutation."""
+"""Compare all searches for probe orders with the enumeration of every permutation."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from benchmarks.papers.dppick.search import Ablation, Algorithm, search_orders
 from tests.benchmarks.papers.dppick.random_operators import KINDS, SHAPES, random_operator
 
 PROBLEMS = 1_000
-#: Probe sequences up to which a random problem is enumerated by dppick as well.
+#: Maximum number of probe sequences for dppick to enumerate a random problem as well.
 FEW = 3_000
 
 
 def every_order(operator: Operator, start: int) -> Iterator[tuple[tuple[int, ...], float]]:
-    """All orders of a start with their costs, straight from the recursion."""
+    """Return all probe orders of a start with their costs, directly from the recursion."""
     streams = len(operator.names)
     for order in permutations([i for i in range(streams) if i != start]):
         cost, visited = 0.0, (1 << streams) - 1
@@ -45,7 +45,7 @@ def every_order(operator: Operator, start: int) -> Iterator[tuple[tuple[int, ...
 
 
 def sequences(operator: Operator) -> int:
-    """How many probe sequences there are, all starts together."""
+    """Return the number of probe sequences of all starts together."""
     streams, total = len(operator.names), 0
     for start in range(streams):
         ways = {1 << start: 1}
@@ -65,7 +65,7 @@ def test_searches_agree_with_brute_force(part: int) -> None:
     enumerated = 0
     for seed in range(part, PROBLEMS, 10):
         random = Random(seed)
-        # Seven streams have 5,040 permutations, so there are fewer of those.
+        # Seven streams have 5,040 permutations, so they are drawn less often.
         streams = random.choice((1, 2, 3, 3, 4, 4, 4, 5, 5, 5, 5, 6, 6)) if seed % 20 else 7
         operator = random_operator(
             random,

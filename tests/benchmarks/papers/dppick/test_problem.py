@@ -1,4 +1,4 @@
-"""Costs worked by hand, and operators that can't be."""
+"""Tests of probe orders' costs, computed by hand, and of refused operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.papers dppick order``: what it prints, and what it refuses."""
+"""Tests of ``python -m benchmarks.papers dppick order``: its output and its refusals."""
 
 from __future__ import annotations
 
@@ -41,15 +41,16 @@ selectivity: {R.a = S.a: 0.1, S.b = T.b: 0.05}
 
 
 def test_probes_and_matches_by_hand() -> None:
-    # The start came last in half of a pair's results and a third of all: 10, 20, 40 / 3.
-    # R: probes 10 + 10, matches 10 + 40/3; S by R: 20 + 10, 10 + 40/3; T: 40 + 20, 20 + 40/3.
+    # The starting stream's tuple arrived last in half of a pair's results and a third of the
+    # triples: 10, 20, 40 / 3. R: probes 10 + 10, matches 10 + 40/3; S by R: 20 + 10, 10 + 40/3; T:
+    # 40 + 20, 20 + 40/3.
     document = ordered("-", stdin=CHAIN)
     assert document["cost"] == pytest.approx((20 + 10) + (30 + 10) + (60 + 20) + 40)
     assert document["orders"] == {"q": {"R": ["S", "T"], "S": ["R", "T"], "T": ["S", "R"]}}
-    # Probes alone: 10 + 10, 20 + 10, 40 + 20.
+    # Cost of probes only: 10 + 10, 20 + 10, 40 + 20.
     queries = ordered("-", "--alpha-m", "0", stdin=CHAIN)
     assert queries["cost"] == pytest.approx(110)
-    # log of 20 and 40 keys, of 10 and 40, and of 20 and 10.
+    # The sorted backend adds log2 of the numbers of keys: 20 and 40, 10 and 40, 20 and 10.
     keys = ordered("-", "--alpha-m", "0", "--backend", "sorted", stdin=CHAIN)
     log10, log20, log40 = 2.302585093, 2.995732274, 3.688879454
     wanted = 10 * log20 + 10 * log40 + 20 * log10 + 10 * log40 + 40 * log20 + 20 * log10

@@ -1,4 +1,4 @@
-"""The simulation of JAQPOT at a tiny scale, and its samplers against closed forms."""
+"""Tests of the simulation of JAQPOT at a tiny scale, and of its samplers against closed forms."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def test_no_policy_has_more_than_there_is(policy: str) -> None:
 
 
 def test_poisson_arrivals_have_the_rates_of_the_model() -> None:
-    # Allowances below what arrives are used up every second; matches vary around their mean.
+    # Allowances below the arrival rates are used up each second; matches vary around their mean.
     plan = plan_for(Shape.LINEAR, 4)
     paths = input_paths(plan)
     allowed = by_half_way(paths, {path.name: 0.3 * path.most for path in paths})
     found = simulate(plan, allowed, 500, np.random.default_rng(1)) / 500
     assert found == pytest.approx(push(plan, allowed).output, rel=0.03)
-    # Where a second may bring less than the allowance, some of it is lost.
+    # If fewer tuples than the allowance may arrive in a second, some of it is lost.
     everything = by_half_way(paths, {path.name: path.most for path in paths})
     full = push(plan, everything).output
     found = simulate(plan, everything, 500, np.random.default_rng(1)) / 500
@@ -83,7 +83,7 @@ def two_way() -> Plan:
 
 
 def test_the_stale_share_of_two_streams() -> None:
-    # b probes a: 10 results each, where a is up to 10 s old; a probes b: 2 each, up to 5 s.
+    # A probe by b has 10 results, with tuples of a up to 10 s old; a probe by a has 2, up to 5 s.
     plan = two_way()
     flow = push(plan, {"a": 10, "b": 20})
     random = np.random.default_rng(1)
@@ -96,15 +96,16 @@ def test_the_stale_share_of_two_streams() -> None:
 
 
 def test_the_stale_share_behind_a_state() -> None:
-    # ab takes 10 a second and holds them for 10 s; only c probes, so a is as old as in ab, and b
-    # has waited for a before: up to 5 s in its own state.
+    # ab receives 10 tuples a second and keeps them for 10 s; only c probes, so a is as old as in
+    # ab, and b has waited for a before: up to 5 s in its own state.
     a, b = Leaf("a", 10, State(100, 0)), Leaf("b", 20, State(100, 0.01))
     plan = plan_of(Join(Join(a, b, State(100, 0.1)), Leaf("c", 10, State(10, 0))))
     flow = push(plan, {"a": 10, "ab": 10, "c": 10})
     random = np.random.default_rng(1)
     assert flow.probes["ab"] == 10
     assert stale_share(plan, flow, {"a": 7}, random, 40_000) == pytest.approx(0.3, abs=0.01)
-    # The sum of two uniform ages: beyond 12.5 of 15 s lies a triangle of 2.5 by 2.5 of 10 by 5.
+    # Sum of two uniform ages: beyond 12.5 of 15 s is a triangle of 2.5 by 2.5 in a rectangle of 10
+    # by 5.
     found = stale_share(plan, flow, {"b": 12.5}, random, 40_000)
     assert found == pytest.approx(2.5 * 2.5 / 2 / 50, abs=0.01)
     starved = push(plan, {"a": 10, "c": 10})

@@ -1,4 +1,4 @@
-"""The overload benchmark: how latencies are counted, and one small run of it."""
+"""Tests of the overload benchmark: counting of latencies, and one small run."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def _batch(number: int, tuples: int, committed_at: float) -> BatchLog:
 
 
 def test_a_rows_latency_ends_with_the_commit_of_its_batch() -> None:
-    # A hundred rows arrive at second 10 and a hundred at 11; they are read as 150 and 50.
+    # 100 rows arrive at second 10 and 100 at second 11; batches read 150 and 50 of them.
     arrivals = [(10.0, 100), (11.0, 200)]
     log = [_batch(0, 150, 12.0), _batch(1, 50, 15.0)]
     found = latencies(log, arrivals, begin=0.0)
     assert set(found) == {2.0, 1.0, 4.0}
     first = [x for x in found if x in (1.0, 2.0)]
     assert abs(first.count(2.0) / len(first) - 100 / 150) < 0.05
-    # Only what arrives from then on counts.
+    # Only rows that arrive from ``begin`` on count.
     assert set(latencies(log, arrivals, begin=10.5)) == {1.0, 4.0}
 
 
 def test_results_of_an_overload_are_those_of_batches_that_read_its_rows() -> None:
     log = [replace(_batch(n, 100, 1.0), results=10**n) for n in range(4)]
-    # A batch with rows of both counts; so do those after it, whatever they bring.
+    # A batch counts if it has any later row; so do all batches after it.
     assert results_after(log, 150) == 10 + 100 + 1000
     assert results_after([*log, replace(_batch(4, 0, 1.0), results=7)], 350) == 1007
     assert results_after(log, 400) == 0

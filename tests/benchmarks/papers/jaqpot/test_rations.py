@@ -1,4 +1,6 @@
-"""Rations measured in the runtime, at a tiny scale: shapes and counts, never speed."""
+"""Tests of the benchmark of rations in the runtime, at a tiny scale: shapes and counts, never
+speed.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,7 @@ def test_all_runs_have_one_plan_and_all_results_without_rations(
     expected.check(tmp_path / "full" / "results", found, Division())
     assert dict(found.results) == expected.counts
     assert not found.interim.rationed
-    # Every start has a path of its own through all others, without intermediate results.
+    # Each start has a path through all other streams, without intermediate results.
     assert len(known.halves) == 12
     assert len(known.goals) == 4
     assert {half.members for half in known.halves} == {2, 3, 4}
@@ -115,7 +117,7 @@ def test_other_results_are_noticed(plan: Planned, tmp_path: Path, url: str) -> N
 
 @pytest.mark.parametrize("rival", Rival)
 def test_the_rivals_of_two_streams_are_those_of_the_paper(rival: Rival) -> None:
-    # Over two streams probe trees and binary plans are the same. A probe costs one.
+    # Over two streams, probe trees and binary plans are the same. A probe costs one.
     a, b = Leaf("a", 30, State(100, 0.04)), Leaf("b", 70, State(50, 0.04))
     printed = plan_of(Join(a, b))
     halves = tuple(
@@ -145,7 +147,7 @@ def test_limits_fall_along_a_path(rival: Rival) -> None:
         for half in halves:
             most = 1.0 if half.parent is None else shares[half.parent]
             assert 0 <= shares[half.edge] <= most
-    # Four half-way joins have a quarter each; the first ones can't use theirs.
+    # Four half-way joins get a quarter each; the first ones can't use all of it.
     if rival is Rival.EQUAL_HJ:
         assert rival_shares(halves, 200.0, rival) == {
             "a>b": 1.0,
@@ -191,7 +193,7 @@ def test_the_cost_of_the_policy_is_taken_from_pairs(
 
 def test_grepp_pays_paths_alone(plan: Planned, tmp_path: Path, url: str) -> None:
     known = Calibrated(plan, run(plan, tmp_path / "full", url, Division()).interim)
-    # Paths of one query share nothing here, so GrePP is the optimum.
+    # One query's paths share no steps here, so GrePP is optimal.
     for capacity in (0.2, 0.7):
         one, other = (known.shares(policy, capacity) for policy in (GREPP, EXACT))
         assert known.forest.output(one) == pytest.approx(known.forest.output(other), rel=1e-6)

@@ -1,4 +1,6 @@
-"""For one query whose paths share no step, the most results are GrePP's."""
+"""Compare the allocation ``results`` with GrePP for one query whose paths share no step: both are
+optimal.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from tests.support.oracles.most_results import most_results
 
 
 def apart(rng: Random) -> Forest:
-    """One query of one to eight paths of up to five steps that share nothing, steps mixed."""
+    """Return one query of one to eight paths of up to five steps, none shared, in random order."""
     parents = [[None, *range(rng.randint(0, 4))] for _ in range(rng.randint(1, 8))]
     left = [at for at, path in enumerate(parents) for _ in path]
     rng.shuffle(left)
@@ -70,7 +72,9 @@ def test_a_thousand_forests_keep_as_many_results_as_grepp() -> None:
 
 
 def forest_of_paths(paths: tuple[InputPath, ...]) -> Forest:
-    """Input paths as printed, with a probe as the unit of cost; the steps before the goals'."""
+    """Return a forest as the paper's input paths, with a probe as the unit of cost, and the steps
+    before the goals'.
+    """
     steps, goals = list[ForestStep](), list[ForestGoal]()
     for path in paths:
         for hop, phi in enumerate(path.phi[:-1]):

@@ -1,4 +1,4 @@
-"""Exact placements against all trees of operators, and heuristics against exact ones."""
+"""Compare exact placements of PMJoin with all operator trees, and heuristics with exact ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.papers.pmjoin.stream_join_opt import local, simple, stream_join_
 
 
 def drawn(seed: int, streams: int) -> tuple[Rates, list[int]]:
-    """Streams on a few hosts, joined by one key or along a random graph."""
+    """Return random streams on a few hosts, joined by one key or along a random graph."""
     rng = Random(seed)
     sites = [rng.randrange(rng.choice((2, 3, streams))) for _ in range(streams)]
     if rng.random() < 0.5:
@@ -82,12 +82,12 @@ def check(plan: Operator, rates: Rates, sites: Sequence[int]) -> None:
 
 
 def cheapest(rates: Rates, sites: Sequence[int]) -> float:
-    """The cost of the best of all trees."""
+    """Return the cost of the best of all operator trees."""
     hosts = set(sites)
 
     @cache
     def made(streams: Mask, host: int) -> float:
-        """Of an operator over ``streams`` on ``host``."""
+        """Return the best cost to make the result over ``streams`` on ``host``."""
         return min(
             sum(min(sent(block, there, host) for there in hosts) for block in blocks)
             for blocks in partitions(members(streams))
@@ -107,7 +107,7 @@ def cheapest(rates: Rates, sites: Sequence[int]) -> float:
 
 
 def partitions(items: Sequence[int]) -> Iterator[list[tuple[int, ...]]]:
-    """All partitions of a set."""
+    """Return all partitions of a set."""
     if not items:
         yield []
         return

@@ -1,4 +1,6 @@
-"""FindPartition: its marks and selections, on plans by hand and against brute force."""
+"""Tests of PMJoin's FindPartition: its candidates and selections, by hand and against
+brute force.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ A, B, C, D, E = arrivals([0, 1, 2, 3, 4])
 
 
 class Sums:
-    """Rates that are as many as the numbers of the streams come to."""
+    """Rates that equal the sum of the streams' numbers."""
 
     def rate(self, streams: Mask) -> float:
         return float(sum(number + 1 for number in members(streams)))
@@ -35,7 +37,7 @@ class Sums:
 def test_an_operator_is_partitionable_on_the_only_key_of_its_predicates() -> None:
     inner = joined(1, [A, B])
     outer = joined(2, [inner, C])
-    # a joins A and B; b joins B and C.
+    # Key a joins A and B; b joins B and C.
     assert partitionable(inner, [0b011, 0b110]) == 0
     assert partitionable(outer, [0b011, 0b110]) == 1
     # The inner join's key does not count as a key of the outer operator.
@@ -69,10 +71,10 @@ def test_a_right_child_is_no_pmjoin_but_those_below_it_are() -> None:
     right = joined(2, [below, C])
     plan = joined(2, [D, right])
     assert plan.inputs[-1] is right
-    # a: A B; b: B C; c: C D and D again by a key with A, so the root has two.
+    # Key a: A B; b: B C; c: C D; the last one: D and A, so the root has two keys.
     keys = [0b0011, 0b0110, 0b1100, 0b1001]
     assert [one.streams for one in find_partition(plan, keys)] == [below.streams]
-    # On the key of the root it is merged, though it is the right child.
+    # It is merged into the root by the root's key, although it is the right child.
     assert find_partition(plan, [0b0011, 0b1110])[0].inputs == (D, below, C)
 
 
@@ -89,10 +91,10 @@ def test_the_largest_input_rate_is_first_and_its_neighbours_are_restored() -> No
         Candidate(0b10, 1, (C, D), 0b100),
         Candidate(0b100, 2, (E,), None),
     ]
-    # 3, 7 and 5: the one in the middle rules out both others.
+    # Input rates 3, 7 and 5: the one in the middle excludes the others.
     assert by_input_rate(chain, Sums()) == (chain[1],)
     assert in_order(chain) == (chain[0], chain[2])
-    # Both others together save more.
+    # The other two together save more.
     assert by_saving(chain[::-1], {0b1: 4.0, 0b10: 5.0, 0b100: 2.0}) == (chain[2], chain[0])
     assert by_saving(chain[::-1], {0b1: -4.0, 0b10: 0.0, 0b100: -1.0}) == ()
 
@@ -122,7 +124,7 @@ def test_a_thousand_random_plans(chunk: int) -> None:
         heuristic = by_input_rate(candidates, Sums())
         check_selection(heuristic)
         assert sum(saved[one.streams] for one in heuristic) <= best + 1e-9
-        # It can't be added to, and no candidate that was passed over ranks before its neighbour.
+        # No candidate can be added, and no rejected one ranks before its neighbour.
         for one in candidates:
             if one in heuristic:
                 continue
@@ -146,7 +148,9 @@ def check_selection(some: Sequence[Candidate]) -> None:
 
 
 def check(plan: Operator, keys: Sequence[Mask], found: Sequence[Candidate]) -> None:
-    """Each candidate by its definition; each operator is one, was taken in, or may not be one."""
+    """Check each candidate by its definition, and that each operator is one, is part of one, or
+    can't be one.
+    """
     operators = dict(walked(plan))
     taken: set[Mask] = set()
     order = {one.streams: at for at, one in enumerate(found)}
@@ -183,7 +187,7 @@ def walked(
 
 
 def grown(rng: Random, left: list[Operator]) -> Operator:
-    """Any tree of operators over streams, whatever it is worth."""
+    """Return a random operator tree over streams, regardless of its cost."""
     while len(left) > 1:
         inputs = rng.sample(left, rng.randint(2, min(4, len(left))))
         left = [one for one in left if one not in inputs]

@@ -1,4 +1,6 @@
-"""Rates by several keys against counting: all combinations of values of all keys."""
+"""Compare PMJoin's rates by several keys with counting over all combinations of the
+keys' values.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from benchmarks.papers.pmjoin.rates import members, windowed
 
 
 def drawn(seed: int) -> KeyedRates:
-    """Four streams; keys a: 0 1 2, b: 1 3, of three and of two values."""
+    """Return random rates of four streams; keys a: 0 1 2, b: 1 3, of three and of two values."""
     rng = np.random.default_rng(seed)
     shares = [
         {stream: rng.dirichlet(np.ones(values)) for stream in having}
@@ -23,7 +25,7 @@ def drawn(seed: int) -> KeyedRates:
 
 
 def counted(rates: KeyedRates, streams: int, value: int | None = None) -> float:
-    """Eq. 2, for each combination of values by itself; ``value``: of the first key."""
+    """The rate by Eq. 2, summed over each combination of values; ``value``: of the first key."""
     inside, total = members(streams), 0.0
     for last in inside:
         for values in product(*(range(3) if key == 0 else range(2) for key in (0, 1))):
@@ -41,7 +43,7 @@ def counted(rates: KeyedRates, streams: int, value: int | None = None) -> float:
         for shares in rates.shares
         if sum(one in shares for one in inside) < 2
     ]
-    # A key that does not join them was counted once for each of its values.
+    # A key that does not join these streams was counted once per value.
     return total / float(np.prod(free))
 
 

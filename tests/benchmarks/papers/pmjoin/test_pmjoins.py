@@ -1,4 +1,4 @@
-"""Plans with PMJoins: their costs against following every tuple, selections against all others."""
+"""Tests of plans with PMJoins: costs against tracing each tuple, selections against all others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def by(partitioner: Partitioner, count: int) -> MakeGroups:
 
 
 def drawn(seed: int) -> tuple[KeyedRates, list[int]]:
-    """Streams on a few hosts, along a random tree whose edges have one of a few keys."""
+    """Random streams on a few hosts, along a random tree whose edges have one of a few keys."""
     rng = np.random.default_rng(seed)
     count, keys = int(rng.integers(3, 9)), int(rng.integers(2, 5))
     having: list[set[int]] = [set() for _ in range(keys)]
@@ -52,7 +52,9 @@ def drawn(seed: int) -> tuple[KeyedRates, list[int]]:
 
 
 def followed(found: PartitionedPlan, rates: KeyedRates) -> float:
-    """Tuples per second between hosts, summed by the values of each PMJoin's key: the ``cost``."""
+    """Return tuples per second between hosts, summed over the values of each PMJoin's key; this
+    must be ``cost``.
+    """
     joins = {one.candidate.streams: one for one in found.joins}
 
     def sent(operator: Operator, to: int | None) -> float:
@@ -147,7 +149,7 @@ def test_a_pmjoin_is_shown_without_a_host() -> None:
     shares = [{0: spread, 1: spread[::-1]}, {1: np.array([0.5, 0.5]), 2: np.array([0.5, 0.5])}]
     rates = KeyedRates([10.0, 10.0, 1000.0], [0.1, 0.1, 9.0], shares)
     plan = stream_join_opt(rates, [0, 1, 2])
-    # That of T is by another key; R and S are its child.
+    # T joins by another key; R and S are its child.
     _, join = pmjoins(plan, rates, shares, by(Partitioner.RANGE, 2))
     found = with_joins(plan, rates, [join])
     names, hosts = ["R", "S", "T"], ["r", "s", "t"]
@@ -155,5 +157,5 @@ def test_a_pmjoin_is_shown_without_a_host() -> None:
     assert label(found, names, hosts) == "((R ⋈ S)@* ⋈ T)@t"
     inputs = input_labels(found, join, names, hosts)
     assert [group.plan.label(inputs, hosts) for group in join.groups] == ["(S ⋈ R)@r", "(R ⋈ S)@s"]
-    # A tenth of each stream is sent, instead of one of them whole.
+    # A tenth of each stream is sent, instead of one whole stream.
     assert join.saved == pytest.approx(10 - 2)

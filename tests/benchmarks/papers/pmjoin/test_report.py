@@ -1,4 +1,4 @@
-"""``python -m benchmarks.papers pmjoin place``: what it prints, and what it refuses."""
+"""Tests of ``python -m benchmarks.papers pmjoin place``: its output and its refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLE_1 = PROBLEMS / "pmjoin-example-1.yaml"
 THREE_HOSTS = (EXAMPLE_1, PROBLEMS / "pmjoin-two-keys.yaml")
 LONG = "a_relation_with_a_name_that_is_longer_than_most"
 
-#: One key, 20 values: uniform at first, then with one that is frequent at R only.
+#: One key of 20 values: uniform at first, then with one that is frequent in R only.
 STAR = """
 streams: {R: {rate: 100, distinct: 20}, S: {rate: 60, distinct: 20}, T: {rate: 40, distinct: 20}}
 queries: {q: {relations: [R, S, T], predicates: [R.k = S.k, S.k = T.k], window: WINDOW}}
@@ -26,7 +26,8 @@ streams: {R: {rate: 10}, S: {rate: 20}, T: {rate: 40}}
 queries: {q: {relations: [R, S, T], predicates: [R.a = S.a, S.b = T.b]}}
 selectivity: {R.a = S.a: 0.01, S.b = T.b: 0.005}
 """
-#: A value of `a` is frequent in R only; T and U are where what that brings is joined by `b`.
+#: A value of `a` is frequent in R only; T and U are on the host where the results are joined by
+#: `b`.
 TWO_KEYS = """
 streams:
   R: {rate: 100, distinct: {a: 50}, host: r, values: {a: {hot: 80}}}
@@ -50,7 +51,7 @@ def test_the_papers_example() -> None:
         for algorithm in ("simple", "streamjoinopt", "exact")
         for partitions in ("1", "3")
     }
-    # In tuples: a result of two is one. The paper counts it as two bytes.
+    # In tuples: a result over two streams is one. The paper counts it as two bytes.
     assert costs["simple", "1"] == pytest.approx(100.1)
     for algorithm in ("streamjoinopt", "exact"):
         assert costs[algorithm, "1"] == pytest.approx(50.03 + 2.0008)
@@ -115,7 +116,7 @@ def test_of_several_keys_those_joins_are_partitioned_that_are_by_one(partitioner
         ("(S ⋈ R)@r", 1, ["hot"]),
         ("(R ⋈ S)@s", 49, []),
     ]
-    # S.hot to R, R's other 20 to S, and what both bring to T and U.
+    # S's hot value to R's host, R's other 20 to S's, and the results to the host of T and U.
     assert [group["cost"] for group in join["groups"]] == pytest.approx([1, 20])
     brought = whole["cost"] - 60
     assert query["cost"] == pytest.approx(21 + brought)
@@ -135,7 +136,7 @@ def test_every_algorithm_partitions_what_it_places() -> None:
 
 
 def test_what_is_left_beside_named_values_is_not_lost_where_no_number_is_known() -> None:
-    """One further value stands for all that are not named."""
+    """If the number of values is unknown, one further value stands for all unnamed ones."""
     problem = """
 streams: {R: {rate: 10, values: {a: {v: 4}}}, S: {rate: 20, values: {a: {v: 20}}}}
 queries: {q: {relations: [R, S], predicates: [R.a = S.a]}}

@@ -1,4 +1,4 @@
-"""The paper's examples, to the number."""
+"""Tests of Stream-Join-Opt on the examples of the PMJoin paper, to the printed numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ RATES = np.array([[0.1, 0.1, 100.0], [0.03, 50.0, 0.04], [50.0, 0.01, 0.02]])
 TABLE_1 = windowed(RATES, RATES * 0.5, (1.0, 1.0, 1.0))
 SITES = [0, 1, 2]
 
-#: Example 2. Selectivities of S0 with S4 and of S1 are in the paper's figure; these have its steps.
+#: Example 2. The paper has selectivities of S0 with S4 and of S1 only in a figure; these lead to
+#: its steps.
 TABLE_2 = GraphRates(
     (10.0, 35.0, 25.0, 30.0, 15.0),
     (100.0, 350.0, 250.0, 300.0, 150.0),
@@ -40,7 +41,7 @@ def test_example_1() -> None:
         # The paper says 54.03.
         assert cost(plan, TABLE_1) == pytest.approx(50.03 + 2 * 2.0008)
         groups = placed(TABLE_1, SITES, by_range(3, 3), place)
-        # 0.036, 0.012 and 0.0216; the paper says 0.07 in all.
+        # 0.036, 0.012 and 0.0216; the paper says 0.07 in total.
         assert [group.cost for group in groups] == pytest.approx([0.036, 0.012, 0.0216])
         chosen = placed_by_plan(TABLE_1, SITES, 3, place)
         assert sum(group.cost for group in chosen) == pytest.approx(0.0696)
@@ -50,12 +51,12 @@ def test_example_2() -> None:
     figures = {0b00011: 70.0, 0b01100: 15.0, 0b01101: 9.0}
     assert {streams: pytest.approx(TABLE_2.rate(streams)) for streams in figures} == figures
     plan = stream_join_opt(TABLE_2, PLACES)
-    # S2 and S3 at n1, S0 to them; what that brings, and S4, to n0.
+    # S2 and S3 join at n1, S0 is sent there; the results, and S4, go to n0.
     assert plan.label(NAMES, HOSTS) == "((S0 ⋈ (S2 ⋈ S3)@n1)@n1 ⋈ S4 ⋈ S1)@n0"
     assert cost(plan, TABLE_2) == pytest.approx(10 + 9 + 15)
 
 
 def test_what_is_joined_where_it_arrives() -> None:
-    # The heuristic joins what brings less, its rival whatever is there: S0 and S1 bring 70.
+    # The heuristic joins what has fewer results, its rival what is on one host: S0 and S1 have 70.
     assert "(S0 ⋈ S1)@n0" not in stream_join_opt(TABLE_2, PLACES).label(NAMES, HOSTS)
     assert "(S0 ⋈ S1)@n0" in local(TABLE_2, PLACES).label(NAMES, HOSTS)

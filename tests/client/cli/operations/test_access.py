@@ -1,4 +1,6 @@
-"""Tokens on the command line: where they come from, and where they never are."""
+"""Tests of access tokens on the command line: their sources, and that they never appear in
+arguments.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def test_a_token_from_the_environment_or_a_file(locked: Guarded, tmp_path: Path)
     file.write_text(f"{viewer}\n")
     assert run(locked, "--token-file", str(file), "stream", "list").exit_code == 0
     assert run(locked, "stream", "list", ANABRANCH_TOKEN_FILE=str(file)).exit_code == 0
-    # The command line overrides the environment.
+    # The command line option has precedence over the environment.
     file.write_text(locked.tokens[Role.WORKER])
     refused = run(locked, "--token-file", str(file), "stream", "list", token=viewer)
     assert refused.exit_code == 1
@@ -62,7 +64,7 @@ def test_a_token_from_the_environment_or_a_file(locked: Guarded, tmp_path: Path)
 
 
 def test_no_option_takes_a_token() -> None:
-    """Every user of the machine sees the arguments of all processes."""
+    """All users of the machine can see the arguments of all processes."""
     assert CliRunner().invoke(app, ["--token", "anb_x", "stream", "list"]).exit_code == 2
     help_text = CliRunner().invoke(app, ["--help"]).output
     assert "--token-file" in help_text

@@ -1,4 +1,4 @@
-"""Completion in real shells, by the names of a real service."""
+"""Tests of shell completion in real shells, with names from a real service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from anabranch_client.rest.api import Client
 from tests.client.conftest import JOIN
 
-#: Steps of bash at the tab key, for the words in its arguments.
+#: Bash's steps when Tab is pressed, for the words in its arguments.
 BASH = """
 anabranch() { "$PYTHON" -m anabranch_client "$@"; }
 env() { command env "${@:1:$#-1}" "$PYTHON" -m anabranch_client; }

@@ -1,4 +1,4 @@
-"""``anabranch doctor`` as a person runs it."""
+"""Tests of the command ``anabranch doctor``."""
 
 from __future__ import annotations
 

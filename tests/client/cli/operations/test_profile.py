@@ -1,4 +1,6 @@
-"""``anabranch profile`` against a real service, whose runtime reports while the command waits."""
+"""Tests of ``anabranch profile`` against a real service, whose runtime reports while the command
+waits.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ BEGAN = 1_790_000_000.0
 
 @pytest.fixture
 def waited(service: Service, monkeypatch: pytest.MonkeyPatch) -> Callable[[CpuReport], None]:
-    """Set the report that the runtime makes while the command waits."""
+    """Make the runtime report while the command waits."""
     reports: list[CpuReport] = []
 
     def sleep(seconds: float) -> None:
@@ -32,7 +34,7 @@ def waited(service: Service, monkeypatch: pytest.MonkeyPatch) -> Callable[[CpuRe
 
 
 def report(seconds: float, factor: float, name: str = "r") -> CpuReport:
-    """Counters ``seconds`` after the start of a run."""
+    """Return the runtime's CPU counters ``seconds`` after the start of a run."""
     steps = [(f"orders>step{n}", 0.01 * (n + 1)) for n in range(45)]
     probes = [CpuUse(CpuGroup.PROBE, edge, ("p", "q"), factor * s) for edge, s in steps]
     others = [
@@ -58,7 +60,7 @@ def test_groups_queries_and_uses_are_shown_the_greatest_first(
     groups = [line.split() for line in lines[heads[0] + 1 : heads[1]] if line]
     assert ["sink", "20.000"] in [cells[:2] for cells in groups]
     assert sorted(groups, key=lambda cells: -float(cells[1])) == groups
-    # Half of 10.35 s of steps and of 5 s of inserts, and the results.
+    # Half of 10.35 s of probe steps and of 5 s of inserts, and the results.
     for text in ("q 27.675 ", "p 7.675 ", "insert orders by customer_id 2 5.000 ",
                  "insert writing packs – 2.500 ", "probe orders → step44 2 0.450 "):  # fmt: skip
         assert any(line.startswith(text) for line in lines), shown.stdout

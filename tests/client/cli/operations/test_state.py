@@ -1,4 +1,4 @@
-"""``anabranch state``: over a real state, by the runtime's command as a process."""
+"""Tests of ``anabranch state`` over a real state, by the runtime's command in a process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A state with two stores of four segments each."""
+    """A state folder with two stores of four segments each."""
     home = tmp_path_factory.mktemp("state")
     with redis_url() as url:
         redis.Redis.from_url(url).flushall()

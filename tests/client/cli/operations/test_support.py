@@ -1,4 +1,4 @@
-"""``anabranch support-bundle`` as people run it."""
+"""Tests of the command ``anabranch support-bundle``."""
 
 from __future__ import annotations
 

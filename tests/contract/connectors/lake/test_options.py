@@ -1,4 +1,4 @@
-"""Options of tables of a lake as sources."""
+"""Tests of the options of lake tables (Delta, Iceberg) as sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of columns for the types of a table, by names and modifiers of the catalog."""
+"""Tests of the column types for PostgreSQL types, by names and modifiers of its catalog."""
 
 from __future__ import annotations
 

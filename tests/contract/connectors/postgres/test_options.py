@@ -1,4 +1,4 @@
-"""Options of PostgreSQL tables: values, refusals, addresses, secrets."""
+"""Tests of the options of PostgreSQL tables: values, refusals, addresses, secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Avro schemas: names, namespaces, and texts that are none."""
+"""Tests of Avro schemas: names, namespaces, and invalid texts."""
 
 from __future__ import annotations
 

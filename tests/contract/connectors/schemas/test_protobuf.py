@@ -1,4 +1,6 @@
-"""Protobuf schemas: texts as ``protoc`` compiles them, descriptor sets, and texts that are none."""
+"""Tests of Protobuf schemas: texts as ``protoc`` compiles them, descriptor sets, and
+invalid texts.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ TEXTS = [
 
 
 def reduced(schema: ProtoSchema) -> Any:
-    """A schema without the types of other files that nothing needs."""
+    """Return a schema without the types of other files that nothing needs."""
     own = {name: one for name, one in schema.messages.items() if name in _reached(schema)}
     return schema.roots, own
 
@@ -168,7 +170,7 @@ def test_descriptor_sets_that_are_none() -> None:
         parse()
     whole = made.SerializeToString()
     for end in range(1, len(whole)):
-        # Truncated sets are refused, never read in part with an error of another kind.
+        # Truncated descriptor sets are refused, never partly read or failing with another error.
         with pytest.raises(StreamError):
             parse_schema(base64.b64encode(whole[:end]).decode())
 

@@ -1,4 +1,6 @@
-"""Functions that no query may call: each refusal has a remedy with the statement's arguments."""
+"""Tests of functions that queries may not call: each refusal has a remedy with the statement's
+arguments.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formats of format_string: pieces and refusals."""
+"""Tests of format strings of ``format_string``: pieces and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of functions: silent casts, and refusals with a remedy."""
+"""Tests of functions' arguments: implicit casts, and refusals with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Costs of steps and copies in seconds."""
+"""Tests of the costs of steps and stored copies in seconds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def model(
 def test_a_step_pays_calls_tuples_looks_and_matches() -> None:
     both, all_three = sub_join(QUERY, labels("RS")), sub_join(QUERY, labels("RST"))
     known = model()
-    # 500 pairs of R and S, half of them begun by R; 2,500 triples, a third of them.
+    # 500 pairs of R and S, half of them with R first; 2,500 triples, a third of them.
     price = known.step(both, all_three, MirId("T"), Label("R"), broadcast=False)
     assert price == pytest.approx(100 * 4 + 250 * (2 + 3 * 2.5) + 5 * 2500 / 3)
     everywhere = known.step(both, all_three, MirId("T"), Label("R"), broadcast=True)
@@ -72,7 +72,9 @@ def test_other_objectives_count_tuples_whatever_is_measured() -> None:
 
 
 def test_a_copy_pays_merges_and_rewritten_rows() -> None:
-    """After 216 batches two or three levels: 2.5 rewrites a row, a merge in five writes."""
+    """After 216 batches there are two or three levels: 2.5 rewrites a row, a merge every five
+    writes.
+    """
     both = sub_join(QUERY, labels("RS"))
     merges = (1 - 6**-2.5) / 5
     known = model(costs=LONG)
@@ -89,7 +91,7 @@ def test_a_copy_pays_merges_and_rewritten_rows() -> None:
     ("window", "rewrites"), [(19 * 60, 0.0), (20 * 60, 1.0), (120 * 60, 2.0), (720 * 60, 2.5)]
 )
 def test_rows_that_expire_soon_are_rewritten_less_often(window: int, rewrites: float) -> None:
-    """Batches take 60 microseconds; T may follow R and S by as much as the window."""
+    """Batches last 60 microseconds; T may follow R and S within the window."""
     bounds = tuple(tuple(0 if i == j else window for j in range(3)) for i in range(3))
     query = replace(QUERY, bounds=bounds)
     known = model(costs=LONG, bounds=LoosestBounds([query]))

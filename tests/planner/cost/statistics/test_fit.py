@@ -1,4 +1,4 @@
-"""Cost constants against steps that were made up by known ones."""
+"""Tests of fitting cost constants to steps generated from known constants."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_error_says_how_far_measurements_are_off() -> None:
 
 @given(st.integers(0, 10**9))
 def test_no_constant_is_negative_and_none_better(seed: int) -> None:
-    """For any measurements, no step towards another non-negative point lowers the loss."""
+    """For any measurements, no change towards another non-negative point lowers the loss."""
     rng = Random(seed)
     some = [
         EdgeStatistics(
@@ -102,7 +102,9 @@ def test_no_constant_is_negative_and_none_better(seed: int) -> None:
 
 
 def test_equal_batches_leave_calls_as_they_were_known() -> None:
-    """Calls, probes, looks and matches in a constant ratio: the prior constants divide the time."""
+    """Calls, probes, looks and matches in a constant ratio: the time is divided as by the prior
+    constants.
+    """
     rows = [EdgeStatistics(1000, 1000, 2e-3, calls=1, looked=1000)] * 50
     known = CostConstants(call=1e-3, probe=1e-6, look=1e-6, match=1e-6, write=1.0, row=1.0)
     found = fit(rows, [], [], known)

@@ -1,4 +1,4 @@
-"""Costs of the next period: against today's shares, PMJoin's model, and counting."""
+"""Compare forecast costs of the next period with today's shares, PMJoin's model, and counting."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Pairs = dict[tuple[Label, Label], int]
 
 
 def random_bounds(rng: random.Random, size: int, *, gaps: bool) -> Pairs:
-    """Bounds between some pairs; with ``gaps`` some demand that a partner is older."""
+    """Random time bounds between some pairs; with ``gaps`` some require that a partner is older."""
     found: Pairs = {}
     for i in NAMES[:size]:
         for j in NAMES[:size]:
@@ -67,7 +67,7 @@ def model(
 
 
 def test_rows_that_were_never_stored_are_not_met() -> None:
-    """Of 10,000 tuples of S only the last 100 are stored: a tuple of R meets these and new ones."""
+    """Of 10,000 tuples of S only the last 100 are stored: a tuple of R finds these and new ones."""
     query = join_query(["R.a=S.a"])
     sizes = {"R": 10_000.0, "S": 10_000.0}
     arriving = {RelationId("R"): 50.0, RelationId("S"): 50.0}
@@ -134,14 +134,14 @@ def test_it_is_what_is_counted(seed: int) -> None:
     for place, (one, partners) in enumerate(zip(members, found, strict=True)):
         rest = math.prod(rows[m] for m in members if m != one)
         expected = supplies[one].arriving * partners
-        # Rows stand at the middles of their intervals, so counts are off by about a row a stream.
+        # Rows are at the middles of their intervals, so counts differ by about a row per stream.
         slack = supplies[one].arriving * rest * sum(1 / rows[m] for m in members)
         assert abs(whole[place] - old[place] - expected) <= slack + 1
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_constant_rates_cost_one_to_k_times_todays_price_per_unit(seed: int) -> None:
-    """The claim of docs/cost-model.md, with and without windows."""
+    """Check the claim of docs/cost-model.md, with and without windows."""
     rng = random.Random(seed)
     sizes = {x: rng.uniform(10, 1000) for x in "RSTU"}
     length = 10 ** rng.uniform(-3, 1)
@@ -184,7 +184,7 @@ def test_short_windows_rank_as_today() -> None:
 
 
 def test_a_step_costs_what_forecast_arrivals_meet() -> None:
-    """100 rows of S are held, 10 come; the period's R tuples meet 105 of them on average."""
+    """100 rows of S are stored, 10 arrive; the period's R tuples find 105 of them on average."""
     coming = PeriodForecast(0.1, {RelationId("R"): 50.0, RelationId("S"): 10.0})
     known = model(QUERY, {"R": 1000.0, "S": 100.0, "T": 1.0, "U": 1.0}, coming)
     pair = within("RS")
@@ -200,25 +200,25 @@ def test_a_step_costs_what_forecast_arrivals_meet() -> None:
 
 
 def test_held_rows_leave_the_reach_of_windows() -> None:
-    """The window is half of the period: rows held at its start leave it in the first half."""
+    """The window is half of the period: rows stored at its start leave it in the first half."""
     query = windowed({"R": SPAN // 2, "S": SPAN // 2, "T": None, "U": None})
     arriving = {RelationId("R"): 10.0, RelationId("S"): 0.0}
     known = model(
         query, dict.fromkeys("RSTU", 100.0), PeriodForecast(1.0, arriving), span=float(SPAN)
     )
-    # 50 rows are within reach at first and none from the middle on: 12.5 over the period.
+    # 50 rows are within the window at first and none from the middle on: 12.5 on average.
     assert known.probe(within("RS", query), Label("R")) == pytest.approx(0.01 * 10 * 12.5)
     assert known.probe(within("RS", query), Label("S")) == 0
 
 
 def test_rows_within_a_window_are_those_of_the_last_periods() -> None:
-    """R has brought 10 rows in nine tenths of the history and 90 in the last one."""
+    """10 rows of R arrived in nine tenths of the history and 90 in the last one."""
     query = windowed({"R": SPAN // 10, "S": SPAN // 20, "T": None, "U": None})
     arriving, history = {RelationId("S"): 1.0, RelationId("R"): 90.0}, dict.fromkeys("RSTU", 100.0)
     burst = {RelationId("R"): ((0.1, 90.0),)}
     even = model(query, history, PeriodForecast(0.1, arriving), span=float(SPAN))
     known = model(query, history, PeriodForecast(0.1, arriving, burst), span=float(SPAN))
-    # On average over the period, R's window has half of the 10 rows before, by the history's mean,
+    # On average over the period, R's window has half of the 10 earlier rows, by the history's mean,
     # and half of the 90 arriving rows.
     pair, one = within("RS", query), Label("S")
     assert even.probe(pair, one) == pytest.approx(0.01 * (10 / 2 + 90 / 2))

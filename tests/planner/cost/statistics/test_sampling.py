@@ -1,4 +1,6 @@
-"""Estimates from samples: the share that an exact evaluation of the same filter finds."""
+"""Tests of selectivities estimated from samples: the share of rows that pass the exactly evaluated
+filter.
+"""
 
 from __future__ import annotations
 
@@ -182,5 +184,5 @@ def test_patterns_match_as_by_their_definition() -> None:
         text = "".join(chance.choices("ab\n", k=chance.randrange(7)))
         pattern = "".join(chance.choices("ab%_", k=chance.randrange(7)))
         assert _like(text, pattern) == matches(text, pattern), (text, pattern)
-    # By trying all places of each piece this would not end.
+    # With backtracking over all positions of each piece this would not end.
     assert not _like("a" * 2000, "%a" * 30 + "%b")

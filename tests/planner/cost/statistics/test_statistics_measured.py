@@ -1,4 +1,4 @@
-"""Figures of the runtime's measurements."""
+"""Tests of statistics derived from the runtime's measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which measurements have moved."""
+"""Tests of which measurements have changed enough for a new plan."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_span_concerns_the_filtered_relations_of_its_stream() -> None:
 
 @given(st.data())
 def test_no_figure_is_further_from_its_measurement_than_the_tolerance(data: st.DataObject) -> None:
-    """However many plans; and a query is concerned if one of its figures differs."""
+    """This holds after any number of plans; a query is affected if one of its figures differs."""
     figures = st.dictionaries(
         st.sampled_from([R, S]), st.floats(0, 1e6), min_size=data.draw(st.integers(0, 2))
     )

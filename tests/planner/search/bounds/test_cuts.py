@@ -1,4 +1,4 @@
-"""Cuts: upkeep that one path needs, whichever intermediate result it probes."""
+"""Tests of cuts for the maintenance that a path needs, whichever intermediate result it probes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.planner.random_queries import natural
 
 
 def excess(row: Row, point: Sequence[float]) -> float:
-    """By how much ``point`` breaks ``row``."""
+    """Return by how much ``point`` violates ``row``."""
     upper, indices, coefficients = row
     return sum(c * point[i] for i, c in zip(indices, coefficients, strict=True)) - upper
 

@@ -1,4 +1,6 @@
-"""Copies apart from routes: the bound, the plan, and that neither is worse than is claimed."""
+"""Tests of the bound with copies chosen separately from routes: bound and plan are as good as
+claimed.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def test_a_store_without_partitions_has_nothing_to_choose() -> None:
 def test_a_problem_that_copies_tie_together_is_planned_by_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Too large for the time as a whole, and not without its ties."""
+    """Too large to solve in time as a whole; its parts are connected by copies."""
     monkeypatch.setattr(anytime, "TIED", 1e-3)
     queries, statistics = natural(4, relations=30, count=60, size=3)
     options = Options(parallelism=4, deadline=Deadline(seconds=60.0))

@@ -1,4 +1,6 @@
-"""The paper's integer program: its examples to the number, its lists, its limits."""
+"""Tests of the integer program printed in the paper: its examples' numbers, its lists,
+its limits.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ from tests.support.cases.random_problems import random_queries, uniform_statisti
 
 Q1 = chain("R.a=S.a", "S.b=T.b", id="q1")
 Q2 = chain("S.b=T.b", "T.c=U.c", id="q2")
-#: Figure 3.
+#: The queries of Figure 3.
 F1 = chain("R.b=S.b", "S.c=T.c", id="q1")
 F2 = chain("S.c=T.c", "T.d=U.d", id="q2")
 STATISTICS = given_statistics(
@@ -178,7 +180,7 @@ def test_the_program_is_the_same_whatever_the_order_of_the_queries() -> None:
 
 
 def relaxed(program: Program) -> float:
-    """The optimum without integrality."""
+    """Return the optimum of the program without integrality."""
     loose = replace(program, integers=[False] * program.variables)
     found = registry.solve(Solver.HIGHS, Request(loose))
     assert found.values is not None

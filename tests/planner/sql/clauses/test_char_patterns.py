@@ -1,4 +1,4 @@
-"""PostgreSQL's ``to_char`` of times gives the same texts as its translation."""
+"""Compare PostgreSQL's ``to_char`` of times with its translation."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ BETWEEN = (
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Server]:
-    """A server."""
+    """A PostgreSQL server."""
     yield from server()
 
 
 def moments(chance: random.Random) -> list[datetime]:
-    """Times from the year 1 to 9999, with and without fractions."""
+    """Return random times from the year 1 to 9999, with and without fractions."""
     days, micros = (9998 * 365, 86_400_000_000)
     made = [
         datetime.fromisoformat("0001-01-01")
@@ -46,7 +46,7 @@ def moments(chance: random.Random) -> list[datetime]:
 
 
 def test_texts_are_postgres_texts(postgres: Server) -> None:
-    """Random patterns over random times, and all elements by themselves."""
+    """Compare random patterns over random times, and each pattern element alone."""
     chance = random.Random(11)
     times = moments(chance)
     table = pa.table({"id": range(len(times)), "ts": pa.array(times, pa.timestamp("us"))})
@@ -68,7 +68,7 @@ def test_texts_are_postgres_texts(postgres: Server) -> None:
 
 
 def asked(postgres: Server, statement: str, times: list[datetime]) -> list[tuple[Any, ...]]:
-    """The rows of PostgreSQL, sorted."""
+    """Return the rows of PostgreSQL, sorted."""
     values = ", ".join(f"({n}, TIMESTAMP '{t.isoformat(' ')}')" for n, t in enumerate(times))
     with session(postgres) as cursor:
         cursor.execute(f"WITH t(id, ts) AS (VALUES {values}) {statement}")

@@ -1,4 +1,4 @@
-"""Words between the arguments of substring and overlay are commas."""
+"""Tests that words between the arguments of substring and overlay are read as commas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words of other systems mean the same as Spark's."""
+"""Tests of other systems' spellings of Spark's SQL."""
 
 from __future__ import annotations
 

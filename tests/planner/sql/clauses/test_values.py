@@ -1,4 +1,4 @@
-"""Joins with VALUES mean the same as CASE and IN; what they can't mean is refused."""
+"""Tests of joins with VALUES, which become CASE and IN, and of refused ones."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ CASE = "CASE WHEN 1 = R.k THEN 'one' WHEN 2 = R.k THEN 'two' END"
             f"SELECT v.label, max(R.x) AS top FROM R JOIN {NAMED} ON v.id = R.k GROUP BY v.label",
             f"SELECT {CASE} AS label, max(R.x) AS top FROM R WHERE R.k IN (1, 2) GROUP BY {CASE}",
         ),
-        # GROUP BY reads a column before an alias, ORDER BY the alias.
+        # GROUP BY prefers a column to an alias, ORDER BY the alias.
         (
             f"SELECT upper(v.label) AS label, count(*) AS n FROM R JOIN {NAMED} ON v.id = R.k "
             "GROUP BY label ORDER BY label LIMIT 2",
             f"SELECT upper({CASE}) AS label, count(*) AS n FROM R WHERE R.k IN (1, 2) "
             f"GROUP BY {CASE} ORDER BY label LIMIT 2",
         ),
-        # USING: the name alone is the stream's.
+        # USING: the bare name is the stream's column.
         (
             "SELECT k, v.label FROM R LEFT JOIN (VALUES (1, 'one'), (2, 'two')) AS v(k, label) "
             "USING (k)",
             f"SELECT k, {CASE} AS label FROM R",
         ),
-        # A NULL is no key.
+        # NULL equals no key.
         (
             "SELECT R.x, v.b FROM R JOIN (VALUES (1, 2), (NULL, 3), (NULL, 4)) AS v(a, b) "
             "ON v.a = R.k",

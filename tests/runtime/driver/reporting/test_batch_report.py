@@ -1,4 +1,4 @@
-"""Reports of committed batches: phases, tasks, times."""
+"""Tests of the driver's reports of committed batches: phases, tasks, times."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_live_the_reports_of_quick_batches_are_sent_together(
     monkeypatch.setattr(reporting, "PAUSE", 3600.0)
     for number in range(3):
         one.run(job(number))
-    # The first batch has begun a ruleset.
+    # The first batch began a ruleset, so it is reported.
     assert [report.batch for report in reports(url)] == [0]
     one.tick()
     assert [report.batch for report in reports(url)] == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""Counters for monitoring, also as part of the driver's progress."""
+"""Tests of counters for monitoring, also in the driver's progress."""
 
 from __future__ import annotations
 

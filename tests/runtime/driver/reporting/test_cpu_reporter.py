@@ -1,4 +1,4 @@
-"""CPU seconds of batches, read from Redis as a reader does."""
+"""Tests of the CPU seconds of batches, as read from Redis."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.cases.states import RS
 from tests.support.functions.registered import ENVIRONMENT
 from tests.support.worlds.driven import KEYS, driver, job, publish
 
-#: Groups of the seconds of tasks.
+#: Groups of tasks' CPU seconds.
 OF_TASKS = (CpuGroup.SOURCE, CpuGroup.INSERT, CpuGroup.PROBE, CpuGroup.SINK, CpuGroup.TASK)
 
 
@@ -39,7 +39,7 @@ def reported(url: str) -> CpuReport:
 
 
 def kept(reports: list[TaskReport], batch: int, copies: int) -> Job:
-    """A batch whose task reports are added to ``reports``."""
+    """Return a batch whose task reports are added to ``reports``."""
     inner = job(batch, copies=copies)
 
     def run(context: BatchContext) -> list[TaskReport]:
@@ -135,7 +135,7 @@ def test_uses_of_earlier_plans_lose_their_names_but_not_their_seconds(
     earlier = reported(url).uses
     assert any(use.queries == ("q",) for use in earlier)
     for batch in range(3, 8):
-        # The epoch ends after the first of them.
+        # The epoch ends after the first batch.
         one.run(job(batch))
     later = reported(url).uses
     assert not any(use.queries == ("q",) for use in later)

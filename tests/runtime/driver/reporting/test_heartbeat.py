@@ -1,4 +1,4 @@
-"""The heartbeat: there while the main loop is well, gone when it hangs or has ended."""
+"""Tests of the heartbeat: present while the main loop runs, gone when it hangs or has ended."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _read(server: Redis, key: str) -> Heartbeat | None:
 
 
 def _silent(server: Redis, key: str) -> bool:
-    """Whether no heartbeat comes for some periods; a beat that had begun may come before."""
+    """Whether no heartbeat comes for some periods, except one that had begun before."""
     server.delete(key)
     time.sleep(0.2)
     return _read(server, key) is None

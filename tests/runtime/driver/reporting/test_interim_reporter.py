@@ -1,4 +1,4 @@
-"""Interim reports of a driver, one per period, read from Redis."""
+"""Tests of a driver's interim reports, one per period, as read from Redis."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def reported(url: str) -> list[Interim]:
 
 
 def test_every_period_and_what_a_step_did_in_it(url: str, tmp_path: Path) -> None:
-    """Batch ``b`` has one tuple of each stream: R's finds ``b`` of S, S's ``b + 1`` of R."""
+    """Batch ``b`` has one tuple of each stream: R's finds ``b`` of S, S's finds ``b + 1`` of R."""
     for epoch in range(3):
         publish(url, epoch)
     one = driver(url, tmp_path, every=2, interim_seconds=0.0)
@@ -63,7 +63,7 @@ def test_every_period_and_what_a_step_did_in_it(url: str, tmp_path: Path) -> Non
         }  # fmt: skip
         assert 0 < period.seconds < 60
         assert all(step.counts.calls == 1 for step in period.steps)
-        # Each tuple looks into the segments of all batches so far, its own included.
+        # Each tuple probes the segments of all batches so far, including its own.
         assert {c.looked for c in counts.values()} == {batch + 1}
         assert (period.inserts.writes, period.inserts.rows) == (2, 2)
         assert period.inserts.seconds > 0
@@ -109,7 +109,7 @@ def test_a_length_out_of_range_is_refused_by_name(
 
 
 class Told:
-    """Keeps reports; stands for the control plane and for the names of steps."""
+    """Collects reports; replaces the control plane and the names of steps."""
 
     def __init__(self) -> None:
         self.interims: list[Interim] = []
@@ -122,7 +122,7 @@ class Told:
 
 
 class Followed:
-    """A reporter of periods that end by drifts only, and its states."""
+    """A reporter whose periods end by drifts only, and its states."""
 
     def __init__(self, early: float | None) -> None:
         self.told, self.state = Told(), State(epoch=0)
@@ -179,7 +179,7 @@ def test_a_drift_ends_the_period_where_it_began() -> None:
 
 
 def test_early_periods_are_not_below_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An earlier drift is reported once ``early`` seconds have passed."""
+    """An earlier drift is reported after ``early`` seconds."""
     clock = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     one = Followed(early=1.0)
@@ -202,7 +202,7 @@ def test_a_clock_that_is_set_back_does_no_harm(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_replay_reports_a_drift_when_it_is_asked_to() -> None:
-    """By batches: nothing of it depends on a clock."""
+    """Counted in batches, independently of clocks."""
     one = Followed(early=math.inf)
     one.batches(30)
     assert not one.reporter.drifted
@@ -226,7 +226,7 @@ def test_without_revisions_a_replay_takes_no_notice_of_drifts() -> None:
 
 
 def uneven(batch: int, of_r: int) -> Job:
-    """A batch with so many tuples of R, and 100 of S; none of them join."""
+    """Return a batch with so many tuples of R, and 100 of S; none of them join."""
 
     def run(context: BatchContext) -> list[TaskReport]:
         def block(stream: str, count: int, key: int) -> Block:

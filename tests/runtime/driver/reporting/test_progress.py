@@ -1,4 +1,6 @@
-"""Progress reports: rows of views through restarts, sites, warnings of sites without executor."""
+"""Tests of progress reports: rows of views through restarts, sites, warnings of sites without
+executor.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ GROUPED = "SELECT S.b, count(*) AS n FROM R JOIN S ON R.a = S.a GROUP BY S.b"
 
 
 def sources(**sites: str) -> Sources:
-    """Streams at sites."""
+    """Return streams at sites."""
     records = tuple(StreamRecord(name=name, columns=(), site=s) for name, s in sites.items())
     return Sources(Mock(), 1, records)
 
@@ -33,12 +35,12 @@ def test_a_stream_whose_site_has_no_executor_is_warned_of_once() -> None:
             progress.note_sites(sites)
         return [entry["stream"] for entry in logs]
 
-    # Where tasks share a directory there are no sites.
+    # If tasks share a directory there are no sites.
     assert warned("", "") == []
     assert warned("rome", "paris", "rome") == ["r"]
     assert progress.sites == ("paris", "rome")
     assert warned("paris", "rome") == []
-    # One that comes later, or whose executors go.
+    # A site that is added later, or whose executors are lost.
     progress.sources = sources(r="oslo", t="rome", u="atlantis")
     assert warned("paris", "rome") == ["r", "u"]
     assert warned("paris", "oslo") == ["t", "u"]
@@ -51,7 +53,7 @@ def test_a_view_has_the_rows_of_its_sink_after_a_restart(redis: str, tmp_path: P
         first.run(job(batch))
     first.tick()
 
-    # The report at a start comes before the tables have been read.
+    # The report at the start is made before the tables have been read.
     driver(redis, tmp_path)
     text = Redis.from_url(redis).get(KEYS.runtime)
     assert isinstance(text, bytes)

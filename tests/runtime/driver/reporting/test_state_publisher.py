@@ -1,4 +1,4 @@
-"""The state report that a driver publishes: stores, segments, readers."""
+"""Tests of the state report that a driver publishes: stores, segments, readers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_state_is_told_of_when_there_is_time(
             "S": (batch + 1, ("q",)),
         }
         assert found.write_amplification == 1
-        # Every store's share is its part of the files; each batch has one file.
+        # Each store's share is its part of the files; each batch has one file.
         assert abs(found.disk_bytes - sum(s.disk_bytes for s in found.stores)) <= len(found.stores)
         assert {s.write_amplification for s in found.stores} == {1.0}
         for store in found.stores:
@@ -56,7 +56,7 @@ def test_every_state_is_told_of_when_there_is_time(
             assert index.bytes == store.index_bytes
             assert store.life == index.life == one.state.measured.reads[store.store]["a:bigint"]
             assert store.life.probes == batch + 1
-        # Headers, footers and what aligns blobs.
+        # Headers, footers and padding make the difference.
         assert found.disk_bytes > found.bytes > 0
 
 
@@ -95,7 +95,9 @@ def test_each_stores_segments_and_readers_are_told_of(
 def test_segments_are_told_of_as_far_as_there_is_room(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One store per report: who has waited longest comes next, until all are as they are."""
+    """One store's segments per report: the one that waited longest is next, until all are up to
+    date.
+    """
     monkeypatch.setattr(state_teller, "INTERVAL", 0.0)
     monkeypatch.setattr(state_teller, "ROOM", 1)
     publish(url, 0)

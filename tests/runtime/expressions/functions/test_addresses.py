@@ -1,4 +1,4 @@
-"""``cidr_match`` against the standard library, value by value."""
+"""Compare ``cidr_match`` with the standard library, value by value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Functions of arrays, structs and maps against Spark on random rows, with NULL and extremes."""
+"""Compare functions of arrays, structs and maps with Spark on random rows, with NULL
+and extremes.
+"""
 
 from __future__ import annotations
 
@@ -169,7 +171,9 @@ _EXPRESSIONS = [
 
 
 def _comparable(value: Any) -> Any:
-    """Values that compare as they look: NaN with NaN, but 0.0 not with -0.0; maps without order."""
+    """Return a value whose equality is exact: NaN equals NaN, 0.0 does not equal -0.0; maps are
+    unordered.
+    """
     if isinstance(value, float):
         return repr(value)
     if isinstance(value, dict):
@@ -199,7 +203,7 @@ def test_functions_are_those_of_spark_on_random_rows(spark: SparkSession, seed: 
     wrong = list[tuple[Any, ...]]()
     for k, text in enumerate(_EXPRESSIONS):
         expr = typed(parse_expression(text), scope)
-        # Rows that begin anywhere in their columns, as in a part of a batch.
+        # Rows that begin anywhere in their columns' buffers, as in a part of a batch.
         parts = [table.slice(0, 700), table.slice(700)]
         try:
             found = pa.chunked_array(

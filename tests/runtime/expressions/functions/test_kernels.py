@@ -1,4 +1,4 @@
-"""Functions against Spark on 10,000 random rows, with NULL and extremes."""
+"""Compare SQL functions with Spark on 10,000 random rows, with NULL and extremes."""
 
 from __future__ import annotations
 

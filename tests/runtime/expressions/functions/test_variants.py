@@ -1,4 +1,4 @@
-"""Variants against Spark's, on random JSON texts, paths and types."""
+"""Compare variants with Spark's, on random JSON texts, paths and types."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _TEXTS = [
 
 
 def _json(rng: Random, depth: int = 0) -> str:
-    """A random JSON text, with spaces here and there."""
+    """Return a random JSON text, with random spaces."""
     space = rng.choice(["", "", "", " ", "\n\t"])
     kind = rng.random() if depth < 3 else rng.random() * 0.6
     if kind < 0.35:
@@ -77,7 +77,7 @@ def _json(rng: Random, depth: int = 0) -> str:
 
 
 def _text(rng: Random) -> str | None:
-    """A random text; some are no JSON."""
+    """Return a random text; some are not JSON."""
     if rng.random() < 0.03:
         return None
     text = _json(rng)
@@ -123,7 +123,7 @@ def _evaluated(text: str, table: pa.Table, scope: Scope) -> pa.Array:
 
 
 def _beyond(text: str | None) -> bool:
-    """Whether a number is infinite as a double, which only Spark's variants may have."""
+    """Whether a number is infinite as a double, which only Spark's variants may contain."""
     found = list[str]()
     try:
         json.loads(text or "null", parse_float=found.append)

@@ -1,4 +1,4 @@
-"""Time zones against Spark around changes of offsets: hours that occur twice or not at all."""
+"""Compare time zones with Spark around changes of offsets: hours that occur twice or not at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from anabranch_runtime.expressions.evaluate import evaluate
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Zones with shifts of half an hour, a skipped day, and changes a minute after midnight.
+#: Zones with offset changes of half an hour, a skipped day, and changes a minute after midnight.
 _ZONES = (
     "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Asia/Tehran",
     "America/St_Johns", "America/Goose_Bay", "Asia/Kathmandu", "America/Sao_Paulo",
@@ -34,8 +34,8 @@ _MINUTES = (-181, -121, -120, -91, -61, -60, -59, -46, -31, -30, -16, -15, -14, 
 
 
 def _changes(zone: str) -> list[datetime]:
-    """Moments at which the offset of a zone changes, from 1980 to 2037. For earlier
-    years, databases of time zones differ.
+    """Return the times at which the offset of a zone changes, from 1980 to 2037. For earlier years,
+    time zone databases differ.
     """
     if zone.startswith("+"):
         return []

@@ -1,4 +1,6 @@
-"""Deliveries that a thread sends: begun once, in order, with the errors of their own."""
+"""Tests of deliveries to Kafka sent by a thread (courier): begun once, in order, each with its own
+error.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ TOPIC = sink("kafka", brokers="host:9092", topic="t")
 
 
 class Line:
-    """A writer that waits until it is let go, and then fails with what it is given."""
+    """A writer that blocks until released, and then fails if given an error."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, int]] = []
@@ -37,7 +39,7 @@ def delivery(query: str, batch: int) -> Delivery:
 
 
 def done(courier: Courier, one: Delivery) -> None:
-    """Look until a delivery is done."""
+    """Poll until a delivery is done."""
     while True:
         try:
             return courier(one)
@@ -49,7 +51,7 @@ def test_a_delivery_is_begun_once_and_its_callers_go_on() -> None:
     line = Line()
     courier = Courier(line.write)
     for one in (delivery("q", 0), delivery("p", 7), delivery("q", 0), delivery("q", 1)):
-        # The second one of a query is begun when the first is done.
+        # The second delivery of a query is begun when the first is done.
         with pytest.raises(SinkUnderway) as caught:
             courier(one)
         assert caught.value.pause

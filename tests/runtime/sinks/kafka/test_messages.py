@@ -1,4 +1,4 @@
-"""Messages of deliveries: what a reader makes of them is what the rows say, on random changes."""
+"""Tests that readers of deliveries' Kafka messages get the changed rows, for random changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def made(table: pa.Table, payload: str = "json", key: str = "") -> list[tuple[An
 
 
 def changes(*rows: tuple[int | None, str, int]) -> pa.Table:
-    """Rows with their weights, 1 or -1."""
+    """Return rows with their weights, 1 or -1."""
     return pa.table({
         "k": pa.array([k for k, _, _ in rows], pa.int64()),
         "v": pa.array([v for _, v, _ in rows], pa.string()),
@@ -48,7 +48,7 @@ def row(text: bytes) -> Row:
 
 
 def drawn(chance: random.Random, rows: Counter[Row], unique: bool) -> list[tuple[Any, ...]]:
-    """Changes that lead from ``rows``, updated, to others, among them some that cancel out."""
+    """Return random changes from ``rows``, which are updated, some of which cancel out."""
     found: list[tuple[Any, ...]] = []
     for k in (*range(6), None):
         for _ in range(chance.choice((0, 0, 1, 2))):
@@ -75,7 +75,7 @@ def test_a_table_of_upserts_is_the_table_of_rows(seed: int) -> None:
         keys = [key for key, _ in messages]
         assert len(set(keys)) == len(keys)
         for key, value in messages:
-            # Nothing is deleted that is not there, nothing replaced by itself.
+            # No missing row is deleted, and no row is replaced by itself.
             assert table.get(key) != value
             if value is None:
                 del table[key]
@@ -91,7 +91,7 @@ def test_envelopes_add_up_to_the_rows(seed: int, key: str) -> None:
     chance, rows, table = random.Random(seed), Counter[Row](), Counter[Row]()
     for _ in range(20):
         messages = made(changes(*drawn(chance, rows, unique=False)), "debezium", key)
-        # As several readers would, one per partition.
+        # As several readers would see them, one per partition.
         for own in sorted({key for key, _ in messages}):
             for _, value in (one for one in messages if one[0] == own):
                 envelope = json.loads(value)

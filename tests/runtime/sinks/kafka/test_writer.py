@@ -1,4 +1,6 @@
-"""Kafka topics as sinks: exactly once for readers of committed messages, on a real broker."""
+"""Tests of Kafka topics as sinks: exactly once for readers of committed messages, on a
+real broker.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ from tests.support.surroundings.kafka_reader import Reader
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for a broker that is busy beside other tests, and makes its own topics at first."""
+    """Wait long for a busy broker, which creates its own topics at first."""
     wait_long(monkeypatch)
 
 
@@ -54,7 +56,7 @@ def topic(topics: Topics) -> str:
 
 @pytest.fixture
 def namespace(topic: str) -> str:
-    """The namespace of the test, with a progress topic of its own."""
+    """Return the namespace of the test, with a separate progress topic."""
     return f"ns-{topic}"
 
 
@@ -96,12 +98,14 @@ def refused(write: Write, *arguments: Any, **others: Any) -> SinkError:
 
 
 class Killed(BaseException):
-    """The process dies here: it does nothing more."""
+    """The simulated death of the process."""
 
 
 @pytest.fixture
 def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[KafkaWriter], None]:
-    """Makes a writer die when it has sent the next delivery's messages, before it commits them."""
+    """Return a function that kills a writer when it has sent the next delivery's messages, before
+    their commit.
+    """
 
     def kill(one: KafkaWriter) -> None:
         def reach(point: Point) -> None:
@@ -174,7 +178,7 @@ def test_repeated_deliveries_add_nothing(
             write(again, 0, 1, 2)
             write(again, 4, 3, 3)
         write(again, 5, 4)
-        # Other runs, queries and pipelines have numbers of their own.
+        # Other runs, queries and pipelines have separate numbers.
         write(again, 2, 5, query="q~2")
         write(again, 0, 6, query="p")
         write(again, 0, 7, identity="two")
@@ -206,7 +210,7 @@ def test_a_killed_process_leaves_nothing_and_can_not_go_on(
             write(one, 1, 2, 3)
         again = KafkaWriter(namespace, "results")
         write(again, 1, 3, 2)
-        # The zombie's transaction is over, whatever it tries, and it does not get back in.
+        # The zombie's transaction has ended, whatever it tries, and it can't begin another.
         for link in one._links.values():
             with pytest.raises(KafkaException):
                 link.producer.commit_transaction(10)
@@ -214,7 +218,7 @@ def test_a_killed_process_leaves_nothing_and_can_not_go_on(
         errors = [refused(write, one, 2, 9) for _ in range(2)]
         assert [error.code for error in errors] == ["fenced-off"] * 2
         assert "batch 1 of 'q' is another one's" in errors[0].message
-        # Its attempt has fenced the other one off, which finds its own records and goes on.
+        # Its attempt has fenced the other one off, which finds its own records and continues.
         assert refused(write, again, 2, 4).code == "fenced-off"
         write(again, 2, 4)
         assert refused(write, one, 3, 9).code == "fenced-off"
@@ -228,12 +232,12 @@ def test_a_producer_that_was_fenced_off_by_accident_comes_back(
     one, late = KafkaWriter(namespace, "results"), KafkaWriter(namespace, "results")
     with Reader(kafka.address, topic, 3) as reader:
         write(one, 0, 1)
-        # An attempt of the process itself to connect, answered late: it writes nothing.
+        # A delayed attempt of the same process to connect: it writes nothing.
         write(late, 0, 1)
         assert refused(write, one, 1, 2).code == "fenced-off"
         write(one, 1, 2)
         write(one, 2, 3, query="p")
-        # One of two that are alive stops for good.
+        # Of two running processes, one stops for good.
         errors = [refused(write, late, 1, 9) for _ in range(3)]
         assert "another one's" in errors[1].message
         assert errors[2].message == errors[1].message
@@ -257,11 +261,11 @@ def test_an_open_transaction_of_others_is_waited_for(
     other.begin_transaction()
     other.produce(writer.default_progress(namespace), b'{"batch":9}', b"other", partition=0)
     other.flush(10)
-    # Records behind it can't be read, and this one must not be missed.
+    # Later records can't be read, and this one must not be missed.
     write(one, 1, 2)
     again = KafkaWriter(namespace, "results")
     with monkeypatch.context() as hasty:
-        # Brokers have so many seconds for their answers, too.
+        # Brokers have the same number of seconds for their responses.
         hasty.setattr(progress, "PATIENCE", 2.0)
         assert refused(write, again, 1, 2).code == "progress-undecided"
     other.abort_transaction(10)
@@ -280,13 +284,13 @@ def test_topics_have_to_be_there_and_fit(
     spec = to(kafka, topic, progress_topic=deleting)
     assert refused(write, one, 0, 1, spec=spec).code == "progress-deleted"
     small = topics.make(1, **{"max.message.bytes": "400"})
-    # The answer of the broker, and not the end of the time for it.
+    # The error is the broker's, not a timeout.
     error = refused(write, one, 0, *range(10**15, 10**15 + 100), spec=to(kafka, small))
     assert "size" in error.message
     with Reader(kafka.address, small) as reader:
         write(one, 1, 5, spec=to(kafka, small))
         reader.sees(lines(5))
-    # The brokers made the progress topic as it has to be.
+    # The progress topic was created with the required settings.
     write(one, 2, 5)
     resource = ConfigResource(ResourceType.TOPIC, writer.default_progress(namespace))
     found = topics.admin.describe_configs([resource])[resource].result(60)
@@ -324,7 +328,7 @@ def test_brokers_that_are_away_are_asked_again_later(
         one = KafkaWriter(namespace, "results")
         with Reader(own.address, topic, 3) as reader:
             write(one, 0, 1, spec=spec)
-            # A lone broker that is killed before has no transaction to end when it comes back.
+            # A single broker that was killed before has no transaction to end when it restarts.
             reader.sees(lines(1))
             settings = {"bootstrap.servers": own.address}
             progress.read_progress(settings, writer.default_progress(namespace), "")
@@ -372,13 +376,13 @@ def test_secrets_log_in(namespace: str, topic: str, write: Write, tmp_path: Path
 
 
 def deliver(folder: str, address: str, topic: str, namespace: str, batches: int) -> None:
-    """Deliver all batches from the first on, as after a roll back of the whole state."""
+    """Deliver all batches from the first on, as after a rollback of the whole state."""
     wait_long(pytest.MonkeyPatch())
     one = KafkaWriter(namespace, "results")
     spec = sink("kafka", brokers=address, topic=topic)
     for batch in range(batches):
         values = list(range(batch * 1000, batch * 1000 + 1000))
-        # The order of rows is another one in every attempt.
+        # Rows have another order in every attempt.
         random.shuffle(values)
         one.write(staged(Path(folder), "q", spec, batch, rows(*values)), "one")
 

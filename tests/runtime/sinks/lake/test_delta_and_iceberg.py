@@ -1,4 +1,6 @@
-"""Tables of a lake: each batch once, whatever is repeated, overtaken or removed."""
+"""Tests of lake tables (Delta, Iceberg) as sinks: each batch once, whatever is repeated, concurrent
+or removed.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ def test_a_batch_that_comes_again_adds_nothing(lake: Lake, tmp_path: Path) -> No
     for batch, part in ((0, rows(3, 2, 1)), (5, rows(4, 4))):
         lake.commit(staged(tmp_path, "q", to, batch, part))
     assert values(lake) == [1, 2, 3, 4, 4]
-    # Other queries have their own batches.
+    # Other queries have separate batch numbers.
     lake.commit(staged(tmp_path, "p", to, 0, rows(10)), "other")
     assert values(lake) == [1, 2, 3, 4, 4, 10]
 
@@ -77,7 +79,7 @@ def test_a_batch_that_comes_again_adds_nothing(lake: Lake, tmp_path: Path) -> No
 def overtaken(
     lake: Lake, patch: pytest.MonkeyPatch, delivery: Delivery, *by: pa.RecordBatch | Delivery
 ) -> None:
-    """Commit ``delivery``; once it has read the table, others commit ``by``."""
+    """Commit ``delivery``; when it has read the table, others commit ``by`` first."""
     room, waiting = module(lake), list(by)
     opened = room._opened
 
@@ -127,7 +129,8 @@ def test_processes_that_create_the_table_together_commit_once(lake: Lake, tmp_pa
         start.wait()
         for batch, part in enumerate((rows(1, 2), rows(3))):
             one = staged(tmp_path / str(number), "q", lake.sink(), batch, part)
-            # The catalog's own tables have one creator: others park their results, and try again.
+            # The catalog's own tables are created by one process: others park their results, and
+            # retry.
             for _ in range(20):
                 with suppress(Exception):
                     lake.commit(one)

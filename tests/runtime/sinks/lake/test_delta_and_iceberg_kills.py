@@ -1,5 +1,5 @@
-"""A driver with tables of a lake that dies anywhere and is rolled back: a reader sees each result
-once.
+"""Tests of a driver with lake tables as sinks that is killed anywhere and rolled back: readers see
+each result once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ POINTS = (
 
 
 def rows(lake: Lake) -> Counter[int]:
-    """The results that a reader sees."""
+    """Return the results that a reader of the table sees."""
     try:
         return Counter(lake.read()["b"].to_pylist())
     except (TableNotFoundError, NoSuchTableError):
@@ -53,7 +53,7 @@ def dying_at(point: Point) -> Iterator[None]:
 
 
 def mortal(one: Driver, random: Random) -> None:
-    """Let the driver die now and then before or after a commit, or the commit fail."""
+    """Kill the driver sometimes before or after a commit, or make the commit fail."""
     commit = one.publisher.writers[SinkKind.LAKE]
 
     def committing(delivery: Delivery) -> None:
@@ -70,7 +70,7 @@ def mortal(one: Driver, random: Random) -> None:
 
 
 def states(log: RandomCuts) -> list[str]:
-    """Names of the states on disk, and of none before them."""
+    """Return the names of the states on disk, and of the empty state before them."""
     return ["0", *(path.stem for path in (log.folder / "state" / "manifest").glob("*.json"))]
 
 

@@ -1,4 +1,4 @@
-"""Current tables: the rows after every batch, compared with all changes summed up."""
+"""Compare current tables (Delta) after every batch with the sum of all changes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_equal_changes_cancel() -> None:
 
 
 def summed(log: list[pa.RecordBatch]) -> Counter[str]:
-    """The current rows with their numbers by DuckDB, from all changes."""
+    """Return the current rows with their numbers by DuckDB, from all changes."""
     rows = pa.Table.from_batches(log, SCHEMA)  # noqa: F841 - read by DuckDB
     found = duckdb.execute(
         "SELECT Id, day, x + 0.0, moment, "
@@ -85,7 +85,7 @@ def test_random_changes_in_any_order_leave_the_current_rows(
     for batch in range(random.randint(5, 12)):
         made = []
         for _ in range(random.randint(1, 25)):
-            # Deletes come before their inserts, too, and rows several times.
+            # Some deletes come before their inserts, and some rows several times.
             key = random.choice((None, *range(6)))
             value = random.choice((0.0, -0.0, 1.5, None, float("inf"), float("nan")))
             made.append(row(key, value, random.choice(("insert", "delete"))))
@@ -98,7 +98,7 @@ def test_random_changes_in_any_order_leave_the_current_rows(
         else:
             lake.commit(one)
         deliveries.append(again)
-        # The state is rolled back: the last batches come again.
+        # The state is rolled back: the last batches are repeated.
         for late in deliveries[len(deliveries) - random.choice((0, 0, 1, 2, 3)) :]:
             lake.commit(late)
         if not (tmp_path / "lake").exists():

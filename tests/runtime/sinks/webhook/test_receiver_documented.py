@@ -1,4 +1,6 @@
-"""The receiver of docs/sinks.md, run as it stands: each result once, whatever comes twice."""
+"""Test of the webhook receiver in docs/sinks.md: it keeps each result once, whatever
+is repeated.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of deliveries to webhooks: limits, order, ids, envelopes."""
+"""Tests of webhook requests made from deliveries: limits, order, ids, envelopes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_requests_keep_limits_and_lose_nothing(tmp_path: Path, seed: int) -> Non
         assert len(inside) == 1 or (len(inside) <= by.rows and size <= by.size)
     assert [request.part for request in found] == list(range(len(found)))
     assert len({request.ident for request in found}) == len(found)
-    # Another attempt makes the same requests, from whatever part on.
+    # Another attempt makes the same requests, from any part on.
     at = chance.randrange(len(found))
     assert made(one, by, at) == found[at:]
 

@@ -1,4 +1,4 @@
-"""Writers of webhooks, with a real receiver: signatures, faults, pauses, addresses, threads."""
+"""Tests of webhook writers with a real receiver: signatures, faults, pauses, addresses, threads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Post = Callable[..., None]
 
 @pytest.fixture
 def post(tmp_path: Path) -> Post:
-    """Posts the rows of a batch, to the end of the attempt."""
+    """Return a function that posts the rows of a batch until the attempt ends."""
 
     def found(by: WebhookWriter, spec: SinkSpec, batch: int, *values: int) -> None:
         rows = pa.record_batch({"x": pa.array(values, pa.int64())})
@@ -60,7 +60,7 @@ def xs(hook: Webhook) -> list[int]:
 
 
 def test_signatures_are_of_standard_webhooks() -> None:
-    # The example of the convention's own libraries.
+    # The example of the Standard Webhooks libraries.
     [key] = keys_of("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     body = b'{"test": 2432232314}'
     found = signature([key], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
@@ -95,7 +95,7 @@ def test_failed_requests_are_repeated_with_their_id(
     hook.delay = 3.0
     seconds = "2" if fault is Fault.SLOW else "30"
     one, spec = WebhookWriter("ns", OWN), to(hook.url, rows="2", timeout=seconds)
-    # A connection that is closed after some requests is opened again at once.
+    # A connection that is closed after some requests is reopened at once.
     if fault not in (Fault.DROPPED, Fault.DROPPED_AFTER):
         with pytest.raises(SinkPaused, match=r"127\.0\.0\.1") as caught:
             post(one, spec, 0, 1, 2, 3, 4, 5)
@@ -103,7 +103,7 @@ def test_failed_requests_are_repeated_with_their_id(
     post(one, spec, 0, 1, 2, 3, 4, 5)
     assert xs(hook) == [1, 2, 3, 4, 5]
     ids = [r.headers["webhook-id"] for r in hook.seen]
-    # The second request came twice, the first one not again.
+    # The second request was sent twice, the first one only once.
     assert (len(ids), ids[1]) == (4, ids[2])
     assert hook.seen[1].body == hook.seen[2].body
 

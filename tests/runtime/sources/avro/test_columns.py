@@ -1,4 +1,6 @@
-"""Avro messages as columns: against ``fastavro``'s encoding, and a reader of single values."""
+"""Compare Avro messages decoded to columns with ``fastavro``'s encoding, and with a reader of
+single values.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def same(value: Any) -> Any:
 def decoded(
     messages: list[bytes | None], columns: dict[str, str], **options: str
 ) -> tuple[dict[int, dict[str, Any]], dict[int, bytes | None]]:
-    """The rows, and the raw invalid messages, by the number of their message."""
+    """Return the decoded rows, and the raw invalid messages by number."""
     beside = pa.record_batch({BESIDE: pa.array(range(len(messages)))})
     good, bad = dict[int, dict[str, Any]](), dict[int, bytes | None]()
     for rows, invalid in from_avro(messages, list(columns.items()), beside, options):
@@ -67,7 +69,7 @@ def record(**fields: Any) -> dict[str, Any]:
 
 
 class Generator:
-    """Random types with values."""
+    """Random Avro types with values."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -219,7 +221,7 @@ def test_malformed_messages_are_found_one_by_one(seed: int) -> None:
             read_message(parsed, given)
         except Malformed:
             alone.add(number)
-    # A message that can be read may have a value that does not fit, such as a time after 9999.
+    # A readable message may have a value that does not fit, such as a time after 9999.
     assert alone <= set(bad)
     assert all(bad[number] == messages[number] for number in bad)
     for number in sorted(set(bad) - alone)[:20]:
@@ -285,7 +287,7 @@ def test_values_that_do_not_fit_make_their_message_invalid() -> None:
     good, bad = decoded(messages, columns, schema=json.dumps(schema))
     assert good == {0: {"a": 1, "u": None, "t": epoch}, 4: {"a": 4, "u": 5, "t": epoch}}
     assert sorted(bad) == [1, 2, 3]
-    # A text is no number.
+    # A string is no number.
     assert not decoded(messages, {"a": "string"}, schema=json.dumps(schema))[0]
 
 

@@ -1,5 +1,5 @@
-"""Files that change after they were read, and names that are used again: noticed always, and read
-or recorded exactly once, whatever the order of changes, batches and restarts.
+"""Tests of files that change after they were read, and of reused names: always noticed, and read or
+recorded exactly once, whatever the order of changes, batches and restarts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.surroundings.policy import OPEN
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """A clock that jumps: every look is due, and every change has settled."""
+    """A clock that jumps: every listing is due, and every change has settled."""
     found = Clock()
     monkeypatch.setattr("time.monotonic", found)
     monkeypatch.setattr("anabranch_runtime.sources.files.feed.SETTLED", 1 << 62)
@@ -32,7 +32,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Clock:
-    """Seconds that pass only where a test says so."""
+    """A clock that only the test advances."""
 
     now = 1000.0
 
@@ -63,7 +63,7 @@ class World:
         self.feed: FileFeed = file_feed(record, str(self.home / "state"), OPEN)
 
     def put(self, name: str, rows: list[int], *, over: bool = False, when: int = 0) -> None:
-        """A file that appears, or is overwritten in place."""
+        """Create a file, or overwrite it in place (``over``)."""
         path = self.home / "in" / name
         target = path if over else path.with_name(f".{name}")
         target.write_text("".join(f"{row}\n" for row in rows))
@@ -73,7 +73,7 @@ class World:
         target.rename(path)
 
     def turn(self, rows: int = 1000) -> bool:
-        """A batch, where there is one."""
+        """Run a batch, if there is one."""
         if not self.feed.waiting(self.offset).rows:
             return False
         end = self.feed.advance(self.offset, rows)
@@ -88,7 +88,7 @@ class World:
         return True
 
     def settle(self) -> None:
-        """Let time pass until nothing comes any more."""
+        """Let time pass until no more input arrives."""
         for _ in range(4):
             self.clock.now += 100.0
             while self.turn():
@@ -109,7 +109,7 @@ def test_a_change_is_recorded_once_by_default(tmp_path: Path, clock: Clock) -> N
     world.settle()
     assert world.read == [1, 2, 3]
     assert world.unread == ["a: file-changed", "b: file-changed"]
-    # A file that grows has changed.
+    # A file that grows counts as changed.
     with (tmp_path / "in" / "a").open("a") as file:
         file.write("8\n")
     world.settle()
@@ -136,7 +136,7 @@ def test_the_same_size_and_time_do_not_hide_another_content(tmp_path: Path, cloc
     world.settle()
     world.put("a", [3], over=True, when=10**18)
     world.settle()
-    # Permissions, links and a copy of the same content are not change.
+    # Permissions, links and a copy of the same content do not count as changes.
     (tmp_path / "in" / "a").chmod(0o600)
     os.link(tmp_path / "in" / "a", tmp_path / "elsewhere")
     world.put("a", [3], when=10**18)
@@ -165,7 +165,7 @@ def test_a_stream_stops_until_the_change_is_taken_back(tmp_path: Path, clock: Cl
     world.put("a", [1], when=10**18)
     world.settle()
     assert (world.read, world.unread) == ([1, 2], [])
-    # Or until another policy is chosen.
+    # Or until another policy is set.
     world.put("a", [3], over=True)
     world.options["on_changed_file"] = "read"
     world.restart()
@@ -183,7 +183,7 @@ def test_a_file_that_is_being_written_is_waited_for(tmp_path: Path, clock: Clock
         assert not world.turn()
     world.settle()
     assert (world.read, world.unread) == ([1, *range(2, 10)], [])
-    # One that never settles is recorded.
+    # A file that keeps changing is recorded.
     for last in range(20):
         world.put("a", [last], over=True)
         clock.now += 2.0
@@ -230,7 +230,7 @@ def test_a_file_that_changes_before_it_is_read(tmp_path: Path, clock: Clock, pol
     world.settle()
     world.restart()
     world.settle()
-    # The former content is lost, which is recorded; and without read the new one, too.
+    # The former content is lost, which is recorded; with other policies than read the new one, too.
     assert world.unread == ["a: file-changed"] * (1 if policy == "read" else 2)
     assert world.read == ([2, 3] if policy == "read" else [])
 
@@ -240,7 +240,7 @@ def test_a_file_that_changes_before_it_is_read(tmp_path: Path, clock: Clock, pol
 def test_random_histories_of_a_directory(
     tmp_path: Path, clock: Clock, policy: str, seed: int
 ) -> None:
-    """Each content of a name that lasts until it is noticed is read or recorded once."""
+    """Each content of a name that stays until it is noticed is read or recorded once."""
     chance = random.Random(seed)
     world = World(tmp_path, clock, policy)
     there: dict[str, list[int]] = {}

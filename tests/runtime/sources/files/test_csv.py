@@ -1,4 +1,4 @@
-"""CSV files: every record is a row, or invalid by itself, however the file is cut into parts."""
+"""Tests of CSV files: every record is a row, or invalid by itself, however the file is divided."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def feed(home: Path, columns: Columns, options: dict[str, str], spark: str = "")
 
 
 def read(source: FileFeed, chance: random.Random) -> tuple[list[tuple[Any, ...]], list[bytes]]:
-    """All rows, and the invalid records, in random batches and parts."""
+    """Return all rows, and the invalid records, read in random batches and parts."""
     rows: list[tuple[Any, ...]] = []
     invalid: list[bytes] = []
     offset: Any = None
@@ -80,7 +80,7 @@ def test_random_files_are_read_as_they_were_written(
     rows, invalid = read(source, chance)
     assert bag(rows) == bag(case.rows)
     assert sorted(invalid) == sorted(case.invalid)
-    # A test of the source says the same of the first rows.
+    # A source test reports the same for the first rows.
     given = SourceRecord(
         format="csv" if case.spark else "files", path=str(tmp_path / "in"), options=case.options
     )

@@ -1,4 +1,4 @@
-"""Change envelopes, as JSON lines."""
+"""Tests of change envelopes (Debezium etc.) as JSON lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEFORE, AFTER = {"id": 1, "x": 2}, {"id": 1, "x": 3}
 
 
 def read(*lines: str, keyed: bool = False) -> tuple[list[tuple[object, ...]], list[str]]:
-    """The rows, and the raw text of the invalid ones."""
+    """Return the rows, and the raw text of the invalid ones."""
     rows, bad = list[tuple[object, ...]](), list[str]()
     for good, aside in from_json("\n".join(lines).encode(), COLUMNS, envelope=("op", keyed)):
         rows += [tuple(row.values()) for row in good.to_pylist()]

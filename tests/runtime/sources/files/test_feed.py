@@ -1,4 +1,4 @@
-"""Directories of files as a source: each file once, exact offsets, nothing lost unseen."""
+"""Tests of file directories as sources: each file once, exact offsets, losses reported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLUMNS = (("a", "bigint"), ("b", "string"), ("t", "timestamp"))
 
 
 def feed(home: Path, **options: str) -> FileFeed:
-    """A feed over ``home/in``; another each time, as after a restart."""
+    """Return a new feed over ``home/in``, as after a restart."""
     (home / "in").mkdir(exist_ok=True)
     record = StreamRecord(
         name="s",
@@ -40,7 +40,7 @@ def feed(home: Path, **options: str) -> FileFeed:
 
 
 def write(home: Path, name: str, first: int, last: int, kind: str = "parquet") -> None:
-    """A file of rows ``first`` to ``last``, in small row groups or batches."""
+    """Write a file of rows ``first`` to ``last``, in small row groups or batches."""
     (home / "in").mkdir(exist_ok=True)
     partial, numbers = home / "in" / f".{name}", list(range(first, last))
     if kind == "json":
@@ -57,7 +57,7 @@ def write(home: Path, name: str, first: int, last: int, kind: str = "parquet") -
 
 
 def read(feed: FileFeed, start: Any, end: Any, parts: int = 3) -> list[int]:
-    """Column ``a`` of what lies between two offsets."""
+    """Return column ``a`` of the rows between two offsets."""
     found: list[int] = []
     for piece in feed.pieces(start, end, parts):
         if piece.gone is not None:
@@ -69,7 +69,7 @@ def read(feed: FileFeed, start: Any, end: Any, parts: int = 3) -> list[int]:
 
 
 def drain(feed: FileFeed, offset: Any, rows: int) -> tuple[Any, list[list[int]]]:
-    """Read on by ``rows`` until nothing waits; what each batch brought."""
+    """Read at most ``rows`` per batch until nothing waits; return the rows of each batch."""
     batches = []
     while feed.waiting(offset).rows:
         end = feed.advance(offset, rows)
@@ -164,7 +164,7 @@ def test_a_listing_that_can_be_trusted_is_not_repeated(
     assert not listings
     write(tmp_path, "b", 5, 9)
     for _ in range(2):
-        # It has changed just now: something else may have come in the same tick of its clock.
+        # It has changed just now: another change may follow within the same tick of the clock.
         source._next_listing = 0.0
         assert source.waiting(offset).rows
     assert len(listings) == 2
@@ -174,7 +174,9 @@ def test_a_listing_that_can_be_trusted_is_not_repeated(
 def test_a_load_ends_by_what_a_listing_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool
 ) -> None:
-    """A starved process may be away for minutes between the listing and the end of the load."""
+    """A starved process may be suspended for minutes between the listing and the end of
+    the load.
+    """
     away = 0.0
     real, real_monotonic = time.time, time.monotonic
     monkeypatch.setattr(time, "time", lambda: real() + away)
@@ -192,7 +194,7 @@ def test_a_load_ends_by_what_a_listing_found(
     assert source.load_end(None, replace(load, began=time.time())) is None
     source.waiting(None)
     assert source.load_end(None, replace(load, began=time.time())) == [2, 0]
-    # Files that keep appearing are the next load's after a while, and those listed by then are not.
+    # Files that continue to appear belong to the next load, and those listed before do not.
     write(tmp_path, "2.parquet", 20, 30)
     away += 0.1
     source.waiting(None)
@@ -211,7 +213,7 @@ def test_pauses_of_a_writer_make_no_loads_of_their_own(tmp_path: Path) -> None:
     # A folder that was filled for days before is one load.
     backlog = replace(load, began=moments[-1] + 1.0)
     assert not any(source.is_apart([number, 0], backlog) for number in range(1, len(moments)))
-    # In later loads a quarter of a second is enough, unless others have been as long.
+    # In later loads a pause of 0.25 s ends the load, unless there were pauses as long.
     later = replace(load, number=1, began=began + 0.5)
     assert [source.is_apart([number, 0], later) for number in (1, 2, 3)] == [False, True, False]
 
@@ -245,7 +247,7 @@ def test_a_file_that_goes_unread_is_counted_and_one_that_goes_half_read_is_an_er
     assert read(source, offset, end) == expected
     gone = [p.source for p in source.pieces(offset, end, 3) if p.gone is not None]
     assert gone == [str(tmp_path / "in" / "1")]
-    # The file comes back: the batch is what it was, and so is what follows.
+    # The file is restored: the batch has the same rows, and so do later ones.
     write(tmp_path, "1", 10, 20)
     assert read(feed(tmp_path), offset, end) == expected
     (tmp_path / "in" / "2").unlink()

@@ -1,4 +1,6 @@
-"""Parts of Parquet files: exactly their rows, and none decoded again for the next part."""
+"""Tests of reading parts of Parquet files: exactly their rows, and none decoded again for the next
+part.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def opens(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The files that have been opened."""
+    """Paths of the files that have been opened."""
     found, original = list[Any](), pq.ParquetFile
 
     def opened(path: Any, **options: Any) -> pq.ParquetFile:
@@ -83,7 +85,7 @@ def test_a_file_is_closed_at_the_end_of_a_row_group_or_after_an_error(
     with pytest.raises(SourceError, match="5 rows less"):
         _rows(file, ROWS - 10, ROWS + 5)
     assert reading._OPEN == {}
-    # Its reader has left off.
+    # Its reader stopped early.
     for _ in parquet_rows(file, ["k"], 0, ROWS):
         break
     assert reading._OPEN == {}

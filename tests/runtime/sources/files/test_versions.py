@@ -1,4 +1,6 @@
-"""The feed of a query's versions: order, offsets, listings that race, files that go missing."""
+"""Tests of the feed of a query's versions (result files): order, offsets, concurrent listings,
+missing files.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,7 @@ def test_whole_versions_are_read_in_order(tmp_path: Path) -> None:
         _write(tmp_path, version, 4)
     (tmp_path / "q~2" / "version-0000000101.new").write_bytes(b"half")
     assert feed.waiting(None).rows == 16
-    # A version is not divided between batches, however few rows a batch may have.
+    # A version is not divided between batches, however small a batch's limit.
     assert feed.advance(None, 1) == [0, 4]
     assert feed.advance([0, 4], 5) == [10, 12]
     assert [row["n"] // 1000 for row in _read(feed, [0, 4], [10, 12])] == [9] * 4 + [10] * 4

@@ -1,4 +1,4 @@
-"""Spark's texts of offsets, as ingest queries read them."""
+"""Tests of parsing Spark's offset files of ingest queries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anabranch_runtime.sources.ingest.checkpoints import source_offsets
 
 
 def text(**offsets: object) -> str:
-    """Offsets as Spark writes them."""
+    """Return offsets as Spark writes them."""
     lines = [f"{name}:{json.dumps(offset)}" for name, offset in offsets.items()]
     return "\n".join(["v2", '{"batchWatermarkMs":0}', *lines])
 

@@ -1,4 +1,4 @@
-"""Expressions of Spark's sources: a row on which one fails is invalid, and all others go on."""
+"""Tests of expressions of Spark's sources: a row on which one fails is invalid, others are kept."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LARGEST = 2**63 - 1
 def evaluated(
     columns: Mapping[str, str], options: Mapping[str, str], given: Mapping[str, list[Any]]
 ) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """Rows of the stream, and what arrived of invalid ones, of a source without Spark's casts."""
+    """Return the rows of the stream, and the invalid input, of a source without Spark's casts."""
     declared = [(name, parse_type(kind)) for name, kind in columns.items()]
     source = spark_source("parquet", options, declared)
     inputs = tuple(column for column, _ in source.inputs)
@@ -45,11 +45,11 @@ def evaluated(
     [
         ("10 div (v - 3)", [-5, None, 0], [3]),
         ("v + 1", [2, 4, None], [LARGEST]),
-        # Only where the branch is taken.
+        # Fails only if the branch is taken.
         ("CASE WHEN v > 5 THEN 0 ELSE v + 9223372036854775800 END",
          [LARGEST - 6, LARGEST - 4, None, 0], []),
         ("CASE WHEN v <> 3 THEN 10 div (v - 3) END", [-5, None, None, 0], []),
-        # A row that is not there must not fail for another.
+        # A missing row must not fail another one.
         ("10 div (coalesce(v, 3) - 3)", [-5, 0], [3, None]),
         ("cast(cast(v as string) as int) + 1", [2, 4, None], [LARGEST]),
         ("1 div 0", [], [1, 3, None, LARGEST]),

@@ -1,4 +1,6 @@
-"""Rows landed by ingest queries and the feed over them: exact offsets, each row read once."""
+"""Tests of rows landed by ingest queries and the feed over them: exact offsets, each row
+read once.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def offsets(batch: int) -> str:
 def land(
     state: Path, number: int, *files: range, seen: landing.Appearance | None = None
 ) -> landing.Landed:
-    """Land a batch as an ingest query does; a row is invalid if it is divisible by seven."""
+    """Land a batch as an ingest query does; rows divisible by seven are invalid."""
     folder, written = landing.begin(home(state)), []
     for rows in files:
         arrived = [b"raw" if a % 7 == 0 else None for a in rows]
@@ -75,7 +77,7 @@ def land(
 
 
 def read(feed: LandedFeed, start: Any, end: Any, parts: int = 3) -> tuple[list[int], int]:
-    """Column ``a`` of what lies between two offsets, and how many rows are invalid."""
+    """Return column ``a`` of the rows between two offsets, and the number of invalid rows."""
     found: list[int] = []
     bad = 0
     for piece in feed.pieces(start, end, parts):
@@ -97,7 +99,7 @@ def test_any_batches_read_each_landed_row_once(tmp_path: Path, seed: int) -> Non
             ends = list(accumulate(sizes, initial=total))
             land(tmp_path, number, *map(range, ends, ends[1:]))
             total, number = ends[-1], number + 1
-        # Another each time, as after a restart.
+        # A new feed each time, as after a restart.
         feed = landed_feed(RECORD, str(tmp_path))
         waits = feed.waiting(offset).rows
         if waits:
@@ -128,7 +130,7 @@ def test_what_was_consumed_is_forgotten_and_what_is_missing_is_noticed(tmp_path:
     landing.forget(home(tmp_path), 2)
     assert landing.numbers(home(tmp_path)) == [2, 3]
     landing.forget(home(tmp_path), 9)
-    # It says how far the source has been read.
+    # The batch that says how far the source has been read is kept.
     assert landing.numbers(home(tmp_path)) == [3]
     with pytest.raises(SourceError, match="is not there"):
         landed_feed(RECORD, str(tmp_path)).pieces([2, 4], [4, 0], 1)
@@ -199,7 +201,7 @@ Caused by: java.lang.RuntimeException: x.parquet is not a Parquet file
 
 
 def stands(feed: LandedFeed, offset: Any, load: Load, now: float) -> tuple[Any, Load]:
-    """The offset and load planned for a feed without a limit."""
+    """Return the offset and load planned for a feed without a limit."""
     return plan_feed(feed, offset, feed.waiting(offset).rows, load, now)
 
 
@@ -208,7 +210,7 @@ def test_a_backlog_is_one_load_until_its_source_has_no_more(tmp_path: Path, form
     record = RECORD.model_copy(update={"source": SourceRecord(format=format, path="/in")})
 
     def fresh() -> LandedFeed:
-        """The feed as after a restart."""
+        """Return the feed as after a restart."""
         return replace(landed_feed(record, str(tmp_path)), home=home(tmp_path))
 
     now = time.time()
@@ -241,7 +243,7 @@ def test_loads_follow_the_times_of_files_however_slow_reading_is(tmp_path: Path,
     now, landed, batches = times[0], 0, list[tuple[int, int]]()
     offset, load, number_of, began = None, Load("s"), dict[int, int](), dict[int, float]()
     while landed < len(times) or load.is_open or offset != [len(batches), 0]:
-        # A starved reader may be away for any time before it lands, looks or plans.
+        # A starved reader may be suspended for any time before it lands, looks or plans.
         now += chance.choice([0.01, 0.3, 2.0])
         there = sum(t <= now for t in times)
         if landed < there and chance.random() < 0.7:
@@ -279,7 +281,7 @@ def test_a_writer_that_slows_down_is_waited_for(tmp_path: Path) -> None:
         land(tmp_path, number, range(1), seen=landing.Appearance(before, now, now, 0.0))
         before = now
         offset, load = stands(feed, offset, load, now)
-        # A look finds nothing beyond the files that are there, half as long as the next pause.
+        # A look finds no more files, half of the next pause later.
         landing.note_caught_up(home(tmp_path), number + 1, pause)
         offset, load = stands(feed, offset, load, now + pause)
         # The longest pause before the last was 10 s.

@@ -1,4 +1,6 @@
-"""Sources in a Spark query: streams come, go and change between runs; the rest stays in place."""
+"""Tests of streams read by a Spark query: streams are added, removed and changed between runs;
+others keep their position.
+"""
 
 from __future__ import annotations
 
@@ -68,12 +70,12 @@ class World:
         ingest = Ingest(session, settings.state, local=True, access=OPEN)
         self.watch = SourceHealth(self.pipeline.control, ingest, InputControl())
         self.files = 0
-        #: End of the input read; end of a batch that has begun.
+        #: End of the read input; end of a batch that has begun.
         self.offsets: Offsets | None = None
         self.begun: Offsets | None = None
 
     def run(self, *records: StreamRecord, fail: bool = False) -> dict[str, list[int]]:
-        """Read everything that there is; ``fail``: plan a batch, but do not commit it."""
+        """Read everything available; ``fail``: plan a batch, but do not commit it."""
         found: dict[str, list[int]] = {}
         for block in self.blocks(*records, fail=fail):
             found.setdefault(block.stream, []).extend(block.rows.column("a").to_pylist())
@@ -82,7 +84,7 @@ class World:
         return {name: sorted(rows) for name, rows in found.items()}
 
     def blocks(self, *records: StreamRecord, fail: bool = False) -> list[Block]:
-        """Everything that there is."""
+        """Return everything available, as blocks."""
         found: list[Block] = []
         self.watch.look(records)
         self.watch.ingest.forget_others()
@@ -101,7 +103,7 @@ class World:
                 found.extend(read_pieces(share))
 
     def file(self, folder: str, rows: range, kind: str = "parquet") -> None:
-        """Drop a file."""
+        """Write a file."""
         self.files += 1
         directory = self.home / folder
         directory.mkdir(exist_ok=True)
@@ -113,7 +115,7 @@ class World:
         partial.rename(directory / f"{self.files}.{kind}")
 
     def push(self, name: str, rows: range) -> None:
-        """Send entries."""
+        """Append entries."""
         for a in rows:
             self.server.xadd(Keys("test").stream(name), {"data": json.dumps({"a": a})})
 
@@ -145,7 +147,7 @@ def test_streams_come_go_and_change_between_runs(world: World, tmp_path: Path) -
     world.file("p", range(5))
     assert world.run(r, p) == {"r": list(range(5)), "p": list(range(5))}
 
-    # Two more, one of either kind; the others go on.
+    # Two more streams, one of each kind; the others continue.
     world.push("r", range(5, 7))
     world.file("p", range(5, 7))
     world.file("f", range(3))
@@ -155,7 +157,7 @@ def test_streams_come_go_and_change_between_runs(world: World, tmp_path: Path) -
     assert sum(read.pop("t invalid")) == 2
     assert read == {"r": [5, 6], "p": [5, 6], "f": [0, 1, 2], "t": [0, 1, 2, 3]}
 
-    # Two are gone, and come back where they were.
+    # Two are removed, and return at their positions.
     world.push("r", range(7, 9))
     world.file("p", range(7, 9))
     world.file("f", range(3, 5))
@@ -166,7 +168,7 @@ def test_streams_come_go_and_change_between_runs(world: World, tmp_path: Path) -
     assert set(read) == {"f", "p"}
     assert read["p"][-2:] == [7, 8]
 
-    # A batch that was planned with all of them is repeated without one.
+    # A batch planned with all of them is repeated without one.
     world.push("r", range(9, 11))
     world.file("p", range(9, 11))
     world.file("f", range(5, 7))
@@ -176,14 +178,14 @@ def test_streams_come_go_and_change_between_runs(world: World, tmp_path: Path) -
     read = world.run(r, t)
     assert read == {"r": [9, 10, 11], "t": [6, 7]}
 
-    # Without any stream of a source of ours, for several batches.
+    # Without any stream of our own sources, for several batches.
     for first in (8, 10, 12):
         world.file("t", range(first, first + 2), "json")
         assert world.run(t) == {"t": [first, first + 1]}
     world.push("r", range(12, 14))
     assert world.run(r, t) == {"r": [12, 13]}
 
-    # Another definition under the same name is read from its beginning.
+    # Another definition with the same name is read from its beginning.
     (tmp_path / "f2").mkdir()
     world.file("f2", range(100, 103))
     world.file("p2", range(100, 103))
@@ -192,7 +194,7 @@ def test_streams_come_go_and_change_between_runs(world: World, tmp_path: Path) -
 
 
 def test_values_that_a_column_can_not_hold_are_a_row_each(world: World, tmp_path: Path) -> None:
-    """Of Spark's sources too: its casts would fail the batch, in every attempt."""
+    """Also for Spark's sources, whose casts would fail the batch in every attempt."""
     p = stream("p", "parquet", tmp_path / "p", schema="a string", **{"column.a": "a"})
     t = stream("t", "text", tmp_path / "t", payload="json")
     for folder in ("p", "t"):
@@ -213,7 +215,7 @@ def test_values_that_a_column_can_not_hold_are_a_row_each(world: World, tmp_path
 
 
 def test_rows_on_which_an_expression_fails_are_a_row_each(world: World, tmp_path: Path) -> None:
-    """They failed the batch, and held up their stream for ever."""
+    """Regression: such rows failed the batch, and stopped their stream forever."""
     division = "cast(10 / (cast(value as int) - 3) as bigint)"
     branch = "CASE WHEN data.a < 5 THEN data.a ELSE data.a + 9223372036854775807 END"
     given = {
@@ -242,9 +244,9 @@ def test_rows_on_which_an_expression_fails_are_a_row_each(world: World, tmp_path
             if block.invalid is not None:
                 arrived = raw_text(block.invalid.column(-1)).to_pylist()
                 kept.setdefault(name, []).extend(arrived)
-        # The stream goes on afterwards.
+        # The stream continues afterwards.
         (tmp_path / "t" / "2").write_text("8\n")
-    # Two tasks read a batch, in no order.
+    # Two tasks read a batch, in any order.
     assert {name: sorted(rows, key=str) for name, rows in found.items()} == {
         "t": [1, 10, 2],
         "p": [1, None],
@@ -292,7 +294,7 @@ def test_records_that_spark_can_not_read_are_a_row_each(world: World, tmp_path: 
         "j": ['{"a": "x"}', '{"a": 2'],
         "e": ["[", '{"v": "x"}'],
     }
-    # A header of other names is an error of its stream, not other columns' values.
+    # A header with other names is an error of its stream; values must not get into other columns.
     (tmp_path / "h" / "2").write_text("b,a\n5,6\n")
     world.watch.look(tuple(streams.values()))
     deadline = time.monotonic() + 60.0
@@ -323,7 +325,7 @@ def test_pauses_between_files_are_their_own_when_landing_is_slow(
     monkeypatch.setattr(landing, "note_caught_up", note_too)
 
     def await_landed(files: int) -> None:
-        """Wait until all files have landed, and a second without more has been noted."""
+        """Wait until all files have landed, and a second without more has been recorded."""
         deadline = time.monotonic() + 120.0
         while time.monotonic() < deadline:
             there = [landing.read_landed(home, n) for n in landing.numbers(home)]
@@ -353,7 +355,7 @@ def test_pauses_between_files_are_their_own_when_landing_is_slow(
     assert len(landed) > 3
     for one in (seen[1], seen[-1]):
         assert one.first - one.before >= QUIET_FIRST
-    # Each note is true: whatever had appeared by then had landed.
+    # Each record is true: whatever had appeared by then had landed.
     for number, quiet in notes:
         newest = times[ends[number] - 1] if number else 0.0
         assert sum(at < newest + quiet for at in times) == ends[number]

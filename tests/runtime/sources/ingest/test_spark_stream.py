@@ -1,4 +1,4 @@
-"""Attacks on Spark by registrations, tried with Spark itself.
+"""Tests of attacks on Spark by stream registrations, tried with Spark itself.
 
 The service refuses these when they are registered; a record may be older than that, so the runtime
 refuses them by itself.
@@ -48,7 +48,7 @@ def record(
     given = {name.replace("__", "."): text for name, text in options.items()}
     return StreamRecord(
         name="s",
-        # Unchecked, as a record is that somebody has written into Redis.
+        # Not validated, like a record that somebody has written directly to Redis.
         columns=(ColumnRecord.model_construct(name=column, type=kind),),
         source=SourceRecord(format=format, path=path and str(path), options=given),
     )
@@ -57,7 +57,7 @@ def record(
 def values(
     session: SparkSession, given: StreamRecord, home: Path, access: AccessPolicy = OPEN
 ) -> list[object]:
-    """All that Spark reads of the source now."""
+    """Return all that Spark reads from the source now."""
     found: list[object] = []
 
     def take(frame: DataFrame, batch: int) -> None:
@@ -89,7 +89,7 @@ def values(
         record("text", column__a="input_file_name()"),
         record("text", column__a="value AS string), " + ENVIRONMENT + " AS b, CAST(value"),
         record("text", column__a="string(value) || current_user()"),
-        # A column's type, and a schema, were put into a text as they are.
+        # A column's type, and a schema, were inserted into a text unchanged.
         record("text", kind="string) as x, " + ENVIRONMENT + " as y, cast(value as string"),
         record("csv", schema="a string, b string generated always as (" + ENVIRONMENT + ")"),
         record("csv", schema="a int) --"),
@@ -121,7 +121,7 @@ def test_names_and_literals_are_quoted(spark: SparkSession, tmp_path: Path) -> N
 
 
 def test_files_that_a_link_leads_out_to_are_not_read(spark: SparkSession, tmp_path: Path) -> None:
-    """A link may appear after the stream was registered, in a directory that may be read."""
+    """A link may be created after the stream was registered, in a readable directory."""
     folder = tmp_path / "home" / "in"
     folder.mkdir(parents=True)
     (tmp_path / "secret").write_text("hunter2\n")
@@ -149,7 +149,7 @@ def test_a_feed_of_files_does_not_follow_links_out(tmp_path: Path) -> None:
     end = feed.advance(None, 100)
     (piece,) = feed.pieces(None, end, 1)
     assert [rows.column("a").to_pylist() for rows, _ in read_file(piece)] == [["one"]]
-    # The file that was found is replaced by a link before it is read.
+    # The listed file is replaced by a link before it is read.
     stat = (folder / "own.json").stat()
     (folder / "own.json").rename(tmp_path / "moved.json")
     (folder / "own.json").symlink_to(tmp_path / "moved.json")

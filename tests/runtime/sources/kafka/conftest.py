@@ -1,4 +1,4 @@
-"""Patience with a broker that is busy beside other tests."""
+"""Fixtures of Kafka source tests: long timeouts for a busy broker."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pytest
 
 from anabranch_runtime.sources.kafka import feed, reading
 
-#: Seconds.
+#: Timeout in seconds.
 PATIENCE = 60.0
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for a broker's answers, as a pipeline does that looks again in its next turn."""
+    """Wait longer for a broker's responses, as a pipeline does by retrying."""
     monkeypatch.setattr(feed, "LOOKING", PATIENCE)
     monkeypatch.setattr(feed, "REQUEST", PATIENCE)
     monkeypatch.setattr(reading, "PATIENCE", PATIENCE)

@@ -1,4 +1,6 @@
-"""Encrypted connections, logins by SCRAM and by certificates: a source and a sink on a broker."""
+"""Tests of encrypted Kafka connections, logins by SCRAM and by certificates, for source
+and sink.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trusted(folder: Path) -> Path:
-    """The authority of the broker's certificate."""
+    """Write the authority of the broker's certificate; return its path."""
     return authority(folder / "certificates")
 
 
@@ -43,7 +45,7 @@ def untrusted(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def scram(folder: Path, trusted: Path) -> Iterator[Options]:
-    """Options of a connection with a login, with its password."""
+    """Return options of a connection with a login, whose password is in a file."""
     own = certificate(trusted, "scram")
     for found in broker(folder / "scram", {"ann": "word"}, own):
         yield {
@@ -54,7 +56,7 @@ def scram(folder: Path, trusted: Path) -> Iterator[Options]:
 
 @pytest.fixture(scope="module")
 def mutual(folder: Path, trusted: Path) -> Iterator[Options]:
-    """Options of a connection with a client's certificate, with its private key."""
+    """Options of a connection with a client's certificate, whose private key is in a file."""
     client = certificate(trusted, "client")
     for found in broker(folder / "mutual", certificate=certificate(trusted, "mutual")):
         yield {
@@ -119,7 +121,7 @@ def test_a_source_reads_what_a_sink_has_written(
 
 
 def refusal(options: Options, topic: str, words: str) -> SourceError:
-    """The error of a source; a busy broker may refuse later than the source gives up first."""
+    """The error of a source; retry if a busy broker refuses later than the source's timeout."""
     deadline = time.monotonic() + 60
     while True:
         with pytest.raises(SourceError) as caught:

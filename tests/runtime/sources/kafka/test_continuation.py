@@ -1,4 +1,6 @@
-"""Files or a table, then topics: each row once, whenever files and messages come."""
+"""Tests of streams that read files or a table, then topics: each row once, whenever files and
+messages arrive.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ class World:
     def feed(
         self, format: str = "files", start: str = "earliest", changes: ChangeFormat | None = None
     ) -> Feed:
-        """A feed; another each time, as after a restart."""
+        """Return a new feed, as after a restart."""
         columns = [ColumnRecord(name="a", type="bigint"), ColumnRecord(name="p", type="string")]
         if changes is not None:
             columns.append(ColumnRecord(name="op", type="string"))
@@ -79,7 +81,7 @@ def world(tmp_path: Path, kafka: Broker) -> World:
 
 
 def begin(feed: Feed) -> Any:
-    """The first offset, as soon as the brokers agree on who leads the new topic."""
+    """Return the first offset, as soon as brokers have a leader for the new topic."""
     deadline = time.monotonic() + 120
     while True:
         try:
@@ -90,7 +92,7 @@ def begin(feed: Feed) -> Any:
 
 
 def read(feed: Feed, start: Any, end: Any) -> list[tuple[int, str, int]]:
-    """The rows between two offsets, with their weights."""
+    """Return the rows between two offsets, with their weights."""
     found = list[tuple[int, str, int]]()
     for piece in feed.pieces(start, end, 2):
         assert piece.feed == feed.id
@@ -104,7 +106,7 @@ def read(feed: Feed, start: Any, end: Any) -> list[tuple[int, str, int]]:
 
 
 def drain(feed: Feed, offset: Any, patience: float = 3.0) -> tuple[Any, list[Any]]:
-    """Read on until nothing has waited for ``patience`` seconds, and in many looks."""
+    """Read until nothing has waited for ``patience`` seconds, and in many looks."""
     found, last, looks = list[Any](), time.monotonic(), 0
     while time.monotonic() - last < patience or looks < 50:
         looks += 1
@@ -140,7 +142,7 @@ def test_random_files_messages_batches_and_restarts_give_each_row_once(
             world.push(more, chance.randrange(2))
             messages += more
         elif step < 0.35 and feed.waiting(offset).snapshot is None:
-            # The past has ended: later files are not read.
+            # The files have ended: later ones are not read.
             world.write(some(5))
         elif rows := feed.waiting(offset).rows:
             end = feed.advance(offset, chance.randrange(1, rows + 1))

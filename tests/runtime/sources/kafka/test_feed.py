@@ -1,4 +1,6 @@
-"""Kafka as a source, on a real broker: exact offsets, transactions, and nothing lost unseen."""
+"""Tests of Kafka topics as sources, on a real broker: exact offsets, transactions,
+losses reported.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ from tests.support.surroundings.kafka import Topics
 pytestmark = pytest.mark.usefixtures("patient")
 
 COLUMNS = {"a": "bigint", "b": "string"}
-#: Messages with old timestamps are not deleted.
+#: Keeps messages with old timestamps.
 FOR_EVER = {"retention.ms": "-1"}
 
 
@@ -61,7 +63,7 @@ def values(numbers: Iterable[int]) -> Iterator[bytes]:
 
 
 def rows_of(feed: KafkaFeed, start: Any, end: Any, parts: int = 2) -> tuple[list[Any], list[Any]]:
-    """Rows between two offsets, and the invalid ones as they are kept."""
+    """Return the rows between two offsets, and the recorded invalid ones."""
     good, bad = list[Any](), list[Any]()
     for piece in feed.pieces(start, json.loads(json.dumps(end)), parts):
         if piece.gone is None:
@@ -74,14 +76,14 @@ def rows_of(feed: KafkaFeed, start: Any, end: Any, parts: int = 2) -> tuple[list
 
 
 def read(feed: KafkaFeed, start: Any, end: Any, parts: int = 2) -> list[int]:
-    """Column ``a`` of the rows between two offsets; none is invalid."""
+    """Return column ``a`` of the rows between two offsets, none of which is invalid."""
     good, bad = rows_of(feed, start, end, parts)
     assert not bad
     return [row["a"] for row in good]
 
 
 def drain(feed: KafkaFeed, offset: Any, rows: int) -> tuple[Any, list[list[int]]]:
-    """Read on by ``rows`` until nothing waits; what each batch brought."""
+    """Read at most ``rows`` per batch until nothing waits; return the rows of each batch."""
     batches = []
     while feed.waiting(offset).rows:
         end = feed.advance(offset, rows)
@@ -136,7 +138,8 @@ def test_aborted_transactions_are_never_read_and_pending_ones_are_waited_for(
         for value in values(numbers):
             producer.produce(name, value, partition=0)
         producer.flush()
-        # Undecided messages do not wait to be read. Each transaction has a marker beside its ten.
+        # Messages of open transactions do not count as waiting. Each transaction has a marker
+        # besides its ten.
         assert source.waiting(offset).rows <= 11 * turn - offset[f"{name}/0"][0]
         if turn % 3 == 1:
             producer.abort_transaction()
@@ -268,7 +271,7 @@ def test_deleted_messages_stop_the_stream_or_are_counted(topics: Topics, feed: A
     with pytest.raises(EntriesLost) as lost:
         found += (a for rows, _ in blocks for a in rows.column("a").to_pylist())
     assert (lost.value.count, found) == (30, list(range(30, 40)))
-    # Nothing of the range is left.
+    # No message of the range remains.
     _delete(topics, name, 100)
     time.sleep(1.1)
     assert skipping.waiting(end).rows == 1
@@ -334,7 +337,7 @@ def test_parts_of_messages_as_columns(topics: Topics, feed: Any) -> None:
     at = datetime.fromtimestamp(1_600_000_000, UTC).replace(microsecond=123_000)
     h = [{"key": "trace", "value": b"\x01"}, {"key": "trace", "value": None}]
     assert good == [{"at": at, "a": 1, "k": 17, "h": h, "t": name, "p": 1, "o": 0}]
-    # A key that does not fit makes its message invalid.
+    # A key of the wrong type makes its message invalid.
     assert [json.loads(row["_raw"]) for row in bad] == [
         {"topic": name, "partition": 1, "offset": 1, "value": '{"a": 2}'},
         {"topic": name, "partition": 1, "offset": 2, "value": '{"a": 3}'},
@@ -496,7 +499,7 @@ def test_a_broker_that_is_away(
         began = time.monotonic()
         with pytest.raises(SourceError, match="Kafka at"):
             source.waiting(offset)
-        # Requests themselves last longer.
+        # Requests themselves may take longer.
         assert time.monotonic() - began < feeds.REQUEST
         with monkeypatch.context() as hasty:
             hasty.setattr(reading, "PATIENCE", 0.5)

@@ -1,5 +1,5 @@
-"""Contents of Kafka messages other than JSON: Avro and Protobuf, plain or with a registry, and
-Arrow.
+"""Tests of decoding Kafka messages other than JSON: Avro and Protobuf, with or without a registry,
+and Arrow.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ def message(a: int, d: date | None = None, tags: tuple[str, ...] = ()) -> bytes:
 
 
 def everything(feed: KafkaFeed) -> tuple[list[Any], list[Any]]:
-    """All rows, and the texts of invalid ones."""
+    """Return all rows, and the texts of invalid ones."""
     offset = feed.begin()
     end = feed.advance(offset, feed.waiting(offset).rows)
     return between(feed, offset, end)
 
 
 def between(feed: KafkaFeed, offset: Any, end: Any) -> tuple[list[Any], list[Any]]:
-    """The same of a part."""
+    """Return the rows of a part, and the texts of invalid ones."""
     good, bad = list[Any](), list[Any]()
     for piece in feed.pieces(offset, end, 1):
         for rows, invalid in read_piece(piece):

@@ -1,4 +1,4 @@
-"""Feeds that look for new versions at every call."""
+"""Fixtures: feeds of lake tables that check for new versions at every call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Iceberg tables that other programs write, as sources.
+"""Iceberg tables written by other programs, as sources in tests.
 
 PyIceberg writes no files of deletes: they are written here, as Iceberg's specification says.
 """
@@ -52,7 +52,7 @@ class _DeleteFiles(_FastAppendFiles):
 
 
 class Iceberg:
-    """One table, ``lake.db.t``, of a catalog in ``home``."""
+    """One Iceberg table, ``lake.db.t``, of a catalog in ``home``."""
 
     def __init__(self, home: Path, patch: pytest.MonkeyPatch, parts: tuple[str, ...] = ()) -> None:
         self.home = home
@@ -74,11 +74,11 @@ class Iceberg:
         self._lake.catalog.drop_table(NAME)
 
     def add(self, first: int, last: int) -> None:
-        """Commit rows."""
+        """Commit rows whose ``a`` is ``first`` to ``last``."""
         self.table.append(rows_of(first, last))
 
     def present(self, snapshot: int | None = None) -> Counter[Any]:
-        """The rows, by PyIceberg."""
+        """Return the rows, read by PyIceberg."""
         found = self.table.refresh().scan(snapshot_id=snapshot).to_arrow().to_pydict()
         return Counter(zip(found["a"], found["p"], strict=True))
 
@@ -134,7 +134,7 @@ class Iceberg:
 def feed(
     home: Path, changes: ChangeFormat | None = None, p: str = "string", **options: str
 ) -> TableFeed:
-    """A feed over the table; another each time, as after a restart. ``p``: type of a column."""
+    """Return a new feed over the table, as after a restart. ``p``: type of a column."""
     columns = [ColumnRecord(name="a", type="bigint"), ColumnRecord(name="p", type=p)]
     if changes is not None:
         columns.append(ColumnRecord(name="op", type="string"))

@@ -1,4 +1,4 @@
-"""Feeds over Delta tables that other programs write, and what they read."""
+"""Feeds over Delta tables written by other programs, and the rows that they read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FEED = {"delta.enableChangeDataFeed": "true"}
 
 
 def feed(home: Path, changes: ChangeFormat | None = None, **options: str) -> TableFeed:
-    """A feed over ``home/t``; another each time, as after a restart."""
+    """Return a new feed over ``home/t``, as after a restart."""
     columns = [ColumnRecord(name="a", type="bigint"), ColumnRecord(name="p", type="string")]
     if changes is not None:
         columns.append(ColumnRecord(name="op", type="string"))
@@ -36,20 +36,20 @@ def feed(home: Path, changes: ChangeFormat | None = None, **options: str) -> Tab
 
 
 def rows_of(first: int, last: int) -> pa.Table:
-    """Rows whose ``a`` is ``first`` to ``last``, some in a partition without a name."""
+    """Return rows whose ``a`` is ``first`` to ``last``, some in the NULL partition."""
     numbers = range(first, last)
     names = [None if a % 3 == 2 else f"p {a % 3}/ü" for a in numbers]
     return pa.table({"a": pa.array(numbers, pa.int64()), "p": pa.array(names, pa.string())})
 
 
 def write(home: Path, first: int, last: int, **options: Any) -> DeltaTable:
-    """Commit rows."""
+    """Commit rows to the Delta table."""
     write_deltalake(str(home / "t"), rows_of(first, last), mode="append", **options)
     return DeltaTable(str(home / "t"))
 
 
 def read(feed: TableFeed, start: Any, end: Any, parts: int = 3) -> list[tuple[Any, ...]]:
-    """The rows between two offsets, of changes with their weight."""
+    """Return the rows between two offsets, for changes with their weight."""
     found = list[tuple[Any, ...]]()
     for piece in feed.pieces(start, end, parts):
         for rows, invalid in read_piece(pickle.loads(pickle.dumps(piece))):
@@ -62,7 +62,7 @@ def read(feed: TableFeed, start: Any, end: Any, parts: int = 3) -> list[tuple[An
 
 
 def drain(feed: TableFeed, offset: Any, rows: int) -> tuple[Any, list[list[tuple[Any, ...]]]]:
-    """Read on by ``rows`` until nothing waits; what each batch brought."""
+    """Read at most ``rows`` per batch until nothing waits; return the rows of each batch."""
     batches = []
     while feed.waiting(offset).rows:
         end = feed.advance(offset, rows)
@@ -73,7 +73,7 @@ def drain(feed: TableFeed, offset: Any, rows: int) -> tuple[Any, list[list[tuple
 
 
 def net(batches: list[list[tuple[Any, ...]]], changes: ChangeFormat | None) -> Counter[Any]:
-    """The rows that all batches amount to."""
+    """Return the net rows of all batches."""
     total, keyed = Counter[Any](), dict[Any, Any]()
     for a, p, weight in (row for batch in batches for row in batch):
         if changes is not None and changes.key:
@@ -88,6 +88,6 @@ def net(batches: list[list[tuple[Any, ...]]], changes: ChangeFormat | None) -> C
 
 
 def present(home: Path, version: int | None = None) -> Counter[Any]:
-    """The rows of the table, by its own library."""
+    """Return the rows of the table, read by the deltalake library."""
     found = DeltaTable(str(home / "t"), version=version).to_pyarrow_table().to_pydict()
     return Counter(zip(found["a"], found["p"], strict=True))

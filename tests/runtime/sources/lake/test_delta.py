@@ -1,4 +1,6 @@
-"""Delta tables that can't be read or followed: each is named, after what comes before is read."""
+"""Tests of Delta tables that can't be read or followed: the error is named, and earlier versions
+are read.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from tests.runtime.sources.lake.tables import CHANGES, drain, feed, net, present
 
 
 def refused(source: TableFeed, offset: Any = None) -> str:
-    """Code of the error for which no more can be read."""
+    """Return the code of the error that stops reading."""
     with pytest.raises(SourceError) as caught:
         source.waiting(offset)
     return caught.value.code
@@ -69,7 +71,7 @@ def test_another_table_in_its_place_is_an_error(tmp_path: Path, commits: int) ->
     shutil.rmtree(tmp_path / "t")
     for first in range(commits):
         write(tmp_path, 100 + first, 101 + first)
-    # A table with as many commits is noticed when it has more.
+    # A table with the same number of commits is noticed when it has more.
     if commits == 2:
         assert feed(tmp_path).waiting(offset).rows == 0
         write(tmp_path, 200, 201)

@@ -1,4 +1,6 @@
-"""Delta tables as a source: a snapshot at any pace, then each commit once, nothing lost unseen."""
+"""Tests of Delta tables as sources: a snapshot in parts of any size, then each commit once, losses
+reported.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Iceberg tables as a source: a snapshot at any pace, then each later one once."""
+"""Tests of Iceberg tables as sources: a snapshot in parts of any size, then each later one once."""
 
 from __future__ import annotations
 
@@ -189,5 +189,5 @@ def test_a_column_that_was_widened_later_is_read_with_its_wider_type(
         (0, values[0], 1),
         (1, values[1], 1),
     ]
-    # As after a restart without a state: both kinds of file at once.
+    # As after a restart without a state: both kinds of delete files at once.
     assert net(drain(feed(tmp_path / "again", p=p), None, 9)[1], None) == lake.present()

@@ -1,4 +1,6 @@
-"""Iceberg tables that can't be read or followed: each is named, after what comes before is read."""
+"""Tests of Iceberg tables that can't be read or followed: the error is named, and earlier versions
+are read.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,14 @@ from tests.support.surroundings.s3 import BUCKET, s3_server
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iceberg:
-    """A table of five rows."""
+    """An Iceberg table of five rows."""
     made = Iceberg(tmp_path, monkeypatch)
     made.add(0, 5)
     return made
 
 
 def refused(source: TableFeed, offset: Any = None) -> str:
-    """Code of the error for which no more can be read."""
+    """Return the code of the error that stops reading."""
     with pytest.raises(SourceError) as caught:
         source.waiting(offset)
     assert caught.value.remedy
@@ -65,7 +67,7 @@ def test_snapshots_that_expired_before_they_were_read_are_an_error(
     if dropped == 2:
         assert refused(feed(lake.home), offset) == "versions-removed"
         return
-    # The snapshot that was read is not needed again.
+    # The snapshot that was read is not needed any more.
     assert len([row for batch in drain(feed(lake.home), offset, 10)[1] for row in batch]) == 15
 
 

@@ -1,4 +1,6 @@
-"""The size of the next batch: holds a target, does not collapse, is not fooled by small batches."""
+"""Tests of back-pressure (the size of the next batch): it meets a target, does not collapse, and is
+not misled by small batches.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from anabranch_runtime.sources.pacing.back_pressure import (
 def saturated(
     batches: int, fixed: float, rate: float, target: float, *, noise: float = 0.0, seed: int = 1
 ) -> list[tuple[int, float]]:
-    """(rows, seconds) of batches that always have more input than they may read."""
+    """Return (rows, seconds) of batches that always have more input than they may read."""
     chance, pressure, seen = random.Random(seed), BackPressure(), []
     for _ in range(batches):
         seconds = (fixed + pressure.limit / rate) * (1 + noise * chance.uniform(-1, 1))
@@ -50,7 +52,7 @@ def test_noise_is_followed_on_average() -> None:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Batches of seconds that cost ``fixed`` and ``per_row`` each, times random factors.
+    """Simulated batches whose seconds are ``fixed`` and ``per_row`` times random factors.
 
     Attributes:
         fixed: mean fixed seconds. ``per_row``: mean seconds of a row.
@@ -66,8 +68,8 @@ class Pipeline:
 
     @property
     def best(self) -> float:
-        """Rows a second of the best constant limit: rows take as long as the fixed cost, or both
-        together take a second.
+        """Return the rows per second of the best constant limit: rows take as long as the fixed
+        cost, or both together take a second.
         """
         fixed = self.fixed * (1 + self.odd * (self.oddly - 1))
         return max(1 - fixed, fixed) / self.per_row / max(1, 2 * fixed)
@@ -81,7 +83,8 @@ class Pipeline:
 def follow(
     pipelines: list[Pipeline], seed: int, rates: list[float] | None = None
 ) -> list[tuple[int, float, float]]:
-    """(rows, seconds, rows that wait) of a batch of each pipeline, with a target of a second.
+    """Return (rows, seconds, waiting rows) of a batch of each pipeline, with a target of one
+    second.
 
     Args:
         rates: rows that arrive a second, by batch; None: there is always enough.
@@ -116,12 +119,12 @@ def throughput(seen: list[tuple[int, float, float]]) -> float:
     ids=["3 s", "dear rows", "cheap rows", "noisy", "lucky", "unlucky", "0.6 s", "0.3 s", "small"],
 )
 def test_a_noisy_fixed_cost_costs_no_throughput(pipeline: Pipeline) -> None:
-    """A batch that was lucky must not have the fixed cost taken for the rows'."""
+    """An accidentally fast batch must not have its fixed cost attributed to rows."""
     runs = [follow([pipeline] * 260, seed)[60:] for seed in range(12)]
     found = [throughput(run) / pipeline.best for run in runs]
     assert median(found) >= 0.95
     assert min(found) >= 0.8
-    # Nor do batches grow: they take about as long as is meant.
+    # Batches do not grow either: they take about the target time.
     fixed = pipeline.fixed * (1 + pipeline.odd * (pipeline.oddly - 1))
     meant = max(1.0, (1 + MARGIN) * fixed)
     assert median(mean(s for _, s, _ in run) for run in runs) <= 1.1 * meant
@@ -131,7 +134,7 @@ def test_a_noisy_fixed_cost_costs_no_throughput(pipeline: Pipeline) -> None:
 @pytest.mark.parametrize("limit", [LEAST_ROWS, 400, 3_000_000])
 @pytest.mark.parametrize("fixed", [None, 0.0, 30.0])
 def test_no_limit_is_a_trap(limit: int, fixed: float | None) -> None:
-    """Any initial limit and estimate reach 90 % of the best throughput."""
+    """With any initial limit and estimate, 90 % of the best throughput is reached."""
     pipeline, found = Pipeline(3.0), []
     for seed in range(8):
         chance, pressure, seen = (
@@ -159,7 +162,7 @@ def test_no_limit_is_a_trap(limit: int, fixed: float | None) -> None:
     ids=["dearer batches", "cheaper batches", "dearer both", "cheaper rows", "dearer rows"],
 )
 def test_costs_that_change_are_followed(before: Pipeline, after: Pipeline) -> None:
-    """As when queries come and go: within twenty batches."""
+    """As when queries are added and removed: within twenty batches."""
     runs = [follow([before] * 60 + [after] * 60, seed)[80:] for seed in range(12)]
     assert median(throughput(run) for run in runs) >= 0.9 * after.best
     meant = max(1.0, (1 + MARGIN) * after.fixed)
@@ -167,7 +170,7 @@ def test_costs_that_change_are_followed(before: Pipeline, after: Pipeline) -> No
 
 
 def test_a_burst_is_worked_off() -> None:
-    """A light load, twenty batches of three times as much as there is time for, a light load."""
+    """A light load, twenty batches with three times the capacity, a light load."""
     pipeline = Pipeline(3.0)
     light, burst = 0.4 * pipeline.best, 3 * pipeline.best
     rates = [light] * 60 + [burst] * 20 + [light] * 300
@@ -175,7 +178,7 @@ def test_a_burst_is_worked_off() -> None:
         seen = follow([pipeline] * len(rates), seed, rates)
         calm = [w for _, _, w in seen[40:60]]
         assert seen[79][2] > 20 * max(calm)
-        # While it is worked off, batches do as much as any would; then as little waits as before.
+        # Meanwhile batches have full throughput; then as little waits as before.
         assert throughput(seen[70:120]) >= 0.85 * pipeline.best
         assert mean(w for _, _, w in seen[-20:]) <= 2 * mean(calm)
         assert mean(s for _, s, _ in seen[-20:]) <= 1.25 * mean(s for _, s, _ in seen[40:60])
@@ -183,7 +186,7 @@ def test_a_burst_is_worked_off() -> None:
 
 @pytest.mark.parametrize("rows", [(500, 500), (100, 900)])
 def test_a_light_load_does_not_lower_the_limit_for_its_fixed_cost(rows: tuple[int, int]) -> None:
-    """Batches of few rows are as slow as the fixed cost makes them, whatever the limit is."""
+    """Small batches take the fixed cost, whatever the limit."""
     pipeline = Pipeline(3.0)
     pressure, chance = BackPressure(30_000, fixed=3.0, full=30_000), random.Random(3)
     for _ in range(100):
@@ -194,7 +197,7 @@ def test_a_light_load_does_not_lower_the_limit_for_its_fixed_cost(rows: tuple[in
 
 @pytest.mark.parametrize("fixed", [0.8, 1.0, 3.0])
 def test_a_fixed_cost_near_the_target_does_not_starve_the_rest(fixed: float) -> None:
-    """At least half of the time goes into rows, whatever the target is."""
+    """At least half of the time is spent on rows, whatever the target."""
     rows, seconds = saturated(59, fixed, 50_000, 1.0)[-1]
     assert rows / 50_000 >= 0.4 * seconds
     assert seconds <= 2.3 * fixed
@@ -285,7 +288,7 @@ def test_a_snapshot_takes_no_more_than_its_pace() -> None:
         live = [name for name in waiting if name not in snapshots]
         assert sum(found.get(name, 0) for name in snapshots) <= pace + 4 * (pace > 0)
         assert all(found.get(name, 0) <= waiting[name] for name in waiting)
-        # Other streams get no less than without.
+        # Other streams get no less than without it.
         assert all(found.get(name, 0) >= free.get(name, 0) for name in live)
         if pace:
             assert found.keys() == {name for name, rows in waiting.items() if rows}
@@ -293,7 +296,7 @@ def test_a_snapshot_takes_no_more_than_its_pace() -> None:
 
 @pytest.mark.parametrize("base", [0.0, 0.3, 0.6])
 def test_a_batch_takes_its_share_of_memory(base: float) -> None:
-    """A row takes a 100,000th of the share, and next to no time."""
+    """A row takes a 100,000th of the memory share, and hardly any time."""
     pressure, full = BackPressure(), 0.0
     for _ in range(41):
         full = base + pressure.limit / 100_000

@@ -1,4 +1,4 @@
-"""Back-pressure's way through Redis."""
+"""Tests of the rate limiter: back-pressure communicated through Redis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch_runtime.sources.pacing.rate_limiter import RateLimiter
 from anabranch_runtime.sources.pacing.snapshot_pace import FIRST
 from anabranch_runtime.sources.pacing.snapshot_pace import FIRST_ROWS as SNAPSHOT_ROWS
 
-#: Seconds; a batch takes few of them, on a busy machine too.
+#: Target seconds; a batch takes a fraction of them, also on a busy machine.
 TARGET = 30.0
 
 
@@ -27,14 +27,14 @@ def test_the_limit_is_published_kept_over_a_restart_and_taken_back(url: str) -> 
     limiter.input.streams, limiter.input.planned = streams, time.time() + 1e-3
     time.sleep(0.3)
     limiter.done(FIRST_ROWS, 0.05, 0.0)
-    # From the arrival of the oldest row to now.
+    # Seconds from the arrival of the oldest row to now.
     ((stream, age),) = limiter.ages.items()
     assert stream == "s"
     assert 2.2 < age < 2.0 + TARGET
     slow = control.limit()
     assert slow is not None
     assert FIRST_ROWS < slow <= 2 * FIRST_ROWS
-    # An old plan (of a batch that is repeated after a restart) says nothing about its time.
+    # An old plan (of a batch repeated after a restart) says nothing about its time.
     again = RateLimiter(control, TARGET)
     again.open()
     assert again.limit == slow

@@ -1,4 +1,6 @@
-"""Sizes of batches with rows of a snapshot: never long, never futile, whatever a row costs."""
+"""Tests of batch sizes with rows of a snapshot: never too long, never without progress, whatever a
+row costs.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from anabranch_runtime.sources.pacing.snapshot_pace import (
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Seconds of batches.
+    """Simulated seconds of batches with parts of a snapshot.
 
     Attributes:
         alone: of a batch without a snapshot. ``reading``: more with the least part of one.
@@ -46,14 +48,14 @@ class Pipeline:
 
     @property
     def most(self) -> float:
-        """Seconds that a batch may take."""
+        """Return the maximum seconds of a batch."""
         return SLOWDOWN * (self.alone + self.reading)
 
 
 def read(
     pipeline: Pipeline, batches: int, pace: SnapshotPace | None = None, seed: int = 1
 ) -> tuple[SnapshotPace, list[tuple[int, float]]]:
-    """The pace, and (rows, seconds) of the batches of a snapshot after live batches."""
+    """Return the pace, and (rows, seconds) of the batches of a snapshot after live batches."""
     chance, seen = random.Random(seed), list[tuple[int, float]]()
     if pace is None:
         pace = SnapshotPace()
@@ -75,13 +77,13 @@ def throughput(seen: list[tuple[int, float]]) -> float:
 def test_batches_take_a_multiple_of_the_time_without(alone: float, per_row: float) -> None:
     pipeline = Pipeline(alone, per_row=per_row)
     _, seen = read(pipeline, 60)
-    # The first are large if rows are very dear.
+    # The first batches are large if rows are very expensive.
     first = pipeline.alone + FIRST_ROWS * per_row
     assert max(s for _, s in seen) <= max(1.05 * pipeline.most, 1.01 * first)
     assert max(s for _, s in seen[16:]) <= 1.05 * pipeline.most
     full = [s for _, s in seen[30:] if s > 0.9 * pipeline.most]
     assert len(full) >= (PROBE - 1) / PROBE * 30 - 1
-    # The rest of the time goes into the snapshot.
+    # The rest of the time is used for the snapshot.
     assert throughput(seen[30:]) >= 0.9 * (1 - 1 / SLOWDOWN) / per_row
 
 
@@ -93,14 +95,14 @@ def test_the_first_batches_grow_quickly_and_from_little() -> None:
     assert all(b <= GROWTH * a for a, b in pairwise(greatest))
     best = (SLOWDOWN - 1) * pipeline.alone / pipeline.per_row
     assert max(rows for rows, _ in seen) == pytest.approx(best, rel=0.05)
-    # Rows that are dear are known after few of them.
+    # Expensive rows are noticed after few of them.
     _, seen = read(Pipeline(per_row=2e-4), 20)
     assert max(s for _, s in seen[12:]) <= 1.1 * Pipeline().most
 
 
 @pytest.mark.parametrize("reading", [0.02, 0.05, 0.2])
 def test_the_fixed_cost_of_reading_does_not_make_rows_seem_dear(reading: float) -> None:
-    """Else fewer rows would be read, each would seem even dearer, and so on."""
+    """Otherwise fewer rows would be read, each would seem even more expensive, and so on."""
     pipeline = Pipeline(reading=reading)
     _, seen = read(pipeline, 120)
     assert throughput(seen[60:]) >= 0.45 / pipeline.per_row
@@ -120,7 +122,7 @@ def test_the_fixed_cost_of_reading_does_not_make_rows_seem_dear(reading: float) 
 def test_noise_neither_stops_a_snapshot_nor_makes_batches_long(pipeline: Pipeline) -> None:
     runs = [read(pipeline, 300, seed=seed)[1][60:] for seed in range(12)]
     assert min(map(throughput, runs)) >= 0.3 / pipeline.per_row
-    # Without their noise.
+    # Expected seconds, without noise.
     fixed = pipeline.alone + pipeline.reading
     calm = [fixed + rows * pipeline.per_row for run in runs for rows, _ in run]
     assert mean(calm) <= 1.1 * pipeline.most

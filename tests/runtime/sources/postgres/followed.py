@@ -1,4 +1,4 @@
-"""A table that is followed in a test: its landed batches, and the rows that they amount to."""
+"""A PostgreSQL table that a test follows: its landed batches, and the resulting rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def table_record(
     /,
     **options: str,
 ) -> StreamRecord:
-    """Return the record of a stream of a table; without a key it is of kind changes."""
+    """Return the record of a table's stream; without a key its kind is changes."""
     return StreamRecord(
         name=table,
         columns=tuple(ColumnRecord(name=n, type=t) for n, t in {**columns, "op": "string"}.items()),
@@ -46,7 +46,7 @@ def table_record(
 
 @dataclass
 class Followed:
-    """A followed table.
+    """A PostgreSQL table that is followed.
 
     Attributes:
         current: the rows that all batches read so far amount to.
@@ -65,12 +65,12 @@ class Followed:
         self.start()
 
     def start(self) -> None:
-        """Follow the table, from where it was."""
+        """Follow the table, from the last position."""
         reached = self.offset[0] if self.offset else 0
         self.source = TableSource(self.record, self.home, reached, access=AccessPolicy())
 
     def change(self, record: StreamRecord) -> None:
-        """Change the stream's columns while it is followed; returns once they land."""
+        """Change the stream's columns while it is followed; return when they are landed."""
         before = [name for name, _ in self.record.tuple_columns]
         values = {n: v.as_py() for n, v in added_values(record.to_stream()).items()}
         changed = Counter[tuple[Any, ...]]()
@@ -83,7 +83,7 @@ class Followed:
         wait(lambda: source.status.state == "reading" and source.status.since > now, self)
 
     def stop(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self.source.join()
 
     def batch(self, most: int = 1000) -> int:
@@ -129,21 +129,21 @@ class Followed:
             self.current[values] = 1
 
     def read(self) -> list[tuple[Any, ...]]:
-        """Read everything that has been committed; return the current rows, sorted."""
+        """Read all committed changes; return the current rows, sorted."""
         self.source.drain()
         if self.source.error is not None:
             raise self.source.error
         return self.rest()
 
     def rest(self) -> list[tuple[Any, ...]]:
-        """Read everything that has landed; return the current rows, sorted."""
+        """Read all landed changes; return the current rows, sorted."""
         while self.batch():
             pass
         assert min(self.current.values(), default=1) >= 0
         return sorted(self.current.elements(), key=repr)
 
     def expected(self, server: Server) -> list[tuple[Any, ...]]:
-        """Return the rows of the table, sorted."""
+        """Return the rows of the table itself, sorted."""
         names = ", ".join(f'"{name}"' for name, _ in self.record.tuple_columns)
         return rows(server, f"SELECT {names} FROM {self.record.source.options['table']}")
 
@@ -157,7 +157,7 @@ class Followed:
 def wait(
     condition: Callable[[], bool], about: Followed | None = None, seconds: float = 120
 ) -> None:
-    """Wait for a condition."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, about and about.source.error

@@ -1,4 +1,4 @@
-"""Columns of followed PostgreSQL tables that are added, widened, dropped and renamed."""
+"""Tests of columns of followed PostgreSQL tables that are added, widened, dropped and renamed."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_column_of_the_table_is_read_once_it_is_registered(
     run(postgres, f"INSERT INTO {table} VALUES (11, 11, 1, 'b', 101), (12, 12, 1, 'c', NULL)")
     found = {row[0]: row[-1] for row in stream.read()}
     assert found == {**dict.fromkeys(range(1, 11), 5), 11: 101, 12: None}
-    # The value that was written before the registration comes with an update.
+    # A value written before the registration is read with an update.
     run(postgres, f"UPDATE {table} SET x = x WHERE x <> 5")
     assert stream.read() == stream.expected(postgres)
 
@@ -98,7 +98,7 @@ def test_no_value_is_missed_of_a_column_that_the_stream_has_first(
     run(postgres, f"UPDATE {table} SET v = 0 WHERE id < 3")
     assert stream.read()[0] == (1, 0, Decimal("0.25"), "1", Decimal("2.50"))
     with session(postgres) as cursor:
-        # One transaction has changes of both layouts.
+        # One transaction has changes of both table layouts.
         cursor.execute("BEGIN")
         cursor.execute(f"UPDATE {table} SET v = 1 WHERE id = 3")
         cursor.execute(f"ALTER TABLE {table} ADD x numeric(6,2) DEFAULT 2.5")
@@ -126,7 +126,7 @@ def test_a_wider_column_waits_for_the_stream(
         stream.source.record = stream.record
         wait(lambda told=str(error): str(stream.source.error) != told, stream)  # type: ignore[misc]
     assert stream.read() == stream.expected(postgres)
-    # The stream may be wider first; more digits.
+    # The stream's column may be widened first; more digits.
     stream.change(widened(stream.record, "d", "decimal(14,2)"))
     run(
         postgres,
@@ -160,7 +160,7 @@ def test_a_renamed_column_waits_until_the_stream_drops_it(
 
 
 class Altered:
-    """Random rows of a table whose columns change, and the stream's with them."""
+    """Random rows of a table whose columns change together with the stream's."""
 
     def __init__(self, server: Server, table: str, stream: Followed, seed: int) -> None:
         self.server, self.table, self.stream = server, table, stream
@@ -172,7 +172,7 @@ class Altered:
         }
 
     def write(self) -> None:
-        """Execute a transaction."""
+        """Execute a random transaction."""
         chance = self.chance
         with session(self.server) as cursor:
             cursor.execute("BEGIN")
@@ -197,7 +197,7 @@ class Altered:
             cursor.execute(chance.choice(("COMMIT", "COMMIT", "COMMIT", "ROLLBACK")))
 
     def alter(self, statement: str, record: StreamRecord, *, touch: str = "") -> None:
-        """Change table and stream, in any order.
+        """Change table and stream, in random order.
 
         Args:
             touch: the column whose values are written again, if the stream has it later.
@@ -220,7 +220,7 @@ class Altered:
             run(self.server, f"UPDATE {self.table} SET {touch} = {touch}")
 
     def steps(self) -> list[Callable[[], None]]:
-        """The changes of columns, in a random order."""
+        """Return the changes of columns, in random order."""
         stream = self.stream
 
         def add() -> None:

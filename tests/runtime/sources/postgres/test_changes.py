@@ -1,4 +1,6 @@
-"""Decoder of changes against an obvious one, on random messages of the protocol."""
+"""Compare the decoder of PostgreSQL changes with a simple one, on random messages of
+the protocol.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from anabranch_runtime.sources.postgres.changes import RowLayout, relation, rows
 
 NAMES = ("id", "unused", "v", "w")
 LAYOUT = RowLayout(7, ("public", "t"), tuple((name, 25, -1) for name in NAMES))
-#: A value that an update left as it was, and that is stored apart.
+#: An unchanged value stored out of line (TOAST), which updates do not contain.
 APART = object()
 
 

@@ -1,4 +1,4 @@
-"""PostgreSQL tables as sources, on a real server: copies, changes, and faults by name."""
+"""Tests of PostgreSQL tables as sources, on a real server: copies, changes, and named faults."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_values_of_all_types_are_the_same_in_copies_and_changes(
 
 
 def _of(found: list[tuple[Any, ...]]) -> list[Any]:
-    """The values of rows by id; NaN as text."""
+    """Return the values of rows by id; NaN as text."""
     return [value if value == value else "NaN" for _, value in sorted(found)]
 
 
@@ -194,7 +194,7 @@ def test_large_values_that_updates_leave_are_kept(
 
 
 class Writer:
-    """Random transactions over two tables that keep the sum of all values."""
+    """Random transactions over two tables that keep the sum of all values constant."""
 
     def __init__(self, server: Server, tables: list[str], seed: int) -> None:
         self.server, self.tables, self.chance = server, tables, random.Random(seed)
@@ -240,12 +240,12 @@ class Writer:
                 time.sleep(0.05)
 
     def start(self) -> None:
-        """Write in a thread."""
+        """Start writing in a thread."""
         self.thread = threading.Thread(target=self.run)
         self.thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self.stopped.set()
         if self.thread is not None:
             self.thread.join()

@@ -1,4 +1,6 @@
-"""Protobuf messages as columns: random schemas and messages against Google's own parser."""
+"""Compare Protobuf messages decoded to columns with Google's own parser, for random schemas and
+messages.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,8 @@ WRAPPERS = {
 def decoded(
     messages: list[bytes | None], columns: dict[str, str], **options: str
 ) -> tuple[dict[int, dict[str, Any]], dict[int, bytes | None]]:
-    """The rows, with times as micros and maps as dicts, and the raw invalid messages, by the
-    number of their message.
+    """Return the decoded rows, with times as microseconds and maps as dicts, and the raw invalid
+    messages by number.
     """
     beside = pa.record_batch({BESIDE: pa.array(range(len(messages)))})
     good, bad = dict[int, dict[str, Any]](), dict[int, bytes | None]()
@@ -57,7 +59,7 @@ def decoded(
 
 
 def plain(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows with their times as numbers."""
+    """Return rows with their times as numbers."""
     kinds = pa.schema([(field.name, _plain(field.type)) for field in rows.schema])
     return rows.cast(kinds)
 
@@ -75,8 +77,8 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def same(mine: Any, other: Any) -> bool:
-    """Whether two values are equal: NaN is equal to itself, -0.0 not to 0.0; the order of a map's
-    entries is not compared.
+    """Whether two values are equal: NaN equals NaN, -0.0 does not equal 0.0; a map's entries are
+    unordered.
     """
     return bool(_ordered(mine) == _ordered(other))
 
@@ -88,7 +90,7 @@ def _ordered(value: Any) -> Any:
 
 
 class ProtoGenerator:
-    """A random schema, its columns, and random messages."""
+    """A random Protobuf schema, its columns, and random messages."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -114,7 +116,7 @@ class ProtoGenerator:
 
     @property
     def options(self) -> dict[str, str]:
-        """The schema as options of a source: its text, or its descriptor."""
+        """Return the schema as options of a source: its text, or its descriptor."""
         if self.chance.random() < 0.5:
             return {"schema": self.text, "message": "root"}
         return {"schema": base64.b64encode(self.descriptors).decode(), "message": "a.b.root"}
@@ -132,7 +134,7 @@ class ProtoGenerator:
         return f"enum {name} {{ option allow_alias = true;{values} {name}_B = {numbers[0]}; }}"
 
     def type(self, *, depth: bool = True) -> tuple[str, str]:
-        """A type, and the one of its column."""
+        """Return a random type, and that of its column."""
         turn = self.chance.random()
         if turn < 0.1:
             return self.chance.choice([*self.enums]), "string"
@@ -170,7 +172,7 @@ class ProtoGenerator:
                 columns[field] = f"array<{column}>"
             elif turn < 0.35:
                 type, column = self.type()
-                # Enums of maps begin with 0.
+                # Enums in maps must begin with 0.
                 type, key = "E0" if type in self.enums else type, one.choice(KEYS)
                 lines.append(f"map<{key}, {type}> {field} = {number};")
                 columns[field] = f"map<{SCALARS[key]},{column}>"
@@ -205,7 +207,7 @@ class ProtoGenerator:
             lines.append(f"{optional}google.protobuf.Duration {field} = {numbers.pop()};")
             ends.append(len(columns))
             columns[field] = "interval day to second"
-        # Lines in another order than that of their numbers.
+        # Lines in another order than their field numbers.
         order, names = one.sample(range(len(lines)), len(lines)), [*columns]
         lines = [lines[i] for i in order]
         ends.append(len(columns))
@@ -256,7 +258,7 @@ class ProtoGenerator:
         return message
 
     def value(self, one: Any) -> Any:
-        """A random value of a field."""
+        """Return a random value of a field."""
         chance = self.chance
         if one.enum_type is not None:
             numbers = self.enums[one.enum_type.name]
@@ -281,7 +283,9 @@ class ProtoGenerator:
         )
 
     def encoded(self) -> bytes:
-        """A message, now and then merged of two, with unknown fields, or in another order."""
+        """Return an encoded message, sometimes merged from two, with unknown fields, or in another
+        order.
+        """
         data = bytes(self.fill(self.cls()).SerializeToString())
         if self.chance.random() < 0.2:
             data += self.fill(self.cls()).SerializeToString()
@@ -309,7 +313,7 @@ def test_random_schemas(seed: int) -> None:
 
 
 def mutated(data: bytes, chance: random.Random) -> bytes:
-    """A message with a fault, mostly."""
+    """Return a message that mostly has a fault."""
     message = bytearray(data)
     turn = chance.randrange(6)
     if turn == 0:
@@ -347,7 +351,7 @@ HEAD = 'syntax = "proto3"; import "google/protobuf/timestamp.proto";'
 
 
 def encoded(text: str, message: str = "A", /, **values: Any) -> bytes:
-    """A message of a schema with these values."""
+    """Return a message of a schema with these values."""
     return bytes(message_class(compiled(text), message)(**values).SerializeToString())
 
 
@@ -379,7 +383,7 @@ def test_fields_come_go_and_widen() -> None:
             16: dict.fromkeys(columns),
         }
         assert sorted(bad) == [2, *range(5, 15)]
-        # If a type is named, messages of others are invalid.
+        # If a message type is named, messages of others are invalid.
         good, bad = decoded(messages, columns, message="A", **options)
         assert sorted(good) == [0, 1, 15, 16]
 
@@ -473,7 +477,7 @@ def test_fields_without_column_are_not_read() -> None:
         b"\x08\x01\x12\x02\xff\xff\x1a\x01\xff\x20\x07", b"\x20\x07\x2a\x01x", b"\x32\0\x20\x07",
         b"\x20\x07\x32\x03\xff\xff\xff",
     ]  # fmt: skip
-    # A field of a oneof without column still takes back the others.
+    # A oneof's field without a column still unsets the others.
     assert decoded(messages, columns, schema=text) == (
         {0: {"x": 1, "a": 7}, 1: {"x": 0, "a": None}, 2: {"x": 0, "a": 7}, 3: {"x": 0, "a": None}},
         {},

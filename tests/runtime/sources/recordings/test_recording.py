@@ -1,4 +1,6 @@
-"""Recordings: converted once, typed as declared, any batch a slice, errors that name the cause."""
+"""Tests of recordings: converted once, with declared types, any batch a slice, errors that name the
+cause.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ ROWS = 23
 
 @pytest.fixture
 def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Record batches so short that slices cross them."""
+    """Make record batches so short that slices cross them."""
     monkeypatch.setattr(recording, "RUN", 5)
 
 

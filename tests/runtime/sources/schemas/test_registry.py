@@ -1,4 +1,4 @@
-"""Schemas of a registry: fetched once, waited for, and never taken from elsewhere."""
+"""Tests of schemas from a registry: fetched once, waited for, and never from another address."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_schema_is_fetched_once(registry: Registry, monkeypatch: pytest.Monkey
     assert names(options, 2) is None
     assert names(options, 2) is None
     assert registry.asked == ["/schemas/ids/1", "/schemas/ids/2"]
-    # A schema that was not there is looked for again soon.
+    # A missing schema is requested again soon.
     monkeypatch.setattr(registries, "_known", {})
     registry.add(2, RECORD)
     assert names(options, 2) == ["a"]

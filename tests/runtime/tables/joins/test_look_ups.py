@@ -1,5 +1,5 @@
-"""Results of look-ups from left rows and pairs, of one batch or kept over many; DuckDB has the same
-from the rows.
+"""Compare results of look-up joins, from left rows and pairs of one batch or of many,
+with DuckDB.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def rows(*columns: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Row]]:
 
 
 def joined(query: JoinQuery, db: duckdb.DuckDBPyConnection) -> pa.Table:
-    """The rows that a batch finds for one of the joins."""
+    """Return the rows that a batch finds for one of the joins."""
     relations = {m.alias: query.relation_of(m.label) for m in query.members}
     alias_of = {str(m.label): m.alias for m in query.members}
 
@@ -109,7 +109,7 @@ def test_results_are_those_of_the_statement(
 
 
 def test_pairs_of_other_rows_are_an_error() -> None:
-    """Pairs that do not come from the left rows of the batch are noticed."""
+    """Pairs that do not belong to the batch's left rows are noticed."""
     query = parse_sql("q", STATEMENTS[0], STREAMS)
     assert query.outer is not None
     left = pa.table({"l1": pa.array([1, 1], pa.int64())})
@@ -178,7 +178,7 @@ class Net:
         return all(count >= 0 for rows in self.rows.values() for count in rows.values())
 
     def tables(self, query: JoinQuery) -> list[Counter[Row]]:
-        """Net numbers of left rows and pairs."""
+        """Return net numbers of left rows and pairs."""
         assert query.left is not None
         found = []
         with duckdb.connect() as db:
@@ -211,7 +211,7 @@ class Net:
 
 
 def rows_of(query: JoinQuery, change: Counter[Row]) -> pa.Table:
-    """A weighted table of left rows or pairs, in pieces."""
+    """Return a weighted table of left rows or pairs, in pieces."""
     names = [o.name for o in query.projection]
     kinds = [pa.float64() if str(o.expr.type) == "double" else pa.int64() for o in query.projection]
     rows = [(*row, step) for row, n in change.items() for step in [1 if n > 0 else -1] * abs(n)]

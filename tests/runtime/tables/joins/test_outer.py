@@ -1,4 +1,6 @@
-"""Results of outer joins follow from left rows, pairs and the clock, in any batches."""
+"""Tests that results of outer joins follow from left rows, pairs and the watermark, whatever the
+batches.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def _join(kind: JoinKind) -> OuterJoin:
 
 
 def _table(rows: list[tuple[Any, ...]], columns: tuple[tuple[str, Any], ...]) -> pa.Table:
-    """Rows of columns, batch and floor."""
+    """Return a table of rows with batch and floor."""
     schema = pa.schema([*((n, arrow_type(k)) for n, k in columns), *SCHEMA])
     values = zip(*rows, strict=True) if rows else [()] * len(schema)
     arrays = [pa.array(list(v), f.type) for v, f in zip(values, schema, strict=True)]
@@ -46,7 +48,7 @@ def _table(rows: list[tuple[Any, ...]], columns: tuple[tuple[str, Any], ...]) ->
 
 @dataclass
 class World:
-    """Streams of left and right rows, and the results that are due."""
+    """Streams of left and right rows, and the expected results."""
 
     kind: JoinKind
     random: Random
@@ -57,7 +59,7 @@ class World:
     held: list[Left] = field(default_factory=list)
 
     def batch(self, number: int) -> tuple[pa.Table, pa.Table, int | None]:
-        """Left rows and pairs of the next batch, and the clock after it."""
+        """Return left rows and pairs of the next batch, and the watermark after it."""
         random, floor = self.random, self.mark
         now = 4 * number
         rights = [
@@ -91,7 +93,7 @@ class World:
         return _table(rows, LEFT), _table(pairs, PAIRS), self.mark
 
     def due(self) -> Counter[tuple[Any, ...]]:
-        """All results so far."""
+        """Return all results so far."""
         found: Counter[tuple[Any, ...]] = Counter()
         for left, _, end in self.lefts:
             matches = [r for r in self.rights if _match(left, r)]
@@ -140,7 +142,7 @@ def test_results_are_due(kind: JoinKind, seed: int) -> None:
 
 def test_a_row_of_a_catch_up_waits_for_its_pairs() -> None:
     rows = DecidedRows(_join(JoinKind.ANTI), PAIRS)
-    # Its last member arrived in batch 1, which withheld it; batch 7 computes it after its deadline.
+    # Its last tuple arrived in batch 1, which withheld it; batch 7 computes it after its deadline.
     late = _table([(1, "a", 0, 1, 50), (2, "b", 0, 1, 50)], LEFT)
     assert not rows.apply(late, _table([], PAIRS), 50, 7).rows.num_rows
     pair = _table([(1, "a", 0, 5, 1, 50)], PAIRS)

@@ -1,4 +1,4 @@
-"""Window functions agree with plain loops over the rows of each frame."""
+"""Compare kernels of window functions with simple loops over the rows of each frame."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout
 
 BIGINT, DOUBLE = parse_type("bigint"), parse_type("double")
 _MOST = 2**63 - 1
-#: Finite doubles that are added exactly, and others.
+#: Doubles whose sums are exact, and others.
 _DOUBLES = (0.0, 0.1, -0.1, 1.5, 1e16, -1e16, 3e-40)
 _WILD = (*_DOUBLES, 1e300, -1e300, 7e-310, math.inf, -math.inf, math.nan)
 _VALUES: dict[str, Callable[[Random], Any]] = {
@@ -66,7 +66,7 @@ class Rows:
         self.sorted = SortedRows.of(numbers, self.words[:, : self.layout.end(1)])
 
     def frame(self, i: int, frame: Frame) -> list[int]:
-        """Row numbers of the frame of the row ``i``, by its definition."""
+        """Return the row numbers of the frame of row ``i``, by definition."""
         groups = sorted(
             {(p, k is not None, k or 0) for p, k in zip(self.partitions, self.keys, strict=True)}
         )
@@ -117,7 +117,7 @@ class Rows:
         number: int = 1,
         ignoring: bool = False,
     ) -> list[Any]:
-        """The values of a function by the kernels."""
+        """Return the values of a function by the kernels."""
         one = Windowed("w", function, "v", kind, number, frame=frame, ignore_nulls=ignoring)
 
         def never(_: object) -> pa.Array:
@@ -213,7 +213,7 @@ def _compare_sums(rows: Rows, frame: Frame, inside: list[list[Any]]) -> None:
 
 
 def _double_sum(values: list[float]) -> float:
-    """The sum by a group's accumulator, to which the frame's values are added in their order."""
+    """Return the sum by a group's accumulator, to which the frame's values are added in order."""
     state = np.zeros((1, sums.FLOAT_WORDS), np.int64)
     unsigned, floats, out = state.view(np.uint64), state.view(np.float64), np.empty(1)
     zeros, ones = np.zeros(len(values), np.int64), np.ones(len(values), np.int64)
@@ -235,7 +235,7 @@ def _shown(value: Any) -> str:
 
 
 def _running(kind: str) -> tuple[View, pa.Schema]:
-    """A view with sums of the last three rows, and of all rows so far."""
+    """Return a view with sums of the last three rows, and of all rows so far."""
     value = parse_type(kind)
     total = DOUBLE if kind == "double" else BIGINT
     frames = (Frame(FrameUnit.ROWS, -2, 0), Frame())
@@ -289,6 +289,6 @@ def test_a_table_is_unchanged_after_an_overflow() -> None:
     with pytest.raises(ExpressionError, match="bigint"):
         table.apply(pa.table({"k": [2], "v": [1]}, schema), None, 2)
     assert table.rows(None) == before
-    # A frame whose sum fits does not fail for the sums of longer ones on the way.
+    # A frame whose sum fits does not fail because intermediate sums overflow.
     table.apply(pa.table({"k": [2, 3], "v": [-5, 2]}, schema), None, 2)
     assert table.rows(None).column("w1").to_pylist() == [_MOST, _MOST - 5, _MOST - 3]

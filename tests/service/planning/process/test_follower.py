@@ -1,4 +1,4 @@
-"""The planner's memory between epochs: figures that cause a new plan, and figures that do not."""
+"""Tests of the planner's memory between epochs: which changed figures cause a new plan."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_plan_stays_until_a_figure_of_its_queries_moves() -> None:
     assert follower.make(queries, replace(known, cardinalities=near), Options()) == replace(
         plan, method="as before"
     )
-    # Repeated small drifts are compared with the figures of the last plan, not with each other.
+    # Repeated small drifts are compared with the last plan's figures, not with each other.
     far = {r: size * 1.4 for r, size in known.cardinalities.items()}
     assert not follower.stays(queries, replace(known, cardinalities=far))
     one = {**near, min(read): 10 * near[min(read)]}

@@ -1,4 +1,4 @@
-"""How often all is planned for figures that have moved."""
+"""Tests of how often everything is planned because figures have changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The planner's process makes the same plans as the service, and its failures do no harm."""
+"""Tests that the planner's process makes the same plans as the service, and that its failures are
+harmless.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ from tests.support.worlds.service import Service, eventually, serving
 
 
 def children(nice: int = 0) -> list[psutil.Process]:
-    """Child processes that plan (niceness 0) or that explain (:data:`NICE`)."""
+    """Return child processes that plan (niceness 0) or that explain (:data:`NICE`)."""
     found = []
     for child in psutil.Process().children(recursive=True):
         try:
@@ -53,7 +55,7 @@ def apart(monkeypatch: pytest.MonkeyPatch, shop: Service) -> Iterator[Service]:
 
 
 def explained(service: Service, epoch: int) -> dict[str, Any]:
-    """The record of an epoch, once it has been explained."""
+    """Return the record of an epoch, after it has been explained."""
     eventually(lambda: service.get(f"/v1/epochs/{epoch}")["explained"], "its explanation")
     record: dict[str, Any] = service.get(f"/v1/epochs/{epoch}")
     return record
@@ -128,7 +130,7 @@ def test_a_process_is_sent_a_query_once(apart: Service, monkeypatch: pytest.Monk
     assert apart.get("/v1/epochs/5")["queries"] == ["chain"]
     both = ("pair", "chain")
     wanted = [(("pair",), ["pair"]), (both, ["chain"]), (both, []), (("chain",), [])]
-    # The next process is sent all, and asks for what runs.
+    # The next process gets everything, and asks for the running plan.
     assert sent == [*wanted, (("chain",), []), (("chain",), ["chain"]), (("chain",), [])]
 
 
@@ -196,7 +198,7 @@ def test_live_the_newest_plan_is_explained_once_plans_rest(
 def test_live_a_plan_is_explained_though_later_epochs_repeat_it(
     settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The differences of a plan are kept, and a plan that was replaced meanwhile is left out."""
+    """The differences of a plan are kept, and a plan that was replaced meanwhile is skipped."""
     calm = threading.Event()
 
     async def waiting(_: EpochLoop) -> None:
@@ -217,14 +219,14 @@ def test_live_a_plan_is_explained_though_later_epochs_repeat_it(
         calm.set()
         assert explained(service, 2)["diff"]["totals"]["added"]["count"] > 0
         assert explained(service, 3)["diff_reason"] == "nothing has changed since epoch 2"
-        # Another plan had been published before its turn came.
+        # Another plan had been published before this one was explained.
         assert not service.get("/v1/epochs/0")["explained"]
 
 
 def test_a_running_explanation_ends_before_the_service_does(
     settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task that survives could open a connection after they are closed."""
+    """A remaining task could open a connection after connections have been closed."""
     begun, ends = threading.Event(), list[str]()
 
     async def explained_forever(self: EpochLoop, record: object) -> None:
@@ -326,7 +328,7 @@ def test_another_service_goes_on_from_what_this_one_has_published(apart: Service
     explained(apart, 0)  # else its explanation may meet the dead process, not the next epoch
     (child,) = children()
     child.kill()
-    # The next process asks for what runs: a plan that is the same is not charged for changing it.
+    # The next process asks for the running plan: an equal plan is not charged for switching.
     apart.plan(0)
     apart.plan(1)
     record = apart.get("/v1/epochs/2")
@@ -366,7 +368,7 @@ def test_an_error_of_the_process_is_raised_here() -> None:
 
 
 def test_it_ends_with_the_service_however_that_ends() -> None:
-    """Its input ends where the service is killed."""
+    """Its input ends when the service is killed."""
     code = (
         "import time; from anabranch_service.planning.process.process import PlannerProcess\n"
         "p = PlannerProcess(60)\n"

@@ -1,4 +1,6 @@
-"""Where only figures have moved, the last plan goes on for a while, and says by which figures."""
+"""Tests that the last plan is kept for a while if only figures have changed, with a record of its
+figures.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ from tests.support.worlds.service import Service
 
 class _Rests:
     def planned(self, now: float, cost: float) -> None:
-        """A plan has been made."""
+        """Note that a plan has been made."""
 
     def rests(self, now: float) -> bool:
         return True
 
     def edited(self, now: float) -> None:
-        """A query has come or gone."""
+        """Note that a query was added or deleted."""
 
     def may_edit(self, now: float) -> bool:
         return True
@@ -35,7 +37,7 @@ class _Rests:
 @pytest.fixture
 def asked(shop: Service, monkeypatch: pytest.MonkeyPatch) -> list[TimedTask]:
     """Plan requests to the planner's process: one without statistics, two with changing statistics,
-    one with a further query.
+    one with an additional query.
     """
     found: list[TimedTask] = []
     ask = planner_process._ask
@@ -67,9 +69,9 @@ def test_planning_rests_only_where_nothing_but_figures_has_moved(
     planner._pace = cast("Any", _Rests())
     made = [cast("Sealed", planner.answer(replace(one, rests=rests))).record for one in asked]
     methods = [one.method == RESTS for one in made]
-    # Not by a plan without figures, and not where there is another query.
+    # Not after a plan without figures, and not if there is another query.
     assert methods == [False, False, rests, False]
-    # A query over another stream is planned under new statistics.
+    # A query over another stream is planned with new statistics.
     assert [one.statistics_epoch for one in made] == [None, 0, 0 if rests else 1, 2]
     assert [one.epoch for one in made] == [0, 1, 2, 3]
     assert (made[2].cost == made[1].cost) is rests
@@ -94,9 +96,9 @@ def test_a_query_over_known_relations_is_added_under_the_same_statistics(
     made = cast("Sealed", planner.answer(replace(moved, task=task, order=(pair.id, other.id))))
     assert list(made.record.queries) == ["pair", "other"]
     assert made.record.statistics_epoch == (0 if rests else 1)
-    # One plan serves both.
+    # One plan is used for both.
     assert (made.record.cost == before.cost) is rests
-    # Without it, the plan is the first one again.
+    # Without the query, the plan is the first one again.
     task = replace(moved.task, queries=(), sinks=moved.task.sinks, epoch=moved.task.epoch + 1)
     alone = replace(moved, task=task, order=(pair.id,), after=moved.task.epoch)
     less = cast("Sealed", planner.answer(alone)).record
@@ -107,7 +109,7 @@ def test_a_query_over_known_relations_is_added_under_the_same_statistics(
     two = (pair.id, other.id)
     planner.answer(replace(moved, task=again, order=two, after=task.epoch))
     both = replace(both, after=again.epoch, task=replace(both.task, epoch=again.epoch + 1))
-    # A query over a stream that no query read before is planned under new statistics.
+    # A query over a stream that no query read before is planned with new statistics.
     whole = replace(both.task, queries=(chain,), sinks={**sinks, **both.task.sinks})
     order = (pair.id, other.id, chain.id)
     last = cast("Sealed", planner.answer(replace(both, task=whole, order=order))).record

@@ -1,4 +1,4 @@
-"""Gains of changes of orders, from periods written by hand."""
+"""Tests of measured gains of changed probe orders, from periods written by hand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STREAMS = {n: Stream(StreamName(n), tuple((c, INT) for c in "ab")) for n in "RST
 CHAIN = parse_sql("q", "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b", STREAMS)
 R, S, T = Label("R"), Label("S"), Label("T")
 RS, ST = (sub_join(CHAIN, frozenset(pair)).id for pair in ((R, S), (S, T)))
-#: Epoch 1 begins with orders that its revision changes; epochs 2 and 3 go on with these.
+#: Epoch 1 begins with probe orders that its revision changes; epochs 2 and 3 keep the new ones.
 OLD, NEW = (Orders(name, frozenset({"q"}), 3) for name in ("old", "new"))
 ORDERS = {
     RulesetId(1): OLD,
@@ -70,7 +70,7 @@ def measured(*periods: Interim) -> OrderChange:
 
 
 def test_the_effect_is_work_per_arriving_tuple() -> None:
-    """Also where twice as much arrives."""
+    """Also if twice as many tuples arrive."""
     before = [period(n, step(RS, (R,), S, 300)) for n in (1, 2)]
     after = [period(n, *[step(RS, (R,), S, 100)] * 2, by=((1, 1),), arrived=20) for n in (3, 4)]
 
@@ -83,7 +83,7 @@ def test_the_effect_is_work_per_arriving_tuple() -> None:
 
 
 def test_epochs_with_equal_orders_are_one() -> None:
-    """At default settings hardly any period is of one epoch."""
+    """With default settings hardly any period is within one epoch."""
     before = [period(n, step(RS, (R,), S, 300)) for n in (1, 2)]
     mixed = period(3, step(RS, (R,), S, 900), by=((1, 0), (1, 1)))
     across = period(4, step(RS, (R,), S, 100), by=((1, 1), (2, 1)))
@@ -146,7 +146,7 @@ def drifted(interim: Interim) -> Interim:
 
 
 def test_the_effect_is_measured_after_the_drift() -> None:
-    """The data cost more than before, but less than by the rules of before."""
+    """The new data cost more than the old ones, but less than with the old orders."""
     calm = [period(n, step(RS, (R,), S, 10)) for n in (1, 2, 3)]
     change = drifted(period(4, step(RS, (R,), S, 900)))
     after = [period(n, step(RS, (R,), S, 300), by=((1, 1),)) for n in (5, 6)]
@@ -154,13 +154,13 @@ def test_the_effect_is_measured_after_the_drift() -> None:
     found = measured(*calm, change, *after)
 
     assert (found.gain.before, found.gain.after, found.gain.periods) == (100.0, 40.0, 2)
-    # A drift while the new orders run: nothing of before can be compared with what follows.
+    # A drift while the new orders run: no comparison with periods before it.
     assert newest_change([*calm, *after, drifted(period(8, by=((1, 1),)))], ORDERS) is None
 
 
 @pytest.mark.parametrize("grown", [0.0, 0.1, 0.5])
 def test_what_stores_have_grown_by_is_no_fault_of_the_orders(grown: float) -> None:
-    """A row that joins three relations may meet (1 + grown) squared times as much."""
+    """A row that joins three relations may find (1 + grown) squared times as many matches."""
     stores = [{"R/1": StoreSize(1000)}, {"R/1": StoreSize(round(1000 * (1 + grown)))}]
     before = [replace(period(n, step(RS, (R,), S, 9900)), stores=stores[0]) for n in (1, 2)]
     allowed = 10_000 * (1 + NOISE) * (1 + grown) ** 2
@@ -194,7 +194,7 @@ def revision(
 
 
 def test_a_gain_is_of_the_revision_that_led_from_the_old_to_the_new_orders() -> None:
-    """Even if a later epoch's rules were the first with a period of their own."""
+    """Also if a later epoch's rules were the first with a period of their own."""
     before = [period(n, step(RS, (R,), S, 300)) for n in (1, 2)]
     mixed = period(3, step(RS, (R,), S, 100), by=((1, 0), (1, 1), (2, 1)))
     after = [period(n, step(RS, (R,), S, 100), by=((2, 1),)) for n in (4, 5)]
@@ -207,7 +207,7 @@ def test_a_gain_is_of_the_revision_that_led_from_the_old_to_the_new_orders() -> 
     gain, found = change.explained([made, carried], ran)
 
     assert found == made.model_copy(update={"measured": gain})
-    # Rules of epoch 0 had the same orders, and the prediction compares with them.
+    # Rules of epoch 0 had the same orders, and the prediction is compared with them.
     assert (gain.baseline, gain.gain) == ("0.7", 0.5)
     assert gain.predicted == pytest.approx(0.4)
     assert change.explained([found, carried], ran) == (gain, None)
@@ -220,7 +220,7 @@ def test_a_gain_is_of_the_revision_that_led_from_the_old_to_the_new_orders() -> 
 
 
 def test_a_gain_over_older_orders_has_the_predictions_of_all_revisions_since() -> None:
-    """Orders that ran for one period only are passed over, and what they were to save counts."""
+    """Orders that ran for one period only are skipped, and their predicted savings count."""
     first = [period(n, step(RS, (R,), S, 300)) for n in (1, 2)]
     trial = period(3, step(RS, (R,), S, 9000), by=((1, 2),))
     last = [period(n, step(RS, (R,), S, 100), by=((2, 1),)) for n in (4, 5)]
@@ -234,7 +234,7 @@ def test_a_gain_over_older_orders_has_the_predictions_of_all_revisions_since() -
     assert gain.baseline == "1"
     assert gain.predicted == pytest.approx(1 - 0.8 * 0.5)
     assert found == twice.model_copy(update={"measured": gain})
-    # An epoch's plan led to the first of them: nothing was predicted for it.
+    # An epoch's plan led to the first of them, without a prediction.
     gain, found = change.explained([twice], ran)
     assert (gain.baseline, gain.predicted) == ("1", None)
     assert found == twice.model_copy(update={"measured": gain})

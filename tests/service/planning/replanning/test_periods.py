@@ -1,4 +1,4 @@
-"""Samples of steps from the newest periods."""
+"""Tests of samples of probe steps from the newest periods."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_what_was_not_measured_lately_is_as_the_epoch_had_it() -> None:
 
 
 def test_a_step_that_no_rule_runs_follows_from_a_larger_one() -> None:
-    """Fresh figures of the larger step replace old ones of the smaller."""
+    """New figures of the larger step replace old ones of the smaller."""
     old = (JoinSample(ST, (S,), (T,), 900.0, 9000.0, 9000.0),)
     interims = [period(1, step(RS, (R,), S, 500), step(RST, (R, S), T, 2))]
 
@@ -85,7 +85,7 @@ def test_a_few_probes_change_nothing() -> None:
 
 
 def test_a_period_counts_by_its_length_and_not_by_its_number() -> None:
-    """Many short periods make what went before them no older than one long period does."""
+    """Many short periods make earlier ones no older than one long period does."""
     long, at = 30, 30
     interims = [replace(period(at, step(RS, (R,), S, 400)), batches=long)]
     for length in (30, 30, 15, 15):
@@ -113,7 +113,7 @@ def test_what_was_measured_before_a_drift_counts_little() -> None:
 
 
 def test_a_long_period_before_a_drift_weighs_no_more_than_a_short_one() -> None:
-    """New measurements of a sub-join, even in substreams, lower its old counts, and no others."""
+    """New measurements of a sub-join, even in substreams, reduce its old counts, and no others."""
     part = StepPart(R, "f", (0,))
     counts = EdgeStatistics(1_000_000, 400_000, 0.0, 10_000_000, 400_000, 1)
     long = [StepMeasures(RS, (R,), (S,), counts), StepMeasures(ST, (S,), (T,), counts)]
@@ -151,7 +151,7 @@ def test_frequent_values_are_those_of_the_newest_snapshot() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_periods_of_other_steps_add_up_one_by_one(seed: int) -> None:
-    """Against a sum over steps; some periods have the same steps, some others."""
+    """Compared with a sum over steps; some periods have the same steps, others do not."""
     rng = Random(seed)
     interims = []
     for number in range(1, 12):

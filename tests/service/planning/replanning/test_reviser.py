@@ -1,4 +1,4 @@
-"""Interim measurements written by hand, as the runtime would, and the revisions that follow."""
+"""Tests of revisions that follow interim measurements written by hand, as the runtime would."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SNAPSHOT = Snapshot(
 
 
 def planned(service: Service) -> Ruleset:
-    """The ruleset of epoch 1: orders probe customers first, and no join is kept."""
+    """Return the ruleset of epoch 1: orders probe customers first, and no join is kept."""
     service.call("PUT", "/v1/settings", 200, {"memory": 1e6})
     service.post("/v1/queries", {"id": "chain", "sql": CHAIN})
     service.plan(-1)
@@ -70,7 +70,7 @@ def first_probe(rules: Ruleset) -> str:
 def interim(
     rules: Ruleset, next_batch: int, *, customers: float, items: float, asks: bool = True
 ) -> Interim:
-    """A period of one batch; ``customers`` and ``items``: matches of an order."""
+    """Return a period of one batch; ``customers`` and ``items``: matches of an order."""
     steps: dict[object, StepMeasures] = {}
     for joined, head, target, _ in sorted(set(steps_of(rules).values())):
         per = 1.0
@@ -97,7 +97,7 @@ def interim(
 
 
 def ask(service: Service, found: Interim) -> RevisionAnswer:
-    """Report a period and wait for the answer."""
+    """Report a period and return the answer."""
     service.redis.rpush(service.keys.interims, found.dumps())
 
     def answer() -> RevisionAnswer | None:
@@ -134,15 +134,15 @@ def test_a_cheaper_order_is_published_as_a_revision(shop: Service) -> None:
     assert item["baseline"] == "1"
     assert item["measured"] is None
     assert item["digest"] == answer.digest
-    # Epochs are what they were.
+    # No further epoch was published.
     assert shop.redis.zrange(shop.keys.published, 0, -1) == ["0", "1"]
     lines = shop.http.get("/metrics").text
     assert 'anabranch_revisions_published_total{reason="cheaper"} 1.0' in lines
 
 
 def revised(service: Service, rules: Ruleset, after: float) -> Ruleset:
-    """A revision with three periods before it, and three by which customers have ``after`` times as
-    many matches.
+    """Publish a revision with three periods before it, and three in which customers have ``after``
+    times as many matches.
     """
     service.call("PUT", "/v1/settings", 200, {"revision_gain": 1.0})
     for batch in (5, 6, 7):
@@ -254,7 +254,7 @@ def test_measurements_of_an_unknown_epoch_are_answered_by_none(shop: Service) ->
 
 
 def test_the_next_epoch_is_compared_with_the_revision(shop: Service) -> None:
-    """Orders go on as revised: that is kept, and nothing to be charged for."""
+    """The revised orders are kept, and there is no switching charge."""
     rules = planned(shop)
     ask(shop, interim(rules, 5, customers=100, items=0.01))
     revision = ruleset(shop, RulesetId(1, 1))
@@ -361,7 +361,7 @@ def test_predicted_and_measured_gains_are_over_rules_that_ran(settings: ServiceS
         third = ruleset(service, RulesetId(3, 1))
         assert first_probe(ruleset(service, RulesetId(3))) == "customers"
         assert first_probe(revision) == first_probe(third) == "items"
-        # No period is of the revision alone.
+        # No period is within the revision alone.
         ask(service, period(third, 9, rules.id, revision.id))
         for batch in (10, 11):
             ask(service, period(third, batch))
@@ -442,7 +442,7 @@ def test_revisions_go_with_their_epoch(settings: ServiceSettings) -> None:
 
 
 def test_a_period_that_ended_early_is_answered_by_what_came_with_the_drift(shop: Service) -> None:
-    """Ten periods of other data count for little then, and the revision names the drift."""
+    """Ten periods before the drift have little weight then, and the revision names the drift."""
     rules = planned(shop)
     for batch in range(5, 15):
         assert ask(shop, interim(rules, batch, customers=20, items=100)).revision == 0
@@ -464,7 +464,7 @@ def test_a_period_that_ended_early_is_answered_by_what_came_with_the_drift(shop:
 
 
 def test_under_rations_plans_are_priced_for_what_is_probed_with(settings: ServiceSettings) -> None:
-    """An intermediate result that pays for all tuples does not pay for a few of them."""
+    """An intermediate result that pays if all tuples probe does not pay for a few of them."""
     arrivals = {"orders": 300, "items": 300, "customers": 3000}
     distincts = {name: dict.fromkeys(keys, 10.0) for name, keys in SNAPSHOT.distincts.items()}
     ten = replace(SNAPSHOT, arrivals=arrivals, distincts=distincts)

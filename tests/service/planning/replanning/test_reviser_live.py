@@ -1,4 +1,6 @@
-"""Live drifts: answered after their first batches, for the epochs that follow too, and measured."""
+"""Tests of live drifts: answered after their first batches, also for following epochs, and
+measured.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,10 @@ from tests.support.cases import drifting
 from tests.support.worlds.live_loop import LiveLoop
 from tests.support.worlds.service import serving
 
-#: The batch in which the data change, and the last one. Orders are the same for ten batches before:
-#: until then the level of a step is learned, and nothing drifts.
+#: The batch in which the data change, and the last one. Probe orders are the same for ten batches
+#: before, while the level of a step is learned.
 DRIFT, LAST = 34, 42
-#: Batches.
+#: Batches per epoch.
 EPOCH = 4
 
 
@@ -28,7 +30,7 @@ EPOCH = 4
 def test_no_later_epoch_undoes_the_revision(
     settings: ServiceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Epochs that were planned before the drift begin with rules that were revised since."""
+    """Epochs that were planned before the drift begin with rules revised since."""
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         drifting.register(service)
         service.call("PATCH", "/v1/settings", 200, {"substreams": 1})
@@ -55,7 +57,7 @@ def test_no_later_epoch_undoes_the_revision(
 def test_a_plan_by_dppick_is_revised_by_dppick_and_stays_exact(
     settings: ServiceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The drift makes other orders the cheapest by Eq. 8; results equal one big join's."""
+    """The drift makes other orders the cheapest by Eq. 8; results equal a single join's."""
     batches = [drifting.batch(number, drifted=number >= DRIFT) for number in range(LAST)]
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         drifting.register(service)
@@ -87,7 +89,7 @@ def test_a_plan_by_dppick_is_revised_by_dppick_and_stays_exact(
 def test_what_a_revision_has_gained_is_measured_across_epochs(
     settings: ServiceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At default settings; every batch is a period, and epochs go on with the same orders."""
+    """With default settings; every batch is a period, and epochs keep the same orders."""
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         drifting.register(service)
         loop = LiveLoop(service, tmp_path, monkeypatch, every=EPOCH, seconds=0.0)
@@ -107,7 +109,7 @@ def test_what_a_revision_has_gained_is_measured_across_epochs(
 
 
 def orders(ruleset: Ruleset) -> set[tuple[object, ...]]:
-    """Start, edge, target and substreams of each probe."""
+    """Return start, edge, target and substreams of each probe."""
     return {(rule.start, rule.edge, rule.mir, rule.substreams) for rule in ruleset.probe_rules}
 
 
@@ -115,7 +117,7 @@ def orders(ruleset: Ruleset) -> set[tuple[object, ...]]:
 def test_substreams_do_not_delay_the_revision(
     settings: ServiceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With four substreams, the default, it comes within the epoch that one substream takes."""
+    """With four substreams, the default, it is made within the epoch, as with one substream."""
     revised = {}
     for most in (1, 4):
         given = replace(settings, mode=Mode.LIVE, namespace=f"{settings.namespace}.{most}")

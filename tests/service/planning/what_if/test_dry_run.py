@@ -1,4 +1,4 @@
-"""Effects on existing queries that a dry run predicts under overload."""
+"""Tests of effects on existing queries that a dry run predicts under overload."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHER = "SELECT i.quantity, c.city FROM items i JOIN customers c ON i.part = c.c
 
 @pytest.fixture
 def live(settings: ServiceSettings) -> Iterator[Service]:
-    """A live service whose runtime gives rationed probes half of what they would take."""
+    """A live service whose runtime gives rationed probes half of the needed time."""
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)
@@ -49,7 +49,7 @@ def test_a_new_query_takes_its_part_from_those_that_exist(live: Service) -> None
     assert found["budget"] == 0.5
     assert found["budget_after"] < 0.5
     assert queries["pair"]["before"] is None
-    # Half of the time keeps at least half of the results: steps that pay best come first.
+    # Half of the time keeps at least half of the results: the most productive steps have priority.
     assert 0.5 <= queries["chain"]["before"] < 1
     assert 0.4 - 1e-6 <= queries["chain"]["after"] < queries["chain"]["before"]
     assert (queries["chain"]["floor"], queries["chain"]["floor_broken"]) == (0.4, False)

@@ -1,4 +1,4 @@
-"""Explanations of dry runs and epochs: shares, differences, reasons, assumptions."""
+"""Tests of explanations of dry runs and epochs: shares, differences, reasons, assumptions."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def test_tables_are_priced_and_divided(shop: Service) -> None:
         assert sum(one[unit] for one in table["queries"]) == pytest.approx(table[unit])
         assert 0 < plan["tables"][unit] < plan["tables"][f"alone_{unit}"]
     assert "GROUP BY customers.city; count(*), sum(orders.total)" in plan["text"]
-    # Groups of a query that runs have had more rows than the new one would see. Sums of these are
-    # subtracted; of two maxima of different beginnings neither can be.
+    # Groups of a running query have had more rows than the new one would see. Sums of these are
+    # subtracted; maxima can't be.
     shop.plan(-1)
     found = shop.post("/v1/queries:explain", {"sql": sql}, 200)
     assert [one["query"] for one in found["table"]["queries"]] == ["counts", "explained"]

@@ -1,4 +1,6 @@
-"""Answers to a held plan count though the leader plans meanwhile; refusals are remembered."""
+"""Tests that decisions on a held plan count though the leader is planning meanwhile, and that
+refusals are remembered.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def plan(digest: str, basis: str = "b") -> HeldPlan:
 
 @asynccontextmanager
 async def leading(shop: Service) -> AsyncIterator[tuple[Store, Publication]]:
-    """The writes of the service that leads."""
+    """Return a context of the leading service's writes."""
     async with Redis.from_url(shop.settings.redis_url, decode_responses=True) as redis:
         leader = await redis.hgetall(shop.keys.leader)
         store = Store(redis, shop.keys.namespace)
@@ -55,7 +57,7 @@ def test_what_is_said_while_the_leader_plans_stands(shop: Service, word: str) ->
             assert await store.held_plan() == (record, text)
             assert not await store.approve(plan("another"))
             assert not await store.refuse(seen, plan("another"))
-            # The leader has read what there is, and plans. Somebody says what they think of it.
+            # The leader has read the state, and is planning. Meanwhile a user decides.
             if word == "approve":
                 assert await store.approve(plan("first"))
             else:

@@ -1,4 +1,4 @@
-"""Leadership: taking, renewing, losing and giving up the lease, on a real Redis."""
+"""Tests of leadership: taking, renewing, losing and giving up the lease, on a real Redis."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anabranch_service.registry.store import Store
 
 NAMESPACE = "lease"
 KEYS = Keys(NAMESPACE)
-#: A lease that does not run out within a test, and one that has as soon as somebody looks.
+#: Seconds of a lease that does not expire within a test, and of one that has when it is checked.
 LONG, SHORT = 60.0, 0.05
 
 
@@ -36,7 +36,7 @@ def lease(redis: Redis, address: str, seconds: float = LONG) -> Lease:
 
 
 async def contents(client: Redis) -> dict[str, object]:
-    """All that is there, but how long it lasts."""
+    """Return everything in Redis, except remaining lifetimes."""
     return {
         "leader": await client.hgetall(KEYS.leader),
         "boundaries": await client.lrange(KEYS.boundaries, 0, -1),
@@ -85,7 +85,7 @@ def test_a_lease_that_ran_out_and_that_nobody_took_is_renewed(redis: str) -> Non
         assert term is not None
         await asyncio.sleep(2 * SHORT)
         await Publication(Store(client, NAMESPACE), term).answer(RevisionAnswer(0))
-        # So that it is there still when the test looks.
+        # So that the lease still exists when the test checks it.
         first.seconds = LONG
         await first.turn()
         assert first.term == term
@@ -102,7 +102,7 @@ def test_what_follows_where_the_dead_one_listened_leads_at_once_but_once(redis: 
         assert restarted.term is not None
         await killed.turn()
         assert killed.term is None
-        # Two that say the same address would take it from each other for ever.
+        # Two services with the same address would take the lease from each other forever.
         await killed.turn()
         assert killed.term is None
         await twin.turn()

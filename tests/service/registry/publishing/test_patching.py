@@ -1,4 +1,4 @@
-"""Epochs whose rulesets are patches of an earlier one's, against a real Redis."""
+"""Tests of epochs whose rulesets are published as patches of an earlier one, on a real Redis."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def kept(service: Service, epoch: int) -> str:
 
 
 def base_of(service: Service, epoch: int) -> int | None:
-    """The base of an epoch's ruleset; None: it is kept in full."""
+    """Return the base of an epoch's ruleset; None: it is stored in full."""
     text = kept(service, epoch)
     found = patches.loads(text).base.epoch if patches.is_patch(text) else None
     noted = service.redis.hget(f"{service.keys.namespace}:epochs:bases", str(epoch))
@@ -59,7 +59,7 @@ def base_of(service: Service, epoch: int) -> int | None:
 
 
 def checked(service: Service, epoch: int) -> list[str]:
-    """The queries of an epoch's ruleset, as all readers have it."""
+    """Return the queries of an epoch's ruleset, after checking that all readers agree."""
     text = service.http.get(f"/v1/epochs/{epoch}/ruleset").text
     assert digest(text) == service.get(f"/v1/epochs/{epoch}")["ruleset_digest"]
     control = Control(service.settings.redis_url, service.keys.namespace)
@@ -167,7 +167,7 @@ def test_the_whole_ruleset_is_read_where_a_patch_can_not_be_applied(apart: Servi
 
 
 class _Epochs:
-    """Publishes epochs by itself, in the term of the service."""
+    """Publishes epochs itself, in the term of the service."""
 
     def __init__(self, service: Service) -> None:
         self.service = service

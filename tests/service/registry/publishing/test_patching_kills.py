@@ -28,15 +28,15 @@ from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.severed import Severed
 from tests.support.worlds.service import Service, eventually
 
-#: Queries at the beginning: enough for plans to be made in a process of their own.
+#: Number of initial queries: enough for plans to be made in a separate process.
 QUERIES = 30
-#: Epochs that are published after the kill: whole, then as a patch of it.
+#: Epochs published after the kill: in full, then as a patch of it.
 LATER = 3
 
 
 @contextmanager
 def running(url: str, namespace: str, port_file: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A service process that waits for a lost leader no longer than it has to."""
+    """Start a service process that waits for a lost leader only as long as necessary."""
     command = [
         *(sys.executable, "-m", "anabranch_service", "--port", "0", "--mode", "step"),
         *("--port-file", str(port_file), "--namespace", namespace, "--parallelism", "2"),
@@ -66,7 +66,7 @@ class World:
         self.redis = Redis.from_url(url, decode_responses=True)
         self.control = Control(url, namespace)
         self.added = 0
-        #: Epoch -> (what Redis keeps of it, its document).
+        #: Epoch -> (what Redis stores of it, its document).
         self.known: dict[int, tuple[str, str]] = {}
 
     @contextmanager
@@ -82,7 +82,7 @@ class World:
             self.added += 1
 
     def look(self, service: Service) -> list[int]:
-        """The epochs that are there; each is what it was, and whole."""
+        """Check that published epochs are unchanged and complete; record new ones."""
         epochs = [e for e in range(20) if self.redis.exists(service.keys.ruleset(e))]
         assert epochs == list(range(len(epochs)))
         for epoch in epochs:
@@ -98,7 +98,7 @@ class World:
 def killed_once(
     redis: str, folder: Path, name: str, due: Callable[[int, bytes], bool], *, after: bool
 ) -> bool:
-    """Kill at the message that is due, and go on; whether there was one."""
+    """Kill the service at the given message, and continue; return whether there was one."""
     world, port_file = World(redis, name), folder / name
     severed = Severed(redis)
     with running(severed.url, name, port_file) as first, world.at(port_file) as service:

@@ -1,4 +1,4 @@
-"""Writes of the leader: a term that is over makes none of them."""
+"""Tests of the leader's writes: none is made after its term has ended."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tests.support.worlds.service import Service
 HELD = HeldPlan(
     digest="d", basis="b", since=utc_now(), proposed_at=utc_now(), epoch=3, waiting=("pair",)
 )
-#: An owner that never led.
+#: A term of an owner that never led.
 STALE = LeaderTerm("nobody", 1)
 
 
 def everything(service: Service) -> dict[str, Any]:
-    """All that the service has written, but its lease and leader."""
+    """Return everything that the service has written, except its lease and leader."""
     read: dict[str, Callable[[str], Any]] = {
         "string": service.redis.get,
         "hash": service.redis.hgetall,
@@ -60,7 +60,7 @@ def test_a_term_that_is_over_writes_nothing(shop: Service, write: str) -> None:
     boundary = str(shop.redis.lindex(shop.keys.boundaries, -1))
     shop.redis.set(shop.keys.cursor, 0)
     shop.redis.set(shop.keys.rations, "kept")
-    # The loop that runs would answer it again.
+    # The running loop would answer it again.
     before = {k: v for k, v in everything(shop).items() if k != shop.keys.cursor}
     number: dict[str, Any] = {"epoch": 0, "revision": 1}
     revision = KeptRevision.model_construct(**number)

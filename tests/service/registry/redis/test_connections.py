@@ -1,4 +1,4 @@
-"""Cancellations and time limits around commands."""
+"""Tests of cancellations and time limits around Redis commands."""
 
 from __future__ import annotations
 

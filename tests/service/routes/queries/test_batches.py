@@ -1,4 +1,4 @@
-"""Many queries with one request: all of them or none, or each that can be."""
+"""Tests of registering many queries with one request: all or none, or each that is valid."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_dry_run_checks_all_and_stores_nothing(shop: Service) -> None:
 
 
 def test_of_batches_at_once_each_is_whole(shop: Service) -> None:
-    """Two that have an id in common: one of them is registered, all of it."""
+    """Two batches with a common id: one of them is registered, completely."""
     codes: list[int] = []
 
     def send(name: str) -> None:

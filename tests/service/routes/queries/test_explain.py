@@ -1,4 +1,4 @@
-"""``/v1/queries:explain``: plans before and after, costs, refusals."""
+"""Tests of ``/v1/queries:explain``: plans before and after, costs, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Families: registered with a table of constants, recognised, listed."""
+"""Tests of query families: registered with a table of constants, recognised, listed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_family_is_registered_and_recognised(shop: Service) -> None:
     assert answer["registered"] == 2
     assert registered(shop) == ["large-a", "large-b"]
     shop.post("/v1/queries", {"id": "other", "sql": PAIR}, 201)
-    # A query that was registered by itself belongs to it.
+    # A query that was registered separately belongs to it.
     single = FILTERED.replace(":least", "7")
     shop.post("/v1/queries", {"id": "single", "sql": single, "ttl": "2 hours"}, 201)
     (family,) = shop.get("/v1/families")["items"]

@@ -1,4 +1,4 @@
-"""Lists of queries: pages and search."""
+"""Tests of lists of queries: pages and search."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUERIES: list[dict[str, Any]] = [
 
 
 def walked(shop: Service, search: str, limit: int = 2) -> list[str]:
-    """The ids of all pages; no page but the last is short."""
+    """Return the ids of all pages; only the last page may be short."""
     found: list[str] = []
     cursor = ""
     while True:

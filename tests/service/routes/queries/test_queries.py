@@ -260,7 +260,7 @@ def test_the_results_of_a_view_are_its_rows(shop: Service) -> None:
     )
     shop.post("/v1/queries", {"id": "cities", "sql": sql})
     shop.activate("cities", Activation(2, {}, results=1617))
-    # Joined rows are never shown as rows: no view has any before its first version.
+    # Joined rows are never shown as rows: a view has none before its first version.
     shop.progress(Progress("starting", committed=3, epoch=0, results={"cities": 1617}))
     found = shop.get("/v1/queries/cities")
     assert (found["results"], found["joined_rows"]) == (0, 1617)

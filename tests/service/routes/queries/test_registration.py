@@ -1,4 +1,4 @@
-"""Queries that ask for results of their past: rules, records and refusals."""
+"""Tests of queries that ask for results of past rows: rules, records and refusals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMED = {
 
 
 def past_of(shop: Service, epoch: int) -> dict[str, bool]:
-    """Run -> whether its past is emitted, by the ruleset of ``epoch``."""
+    """Return run -> whether results of its past are emitted, by the ruleset of ``epoch``."""
     queries = shop.get(f"/v1/epochs/{epoch}/ruleset")["queries"]
     return {query["id"]: query.get("past", False) for query in queries}
 

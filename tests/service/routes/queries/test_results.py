@@ -1,4 +1,6 @@
-"""A query's results as server-sent events, fed as the runtime does, read by the client."""
+"""Tests of a query's results as server-sent events, written as the runtime does, read by the
+client.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ from tests.support.worlds.service import Service, eventually
 
 @dataclass
 class Feeder:
-    """The runtime's side: publishes batches and keeps the tails."""
+    """The runtime's side: publishes batches and feeds the tails."""
 
     service: Service
     results: Path
@@ -77,7 +79,7 @@ class Feeder:
 
 @pytest.fixture
 def feeder(shop: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Feeder]:
-    # A tail gives rows up that Redis does not take in time.
+    # A tail drops rows that Redis does not accept in time.
     monkeypatch.setattr(runtime_tail, "PATIENCE", 30.0)
     shop.post("/v1/queries", {"id": "q", "sql": PAIR})
     found = Feeder(shop, tmp_path / "results")
@@ -86,7 +88,7 @@ def feeder(shop: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 class Reader(threading.Thread):
-    """A client that follows the query in a thread of its own."""
+    """A client that follows the query in a separate thread."""
 
     def __init__(self, feeder: Feeder, **how: Any) -> None:
         super().__init__(daemon=True)
@@ -110,7 +112,7 @@ class Reader(threading.Thread):
         )
 
     def told(self) -> list[Any]:
-        """Rows by their value, other events by kind and what they tell."""
+        """Return rows by their value, other events by kind and content."""
         return [
             e.row["x"] if e.kind == "row" else (e.kind, *e.detail.values()) for e in self.events
         ]
@@ -154,7 +156,7 @@ def test_from_the_start_means_from_what_is_at_hand(
     feeder.batch(1, 2, 3)
     feeder.batch(4, 5)
     reader = Reader(feeder, from_start=True, limit=5)
-    # Nothing came between two batches, so a batch begins the tail.
+    # Nothing arrived between two batches, so the tail begins with a batch.
     feeder.batch(6)
     reader.wait("live")
     feeder.batch(7)

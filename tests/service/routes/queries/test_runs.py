@@ -1,4 +1,4 @@
-"""Replacing, pausing and resuming queries, and ids that are free again."""
+"""Tests of replacing, pausing and resuming queries, and of reused ids."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def put(shop: Service, name: str, status: int = 200, **body: Any) -> dict[str, A
 
 
 def active(shop: Service, run: str, epoch: int, batch: int = 0) -> None:
-    """The runtime has begun ``epoch``, with ``run``."""
+    """Report that the runtime has begun ``epoch``, with ``run``."""
     shop.activate(run, Activation(batch, {}, results=7))
     shop.progress(Progress("running", committed=batch + 1, epoch=epoch, results_home="/out"))
 
@@ -156,7 +156,7 @@ def test_an_id_is_free_again_when_its_query_has_ended(shop: Service) -> None:
 
 
 def at_once(*requests: Callable[[], httpx.Response]) -> list[int]:
-    """The statuses of the answers to requests sent at once."""
+    """Return the statuses of the answers to simultaneous requests."""
     with ThreadPoolExecutor(len(requests)) as pool:
         return [sent.result().status_code for sent in [pool.submit(one) for one in requests]]
 
@@ -182,7 +182,7 @@ def test_of_many_who_replace_at_once_one_does(shop: Service, matched: bool) -> N
 
 
 def test_of_changes_to_one_version_one_is_made(shop: Service) -> None:
-    """The settings that a PATCH gives are not lost to a replacement that has not seen them."""
+    """Settings made by a PATCH are not lost to a replacement that has not seen them."""
     for round_ in range(8):
         at = f"/v1/queries/pair{round_}"
         shop.post("/v1/queries", {"id": f"pair{round_}", "sql": PAIR})

@@ -1,4 +1,4 @@
-"""Runs of a query that is put, paused, resumed and deleted in any order.
+"""Tests of runs of a query that is put, paused, resumed and deleted in any order.
 
 Whatever the order, a run that has been overtaken is not pending once an epoch was planned, the
 query's present run goes on, and a deleted query lets its streams go.
@@ -23,7 +23,7 @@ from tests.support.worlds.service import Service
 LIVE = ("pending", "active", "paused", "expiring")
 STATEMENTS = {"put": PAIR, "put large": f"{PAIR} WHERE o.total > 10", "put chain": CHAIN}
 #: ``begin``: an epoch is planned and the runtime begins it. ``reject``: an epoch is planned while a
-#: stream of the chain is gone. ``put for a moment``: a run expires at once.
+#: stream of the chain is deleted. ``put for a moment``: a run expires at once.
 ACTIONS = [*STATEMENTS, "put for a moment", "pause", "resume", "delete", "begin", "begin", "reject"]
 _NAMES = count()
 
@@ -72,7 +72,7 @@ class World:
         mine = [run for run in planned["queries"] if run in now]
         assert len(mine) <= 1
         if mine:
-            # All others have ended, but for a rejected one that came later.
+            # All others have ended, except a rejected later one.
             others = {run: status for run, status in now.items() if run != mine[0]}
             assert set(others.values()) <= {"expired", "rejected"}, (before, now, planned)
         else:
@@ -80,7 +80,7 @@ class World:
         rejected = {run for run in now if run in planned["rejected"]}
         active = {run for run, status in before.items() if status == "active"}
         if rejected and active - rejected:
-            # It goes on where no later run can be planned.
+            # The present run continues if no later run can be planned.
             assert mine, (before, now, planned)
 
     def runs(self) -> dict[str, str]:
@@ -112,7 +112,7 @@ def test_overtaken_runs_end_and_let_their_streams_go(
         world.begin()
         assert not set(world.runs().values()) & set(LIVE), world.runs()
     else:
-        # A runtime that is gone says of no run that it has ended.
+        # A runtime that is not running reports no run as ended.
         shop.redis.delete(shop.keys.heartbeat)
     for stream in STREAMS:
         shop.call("DELETE", f"/v1/streams/{stream['name']}", 204)

@@ -1,4 +1,4 @@
-"""Sampled Avro messages, against the runtime's compiled decoder: columns, values and faults."""
+"""Compare sampled Avro messages with the runtime's compiled decoder: columns, values and faults."""
 
 from __future__ import annotations
 

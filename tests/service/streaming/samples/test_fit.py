@@ -1,4 +1,4 @@
-"""A test of a source judges values as the runtime does, which decodes whole columns."""
+"""Tests that a source test accepts the same values as the runtime, which decodes whole columns."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def runtime_takes(value: Any, kind: str, *, text: bool) -> bool:
     "kind", [*TYPES, "variant", "map<string,bigint>", "map<string,map<string,date>>"]
 )
 def test_values_of_json(kind: str) -> None:
-    # Arrow's parser of JSON lets a decimal have more digits than its type.
+    # Arrow's JSON parser accepts decimals with more digits than their type.
     values = [v for v in JSON if (v, kind) != ("1000", "decimal(5,2)")]
     other = [v for v in values if fits(v, kind, Form.JSON) != runtime_takes(v, kind, text=False)]
     assert other == []
@@ -58,7 +58,7 @@ def test_values_of_text(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_values_of_files(kind: str) -> None:
-    # Arrow has no cast of 64-bit integers to so short a decimal, whatever the values are.
+    # Arrow has no cast of 64-bit integers to so short a decimal, whatever the values.
     columns: list[pa.Array] = [
         *([] if kind == "decimal(5,2)" else [pa.array([1, 128, 2**40])]),
         pa.array([1.0, 1.5, 1e300]),

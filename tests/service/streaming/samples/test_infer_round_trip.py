@@ -1,4 +1,6 @@
-"""Random tables in files: proposals are registered, and the rows arrive with their values."""
+"""Tests of random tables in files: proposals are registered, and the rows arrive with
+their values.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ TEXTS = [
 
 
 def makers(chance: random.Random) -> list[Callable[[], Any]]:
-    """Makers of the values of a column, of one kind each."""
+    """Return functions that make the values of a column, one per kind."""
     micros = chance.choice([1, 1000, 10**6])
     few = chance.sample(TEXTS, chance.randrange(1, 4))
     return [
@@ -70,7 +72,7 @@ def table_of(chance: random.Random, nested: bool) -> list[dict[str, Any]]:
         if nested and chance.random() < 0.3:
             make = inside(chance, make, chance.choice(makers(chance)))
         columns[name] = make
-    # A blank line of CSV is no record.
+    # A blank line in CSV is no record.
     nulls = chance.choice([0, 0, 0.2]) if nested or len(columns) > 1 else 0
     return [
         {name: None if chance.random() < nulls else make() for name, make in columns.items()}
@@ -87,7 +89,7 @@ def inside(
 
 
 def cell(value: Any) -> str:
-    """A CSV field: texts in quotes, so that an empty field is NULL."""
+    """Return a CSV field: texts in quotes, so that an empty field is NULL."""
     if value is None:
         return ""
     text = str(value) if not isinstance(value, float) else repr(value)
@@ -113,7 +115,9 @@ def write(rows: list[dict[str, Any]], kind: str, path: Path, chance: random.Rand
 
 
 def same(given: Any, arrived: Any) -> bool:
-    """Whether a value arrived as it was written: of another type only if it is the same value."""
+    """Whether a value arrived as it was written: another type is allowed only for the
+    same value.
+    """
     if isinstance(given, list):
         return len(given) == len(arrived) and all(map(same, given, arrived))
     if isinstance(given, dict):

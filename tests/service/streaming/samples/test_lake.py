@@ -1,4 +1,6 @@
-"""Samples of Delta tables, and proposals by them, over tables that ``deltalake`` writes."""
+"""Tests of samples of Delta tables, and of proposals made from them, over tables that ``deltalake``
+writes.
+"""
 
 from __future__ import annotations
 

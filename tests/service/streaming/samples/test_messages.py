@@ -1,4 +1,4 @@
-"""Samples of Kafka topics, and proposals by them, over a real broker."""
+"""Tests of samples of Kafka topics, and of proposals made from them, over a real broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.worlds.service import Service
 
 @pytest.fixture
 def topics(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> Topics:
-    # A broker that is busy beside other tests; a request takes at most ten.
+    # For a broker that is busy; a request takes at most ten.
     monkeypatch.setattr(messages, "SECONDS", 8.0)
     return Topics(kafka.address)
 

@@ -1,4 +1,6 @@
-"""Sampled Protobuf messages, against the runtime's compiled decoder: columns, values and faults."""
+"""Compare sampled Protobuf messages with the runtime's compiled decoder: columns, values and
+faults.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies at one budget."""
+"""Compare policies that allocate one budget to the probe paths of queries."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def test_no_policy_beats_exact_or_fair_at_its_own_aim() -> None:
             assert forest.used(found) <= capacity * forest.full + 1e-6
             most = forest.output(shares[Policy.EXACT])
             assert forest.output(found) <= most + 1e-6
-            # A query that is expected to have no results is given its share all the same.
+            # A query without expected results gets its share nevertheless.
             if all(forest.outputs.values()):
                 least = min(forest.completeness(shares[Policy.FAIR]).values())
                 assert min(forest.completeness(found).values()) <= least + 1e-4
         ahead += forest.output(shares[Policy.EXACT]) > forest.output(shares[Policy.GREPP]) + 1e-6
-    # Where paths share steps, paying for each path alone leaves something over.
+    # If paths share steps, paying for each path alone leaves some of the budget unused.
     assert ahead > 30
 
 
@@ -62,7 +62,7 @@ def test_a_capacity_is_a_share(capacity: float) -> None:
 
 
 def test_goals_that_bring_nothing_take_no_more_than_there_is() -> None:
-    # Both bring nothing, so they are alike; the step that they share has to be paid first.
+    # Both paths have no results, so they are equal; their shared step has to be paid first.
     steps = (ForestStep(None, 1.0), ForestStep(0, 1.0))
     goals = (ForestGoal("q", "r", (1,), 1.0, 0.0), ForestGoal("q", "s", (0,), 0.0, 0.0))
     forest = Forest(steps, goals)

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.papers jaqpot allocate``: its output, and its refusals."""
+"""Tests of ``python -m benchmarks.papers jaqpot allocate``: its output and its refusals."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.benchmarks.papers.commands import run
 
 EXAMPLES = Path(__file__).parents[5] / "docs" / "examples" / "problems"
 
-#: R ⋈ S has 10 * 20 * 0.1 = 20 results, S ⋈ T 20 * 40 * 0.05 = 40, all three 40, a third by each.
-#: Paths: R sends 10 and then 10 tuples, S 20 and 10 (by R), T 40 and 20.
+#: R ⋈ S has 10 * 20 * 0.1 = 20 results, S ⋈ T 20 * 40 * 0.05 = 40, all three 40, a third from each
+#: start. Paths: R probes with 10 and then 10 tuples, S with 20 and 10 (by R), T with 40 and 20.
 CHAIN = """
 streams: {R: {rate: 10}, S: {rate: 20}, T: {rate: 40}}
 queries: {q: {relations: [R, S, T], predicates: [R.a = S.a, S.b = T.b]}}
@@ -34,7 +34,7 @@ def allocated(*arguments: str, stdin: str = "") -> dict[str, Any]:
 
 def test_a_chain_by_hand() -> None:
     found = allocated("-", "--capacity", "0.4545454545", "--policy", "exact", stdin=CHAIN)
-    # All of R and S, and nothing of T, whose tuples find as much for three times the price.
+    # All of R and S, and nothing of T, whose tuples have as many results at three times the cost.
     assert found["full"] == pytest.approx(110)
     assert found["used"] == pytest.approx(50)
     assert found["rations"]["q"] == pytest.approx({"R": 1.0, "S": 1.0, "T": 0.0}, abs=1e-6)

@@ -1,4 +1,4 @@
-"""Plans of the paper, and random ones of any shape."""
+"""Plans printed in the JAQPOT paper, and random plans of any shape."""
 
 from __future__ import annotations
 
@@ -11,21 +11,25 @@ SHAPES = ("linear", "bushy", "any")
 
 
 def figure_10() -> Plan:
-    """``ρ_h`` of a, b, ab and c is 0.5, 5, 5 and 1, by the selectivities that Table 4 names."""
+    """Return the plan of Figure 10: ``ρ_h`` of a, b, ab and c is 0.5, 5, 5 and 1, by the
+    selectivities in Table 4.
+    """
     a, b = Leaf("a", 500, State(5000, 0.001)), Leaf("b", 700, State(500, 0.001))
     ab = Join(a, b, State(200, 0.005))
     return plan_of(Join(ab, Leaf("c", 500, State(1000, 0.005))))
 
 
 def figure_4(rate: float = 30) -> Plan:
-    """11 tuples of a make 4 pairs, 11 of b make 5; each pair has one result, 10 of c have one."""
+    """Return the plan of Figure 4: 11 tuples of a make 4 pairs, 11 of b make 5; each pair has one
+    result, 10 of c have one.
+    """
     a, b = Leaf("a", rate, State(500, 1 / 1100)), Leaf("b", rate, State(400, 1 / 1100))
     ab = Join(a, b, State(100, 0.001))
     return plan_of(Join(ab, Leaf("c", rate, State(1000, 0.001))))
 
 
 def random_plan(random: Random, inputs: int, shape: str, zeros: bool = True) -> Plan:
-    """A plan of at least two inputs whose productivities are around 1; some may be 0."""
+    """Return a random plan of at least two inputs with productivities around 1; some may be 0."""
 
     def state() -> State:
         window = random.choice((random.uniform(50, 500), 100.0))
@@ -54,7 +58,8 @@ def random_plan(random: Random, inputs: int, shape: str, zeros: bool = True) -> 
 
 
 def flow_program(plan: Plan, mu: float) -> Program:
-    """The most output over all probes by half-way join, not by path: an oracle of GrePP.
+    """Return the most output over all probes by half-way join, not by path, by a linear program: an
+    oracle for GrePP.
 
     The program minimises ``Σ ρ_h (top - x)`` over the last join, so that no cost is negative.
     """
@@ -66,7 +71,7 @@ def flow_program(plan: Plan, mu: float) -> Program:
             tops[half.name] = made[half.name] if half.rate is None else half.rate
         made[join] = sum(tops[half.name] * half.productivity for half in halves)
     last = {half.name for half in list(plan.joins.values())[-1]}
-    # A variable is the reduction of a probe's rate below the greatest rate.
+    # A variable is the reduction of a probe's rate from its maximum.
     at = {}
     for name, half in plan.half_ways.items():
         cost = half.productivity if name in last else 0.0
@@ -75,7 +80,7 @@ def flow_program(plan: Plan, mu: float) -> Program:
     program.row(sum(tops.values()) - mu, INFINITY, list(at.values()), [1.0] * len(at))
     for join, halves in plan.joins.items():
         if join in at:
-            # A join's output bounds the rate of its probes; at the greatest rates both are equal.
+            # A join's output limits the rate of its probes; at the maximum rates both are equal.
             indices = [at[join], *(at[half.name] for half in halves)]
             program.row(0.0, INFINITY, indices, [1.0, *(-half.productivity for half in halves)])
     return program

@@ -1,4 +1,4 @@
-"""Covers of intermediate states: greedy, and by a linear program."""
+"""Tests of the cover of intermediate states' refresh rates: greedy, and by a linear program."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.benchmarks.papers.jaqpot.printed.plans import SHAPES, figure_10, rand
 
 def test_one_path_that_makes_more_is_enough() -> None:
     paths = input_paths(figure_10())
-    # 50 tuples of b make 250 of ab; as many of a would be 500.
+    # 50 tuples of b make 250 of ab; as many from a would need 500.
     for cover in (greedy_cover, exact_cover):
         assert cover(paths, {"ab": 250}) == pytest.approx({"a": 0, "b": 300, "c": 0})
-        # b has 700 tuples that make 3500; a has to make the rest.
+        # b has 700 tuples that make 3500 of ab; a has to make the rest.
         assert cover(paths, {"ab": 3600}) == pytest.approx({"a": 300, "b": 4200, "c": 0})
         assert cover(paths, {}) == {"a": 0, "b": 0, "c": 0}
         with pytest.raises(PlannerError, match="no allocation refreshes this state") as caught:
@@ -55,12 +55,12 @@ def test_both_cover_and_greedy_costs_no_less(inputs: int, shape: str, seed: int)
 
 
 def test_greedy_may_cost_more() -> None:
-    # Per probe c refreshes abc by 10/11; a refreshes ab and abc by 1.1/2.1.
+    # For a probe's cost, c refreshes abc by 10/11; a refreshes ab and abc by 1.1/2.1.
     a, b = Leaf("a", 1000, State(100, 0.01)), Leaf("b", 1000, State(100, 0.01))
     ab = Join(a, b, State(100, 0.1))
     abc = Join(ab, Leaf("c", 1000, State(100, 0.001)), State(100, 0.01))
     paths = input_paths(plan_of(Join(abc, Leaf("d", 1000, State(100, 0.01)))))
     rates = {"ab": 10.0, "abc": 1.0}
-    # So c comes first, although the 10 tuples of a that ab needs make a tuple of abc as well.
+    # So c is chosen first, although the 10 tuples of a that ab needs make one of abc as well.
     assert greedy_cover(paths, rates) == pytest.approx({"a": 21, "b": 0, "c": 1.1, "d": 0})
     assert math.fsum(exact_cover(paths, rates).values()) == pytest.approx(21)

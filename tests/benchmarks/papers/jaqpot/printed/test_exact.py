@@ -1,4 +1,4 @@
-"""The most throughput under freshness, decided at once, against Algorithm 1."""
+"""Compare the exact maximum of throughput under freshness predicates with JAQPOT's Algorithm 1."""
 
 from __future__ import annotations
 
@@ -59,16 +59,18 @@ def test_too_few_resources_for_any_cover() -> None:
 
 
 def test_seconds_are_divided_as_is_cheapest() -> None:
-    # One path refreshes both states of a linear plan: 1 tuple of a makes 1 of ab and 2 of abc.
+    # One path refreshes both states of a linear plan: a tuple of a makes 1 of ab and 2 of abc.
     a, b = Leaf("a", 100, State(100, 0.01)), Leaf("b", 100, State(100, 0.01))
     ab = Join(a, b, State(100, 0.01))
     abc = Join(ab, Leaf("c", 100, State(100, 0.02)), State(100, 0.01))
     paths = input_paths(plan_of(Join(abc, Leaf("d", 100, State(100, 0.01)))))
     predicates = {"a": 7.0}
-    # 1 s in the own window; 6 s are 100/x + 100/2x for x = 25 tuples, of 1 + 1 + 2 probes each.
+    # 1 s in a's own window; the other 6 s are 100/x + 100/2x for x = 25 tuples, of 1 + 1 + 2 probes
+    # each.
     least = cheapest_freshness(paths, predicates)
     assert math.fsum(least.values()) == pytest.approx(100, rel=1e-3)
-    # Evenly above what saturation takes (0.5 s and 0.2 s) ab has 3.15 s, 31.7 tuples a second.
+    # Distributed evenly above the 0.5 s and 0.2 s at saturation, ab has 3.15 s: 31.7 tuples a
+    # second.
     even = exact_cover(paths, refresh_rates(paths, predicates).rates)
     assert math.fsum(even.values()) > 110
 
@@ -89,7 +91,7 @@ def test_no_division_costs_less(inputs: int, shape: str, seed: int) -> None:
     even = refresh_rates(paths, predicates)
     assert not even.infeasible
     assert least <= math.fsum(exact_cover(paths, even.rates).values()) * (1 + 1e-5)
-    # Rates that are raised here and lowered there, until some predicate is just kept.
+    # Raise and lower random rates until some predicate just holds.
     for _ in range(20):
         rates = {
             state: min(rate * random.uniform(0.5, 2), most[state])

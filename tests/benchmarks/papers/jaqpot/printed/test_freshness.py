@@ -1,4 +1,6 @@
-"""Predicates become refresh rates, or are reported."""
+"""Tests that freshness predicates become refresh rates of states, or are reported
+as unsatisfiable.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from tests.benchmarks.papers.jaqpot.printed.plans import SHAPES, figure_10, rand
 
 
 def linear() -> Plan:
-    """((a ⋈ b) ⋈ c) ⋈ d, whose own windows take 10 s; a and b make 20 pairs, 40 triples a second.
+    """Return the linear plan ((a ⋈ b) ⋈ c) ⋈ d, whose windows are 10 s long; a and b make 20 pairs,
+    40 triples a second.
 
     At saturation ab stays 5 s (100 / 20) and abc 2 s (120 / 60: c adds 20).
     """
@@ -43,7 +46,7 @@ def test_the_oldest_tuples_of_results() -> None:
 def test_seconds_are_divided_evenly() -> None:
     paths = input_paths(linear())
     refresh = refresh_rates(paths, {"a": 27})
-    # 27 - 10 - 5 - 2 leaves 10 s: ab may stay 5 + 5 s, abc 2 + 5 s.
+    # 27 - 10 - 5 - 2 leaves 10 s to distribute: ab may be 5 + 5 s old, abc 2 + 5 s.
     assert refresh.rates == pytest.approx({"ab": 10, "abc": 120 / 7})
     assert refresh.infeasible == ()
 
@@ -51,7 +54,7 @@ def test_seconds_are_divided_evenly() -> None:
 def test_what_one_predicate_may_not_use_another_may() -> None:
     paths = input_paths(linear())
     refresh = refresh_rates(paths, {"a": 27, "b": 30, "c": 13, "d": 10})
-    # c leaves abc 3 s, so that ab has 14 of the 17 s of a.
+    # The predicate of c leaves 3 s to abc, so ab gets 14 of the 17 s of a.
     assert refresh.rates == pytest.approx({"ab": 100 / 14, "abc": 40})
 
 

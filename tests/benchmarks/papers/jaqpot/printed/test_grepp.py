@@ -1,4 +1,4 @@
-"""GrePP: the paper's examples, a linear program over half-way joins, all rivals."""
+"""Tests of GrePP: the paper's examples, and comparisons with a linear program and all rivals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Algorithm 1: promised predicates hold, the others are named, nothing is given twice."""
+"""Tests of JAQPOT's Algorithm 1: promised freshness predicates hold, others are named, no budget is
+spent twice.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from tests.benchmarks.papers.jaqpot.printed.plans import SHAPES, figure_10, rand
 
 def test_cover_first_then_throughput() -> None:
     paths = input_paths(figure_10())
-    # The window of b takes 500/700 s; 200 tuples of ab may stay 4 s: 50 a second, 10 of b.
+    # The window of b takes 500/700 s; tuples of ab may be 4 s old: 200 / 4 = 50 a second, by 10 of
+    # b.
     found = jaqpot(paths, 300, {"b": 500 / 700 + 4})
     assert found.rates == pytest.approx({"ab": 50})
     assert found.cover == pytest.approx({"a": 0, "b": 60, "c": 0})

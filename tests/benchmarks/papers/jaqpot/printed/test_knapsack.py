@@ -1,4 +1,4 @@
-"""Whole multiples: the paper's example, brute force, a solver."""
+"""Tests of allowances in whole multiples (knapsack): the paper's example, brute force, a solver."""
 
 from __future__ import annotations
 

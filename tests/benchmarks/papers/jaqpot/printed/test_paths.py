@@ -1,4 +1,4 @@
-"""Path productivity, to the digits of the paper."""
+"""Tests of paths' productivity against the digits printed in the paper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Half-way joins, states and paths of plans of any shape."""
+"""Tests of half-way joins, states and input paths of plans of any shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table 4, and what rivals do where inputs are slow."""
+"""Tests of JAQPOT's rivals: Table 4, and behaviour with slow inputs."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def test_table_4_misprints_the_output_of_s_best_hjp() -> None:
     plan = figure_10()
     found = rival_allowances(plan, 300, Rival.S_BEST_HJP)
     assert found == pytest.approx({"a": 0, "b": 50, "ab": 250, "c": 0})
-    # Printed are 150 pairs and 750 results; but 50 tuples of b have 250 partners at 5 each, as in
-    # all other rows, and these are GrePP's allowances, which bring 1250.
+    # The paper prints 150 pairs and 750 results; but 50 tuples of b have 250 partners at 5 each, as
+    # in all other rows, and these are GrePP's allowances, which make 1250.
     assert push(plan, found).made["ab"] == pytest.approx(250)
     assert push(plan, found).output == pytest.approx(1250)
     assert 150 * plan.half_ways["ab"].productivity == 750
