@@ -55,6 +55,8 @@ _CLOSED: Config = {
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
     "temp_directory": "",
+    # By default a path in the home folder, which statements could read by current_setting.
+    "secret_directory": "none",
     "threads": "2",
 }
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -238,6 +239,17 @@ def test_statements_that_fail(hostile: Service, sql: str, status: int, code: str
     assert answer["code"] == code
     # The next statement is not affected.
     assert hostile.post("/v1/queries:sql", {"sql": "SELECT 1"}, 200)["rows"] == [[1]]
+
+
+def test_settings_that_a_statement_reads_name_no_path(hostile: Service) -> None:
+    with duckdb.connect() as one:
+        rows = one.execute("SELECT name FROM duckdb_settings() WHERE name LIKE '%director%'")
+        names = [name for (name,) in rows.fetchall()]
+    assert {"home_directory", "secret_directory", "temp_directory"} <= set(names)
+    read = ", ".join(f"current_setting('{name}')::VARCHAR" for name in names)
+    ((values,),) = hostile.post("/v1/queries:sql", {"sql": f"SELECT [{read}]"}, 200)["rows"]
+    found = dict(zip(names, values, strict=True))
+    assert [name for name, value in found.items() if value and value[0] in "/~"] == []
 
 
 @pytest.fixture(scope="module")
