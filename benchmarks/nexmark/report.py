@@ -48,7 +48,8 @@ _PUBLISHED = """\
 ## Published figures of engines in Rust
 
 None of these engines was run here. Their makers compare them with Flink, one query at a time on
-larger machines; nobody publishes all join queries at once. So only ratios can stand beside ours:
+larger machines; there are no published figures of all join queries at once. So only ratios can
+stand beside ours:
 
 - [Feldera](https://feldera.com/blog/nexmark-vs-flink) (September 2024): up to 6.2 times Flink's
   throughput, with less CPU time in most queries; q0 to q22 without four, 100 million events, 64
