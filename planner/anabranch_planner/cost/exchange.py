@@ -61,7 +61,7 @@ class ExchangeModel:
                 "bad-hosts",
                 f"there are {self.hosts} hosts",
                 field="hosts",
-                remedy="use at least one",
+                remedy="use at least one host",
             )
         if self.locality is not None and not 0 <= self.locality <= 1:
             raise StatisticsError(

@@ -54,7 +54,7 @@ _TEXTS = (TypeKind.STRING, TypeKind.BINARY)
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """CPU seconds per unit of time for maintenance of a table, and bytes stored at its end."""
+    """CPU seconds for maintaining a table during a unit of stream time; bytes stored afterwards."""
 
     seconds: float = 0.0
     bytes: float = 0.0

@@ -135,7 +135,7 @@ class Choices:
         """Return the distinct predicates of ``labels``, by choice: shape (alternatives, labels)."""
         rows: I32 = self.group.predicates[self.chosen]
         if self.labels == self.group.labels:
-            # The group's choices are distinct.
+            # The choices of a probe tree have different predicates.
             return rows
         columns = [self.group.labels.index(label) for label in self.labels]
         distinct = sorted(set(map(tuple, rows[:, columns].tolist())))

@@ -29,7 +29,7 @@ from anabranch_service.streaming.samples.sample import Sample
 STRING = DataType(TypeKind.STRING)
 #: Maximum number of characters of a column's name.
 _LONGEST = 256
-#: Share of values of one type from which on a note names values of other types.
+#: Least share of the most frequent type for a note on the values of other types.
 _NEARLY = 0.8
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _REAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
