@@ -97,7 +97,7 @@ def kept_by(
     ranks: Ranks,
     count: int,
 ) -> list[pa.Array]:
-    """Return ``count`` pairs of columns: a member's rank, and the share below which ranks are kept."""
+    """Return ``count`` pairs of columns: a member's rank, and the share below which it is kept."""
     stream = layout.stream(partial.start)
     found: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
     for _, label, _ in query.members:
