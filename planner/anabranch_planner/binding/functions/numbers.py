@@ -140,7 +140,8 @@ def _bround(args: Sequence[Expr]) -> Expr:
         return value
     if kind.kind is TypeKind.DECIMAL:
         return Call("bround", (value, digits), rounded_type(kind, digits.value))
-    return Call("bround", (converted("bround", value, Argument.DOUBLE), digits), DOUBLE)
+    found = Call("bround", (converted("bround", value, Argument.DOUBLE), digits), DOUBLE)
+    return coerce(found, kind) if kind.kind is TypeKind.FLOAT else found
 
 
 #: SQL function of numbers -> rewriting of its calls.

@@ -226,8 +226,8 @@ def _round(args: Sequence[Expr]) -> Expr:
             remedy="write CAST(... AS DOUBLE)",
         )
     wide = coerce(value, DOUBLE)
-    # Doubles from 1e15 up have at most one digit after the point; leave them as they are.
-    inside = Call("lt", (Call("abs", (wide,), DOUBLE), Literal(1e15, DOUBLE)), BOOLEAN)
+    # Doubles from 2**53 up are whole numbers.
+    inside = Call("lt", (Call("abs", (wide,), DOUBLE), Literal(2.0**53, DOUBLE)), BOOLEAN)
     exact = DataType(TypeKind.DECIMAL, MAX_PRECISION, digits.value)
     rounded = coerce(coerce(wide, exact), DOUBLE)
     return coerce(Call("case", (inside, rounded, wide), DOUBLE), kind)

@@ -318,7 +318,11 @@ def _moments(first: Node, last: Node, step: Node | None = None) -> Node | None:
         return None
     unit = str(step.args.get("unit") or "").upper().rstrip("S")
     item, number = exp.to_identifier("anabranch_moment"), exp.to_identifier("anabranch_number")
-    steps = exp.Mul(this=exp.Column(this=number.copy()), expression=step.copy())
+    steps: Node = exp.Mul(this=exp.Column(this=number.copy()), expression=step.copy())
+    if unit in ("DAY", "WEEK"):
+        # Then a date plus the step is a date.
+        days = exp.DataType(this=exp.Interval(unit=exp.Var(this="DAY")))
+        steps = exp.Cast(this=steps, to=days)
     moment = exp.Lambda(
         this=exp.Add(this=first.copy(), expression=steps), expressions=[number.copy()]
     )
@@ -332,7 +336,9 @@ def _moments(first: Node, last: Node, step: Node | None = None) -> Node | None:
         count = exp.Add(this=months, expression=exp.Literal.number(1))
     # If the last value is before the first, a step of -1 causes the same error as in Spark.
     there = exp.LTE(this=first.copy(), expression=last.copy())
-    count = exp.Case(ifs=[exp.If(this=there, true=count)], default=exp.Literal.number(-1))
+    before = exp.GT(this=first.copy(), expression=last.copy())
+    count = exp.Case(ifs=[exp.If(this=there, true=count),
+                          exp.If(this=before, true=exp.Literal.number(-1))])  # fmt: skip
     numbers = call("sequence", exp.Literal.number(0), count, exp.Literal.number(1))
     made = call("transform", numbers, moment)
     if not monthly:

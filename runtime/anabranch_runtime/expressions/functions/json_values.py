@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Callable
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -23,10 +25,18 @@ from anabranch_runtime.expressions.casts import java_text
 
 _NUMBERS = {"NaN": "NaN", "Infinity": "inf", "+Infinity": "inf", "-Infinity": "-inf",
             "INF": "inf", "+INF": "inf", "-INF": "-inf"}  # fmt: skip
+#: Days since 1970 in place of a date; more digits are a year.
+_DAYS, _EPOCH = re.compile(r"[+-]?[0-9]{1,3}"), date(1970, 1, 1).toordinal()
+#: Character with which a word goes on.
+_IN_WORD = re.compile(r"[\w$]")
+#: Escapes in JSON texts, and characters that Jackson escapes: surrogates, and such as become two.
+_ESCAPED = re.compile("\\\\u[0-9a-f]{4}|\\\\.|[\ud800-\udfff\U00010000-\U0010ffff]")
 
 
 def get_json_object(call: Call, args: list[pa.Array]) -> pa.Array:
-    """Evaluate ``get_json_object(text, path)``: NULL if not JSON, or if the path has no value."""
+    """Evaluate ``get_json_object(text, path)``: NULL if not JSON, if nothing is there, or for a
+    member that is ``null``. For an array's element and a whole text that is the text ``null``.
+    """
     path = call.args[1]
     assert isinstance(path, Literal)
     through = steps(str(path.value))
@@ -35,8 +45,7 @@ def get_json_object(call: Call, args: list[pa.Array]) -> pa.Array:
 
 def _value_at_path(text: str, through: tuple[str | int, ...]) -> str | None:
     try:
-        # Text after the first value is ignored.
-        value = _DECODER.raw_decode(text.lstrip(" \t\r\n"))[0]
+        value = _first_value(text)
     except (ValueError, RecursionError):
         return None
     for step in through:
@@ -46,11 +55,13 @@ def _value_at_path(text: str, through: tuple[str | int, ...]) -> str | None:
             value = value[step]
         else:
             return None
-    if value is None:
+    if value is None and through and isinstance(through[-1], str):
         return None
     try:
-        return _encodable(value if isinstance(value, str) else _written(value))
-    except RecursionError:
+        found = value if isinstance(value, str) else _written(value)
+        return found.encode().decode()
+    except (RecursionError, UnicodeEncodeError):
+        # Unpaired surrogates are no text.
         return None
 
 
@@ -76,6 +87,22 @@ _DECODER = json.JSONDecoder(
 )
 
 
+def _first_value(text: str) -> Any:
+    """Read the first JSON value of ``text``, and ignore what follows, as Spark does.
+
+    Raises:
+        ValueError: it is no JSON, or a number or word goes on.
+    """
+    text = text.lstrip(" \t\r\n")
+    value, end = _DECODER.raw_decode(text)
+    following = text[end : end + 1]
+    if following and not isinstance(value, str | list | dict):
+        word = value is None or isinstance(value, bool)
+        if _IN_WORD.match(following) if word else following not in " \t\r\n":
+            raise ValueError(f"{text[: end + 1]} is no JSON")
+    return value
+
+
 def _written(value: Any) -> str:
     """Return a value as JSON text in the form of ``to_json``, with numbers as in Java."""
     if isinstance(value, bool):
@@ -93,7 +120,18 @@ def _written(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return _ESCAPED.sub(_escape, json.dumps(text, ensure_ascii=False))
+
+
+def _escape(found: re.Match[str]) -> str:
+    """Return an escape as Jackson writes it: with large letters, and of pairs of surrogates."""
+    text = found.group()
+    if len(text) == 1 and ord(text) < 0x10000:
+        return f"\\u{ord(text):04X}"
+    if len(text) == 1:
+        over = ord(text) - 0x10000
+        return f"\\u{0xD800 + (over >> 10):04X}\\u{0xDC00 + (over & 0x3FF):04X}"
+    return text if text[1] != "u" else f"\\u{text[2:].upper()}"
 
 
 def from_json(call: Call, args: list[pa.Array]) -> pa.Array:
@@ -109,17 +147,14 @@ def _parsed(text: str, kind: DataType) -> Any:
     if not text.strip(" \t\r\n"):
         return None
     try:
-        value = _DECODER.raw_decode(text.lstrip(" \t\r\n"))[0]
-        found = _unwrapped(value, kind)
+        found = _wrapped(_first_value(text), kind)
     except (ValueError, RecursionError, OverflowError):
         return nothing
     return nothing if found is None else found
 
 
-def _unwrapped(value: Any, kind: DataType) -> Any:
-    """Convert parsed JSON to ``kind``; a single struct also to an array, and the reverse."""
-    if kind.kind is TypeKind.STRUCT and isinstance(value, list):
-        value = value[0] if len(value) == 1 else None
+def _wrapped(value: Any, kind: DataType) -> Any:
+    """Convert a JSON value to ``kind``; an object becomes an array of one."""
     if kind.kind is TypeKind.ARRAY and isinstance(value, dict):
         value = [value]
     return _value(value, kind)
@@ -135,7 +170,13 @@ def _value(value: Any, kind: DataType) -> Any:
             return None
         return {name: _value(value.get(name), of) for name, of in kind.fields}
     if here is TypeKind.ARRAY:
-        return [_value(one, kind.element) for one in value] if isinstance(value, list) else None
+        if not isinstance(value, list):
+            return None
+        items = [_value(one, kind.element) for one in value]
+        pairs = zip(items, value, strict=True)
+        # As in Spark, an array has no part that does not fit; only structs may.
+        unfit = any(item is None and one is not None for item, one in pairs)
+        return None if unfit else items
     if here is TypeKind.MAP:
         if not isinstance(value, dict):
             return None
@@ -169,6 +210,8 @@ def _read(value: Any, kind: DataType) -> Any:
             return None
         if kind.kind is TypeKind.BINARY:
             return base64.b64decode(value, validate=True)
+        if kind.kind is TypeKind.DATE and _DAYS.fullmatch(value):
+            return date.fromordinal(_EPOCH + int(value))
         found = reader_of(kind)(value)
         return None if found is None else pa.scalar(found, arrow_type(kind)).as_py()
     except (ValueError, ArithmeticError, OverflowError, binascii.Error):

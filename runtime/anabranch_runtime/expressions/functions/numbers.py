@@ -215,7 +215,7 @@ def bround(call: Call, args: list[pa.Array]) -> pa.Array:
         if isinstance(value, Decimal):
             return value.quantize(step, ROUND_HALF_EVEN, WIDE)
         number = float(value)
-        if not np.isfinite(number) or abs(number) >= 1e15:
+        if not np.isfinite(number) or abs(number) >= 2.0**53:
             return number
         # Adding 0.0 turns -0.0 into 0.0.
         return float(Decimal(repr(number)).quantize(step, ROUND_HALF_EVEN, WIDE)) + 0.0
@@ -267,7 +267,7 @@ NUMBERS: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
     "log2": _logarithm(np.log2, 0.0),
     "pmod": pmod,
     "power": _two(_power),
-    "radians": _plain(lambda x: x / 180.0 * np.pi),
+    "radians": _plain(lambda x: x * (np.pi / 180.0)),
     "rint": _plain(np.rint),
     "shiftleft": _shifted(left=True),
     "shiftright": _shifted(left=False),

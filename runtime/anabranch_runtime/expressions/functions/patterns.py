@@ -114,13 +114,28 @@ def parse_url(call: Call, args: list[pa.Array]) -> pa.Array:
     return by_value(args[0], lambda text: _url_part(text, part, *key), pa.string())
 
 
+def _is_incomplete(
+    scheme: str | None, authority: str | None, path: str, query: str | None, reference: str | None
+) -> bool:
+    """Whether Java misses the scheme's name, an authority, or all after the scheme."""
+    if scheme is None and ":" in path.partition("/")[0] and authority is None:
+        return True
+    nothing = not path and query is None
+    if authority is None:
+        return scheme is not None and nothing
+    return not authority and nothing and reference is None
+
+
 def _url_part(text: str, part: str, key: str = "") -> str | None:
     found = None if _NO_URL.search(text) else _URL.fullmatch(text)
-    if found is None:
+    if found is None or _is_incomplete(*found.groups()):
         raise ExpressionError(
             "bad-url", f"{text[:60]!r} is no URL", remedy="filter such rows out first"
         )
     scheme, authority, path, query, reference = found.groups()
+    if scheme is not None and authority is None and not path.startswith("/"):
+        # To Java such as mailto:x@y.z has one opaque part, and neither a path nor a query.
+        path = query = None
     named = _AUTHORITY.fullmatch(authority) if authority else None
     if part == "QUERY" and key:
         inside = re.search(f"(?:^|&){re.escape(key)}=([^&]*)", query or "")

@@ -277,13 +277,10 @@ def hexadecimal(value: Any) -> str:
 
 
 def unhex(text: str) -> bytes | None:
-    """Evaluate ``unhex``: the bytes of hexadecimal digits; NULL if there are other characters."""
-    try:
-        return bytes.fromhex(text if len(text) % 2 == 0 else "0" + text)
-    except ValueError as error:
-        raise ExpressionError(
-            "bad-cast", f"{text[:60]!r} is not hexadecimal", remedy="filter such rows out first"
-        ) from error
+    """Return the bytes of hexadecimal digits; None if ``text`` has other characters."""
+    if not _HEXADECIMAL.fullmatch(text):
+        return None
+    return bytes.fromhex(text if len(text) % 2 == 0 else "0" + text)
 
 
 def format_number(value: Any, digits: int) -> str:
@@ -294,12 +291,20 @@ def format_number(value: Any, digits: int) -> str:
         value = value.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_EVEN, WIDE)
     elif not np.isfinite(value):
         return "NaN" if np.isnan(value) else "∞" if value > 0 else "-∞"
-    elif abs(value) >= 1e15:
+    else:
         # As in Java, zeros follow the fewest digits that read back as the same number.
-        value = Decimal(repr(float(value)))
+        shortest = Decimal(repr(float(value)))
+        value = shortest if -int(shortest.as_tuple().exponent) <= digits else value
     return f"{value:,.{max(digits, 0)}f}"
 
 
+def _base64(data: bytes) -> str:
+    """Base64 in lines of 76 characters, as Spark writes it."""
+    text = base64.b64encode(data).decode()
+    return "\r\n".join(text[at : at + 76] for at in range(0, len(text), 76))
+
+
+_HEXADECIMAL = re.compile("[0-9A-Fa-f]*")
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 #: Digit of each letter in soundex(); 7: the letter is skipped.
 _SOUNDS = dict(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "01230127022455012623017202", strict=True))
@@ -468,7 +473,7 @@ def url_encode(text: str) -> str:
 #: Operation -> kernel.
 TEXTS: dict[str, Kernel] = {
     "ascii": _ascii,
-    "base64": kernel(lambda data: base64.b64encode(data).decode()),
+    "base64": kernel(_base64),
     "bin": kernel(lambda value: f"{value & (2**64 - 1):b}"),
     "bit_length": kernel(lambda data: 8 * len(data)),
     "btrim": _trimmed(pc.utf8_trim),
@@ -505,5 +510,5 @@ TEXTS: dict[str, Kernel] = {
 }
 #: Operations that can fail on a value.
 FALLIBLE = frozenset({
-    "conv", "levenshtein", "lpad", "repeat", "rpad", "split_part", "unhex", "url_decode",
+    "conv", "levenshtein", "lpad", "repeat", "rpad", "split_part", "url_decode",
 })  # fmt: skip
