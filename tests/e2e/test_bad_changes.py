@@ -122,8 +122,8 @@ def test_a_late_delete_is_counted_and_its_row_stays(world: Derived) -> None:
 
 
 def _read_alone(world: Derived) -> bool:
-    """Run a batch without the stream ``f``, so that its rows so far are a finished load (within a
-    load no row is late); return whether it ran.
+    """Run a batch without rows of the stream ``f``; return whether its rows so far are a finished
+    load (no row is late within a load).
     """
     written(world)
     watermark: str | None = _f(world)["watermark"]

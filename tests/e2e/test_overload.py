@@ -83,7 +83,7 @@ def test_what_is_rationed_live_is_made_good_after_a_crash(tmp_path: Path) -> Non
         live.wait("the view", live.has_current_views)
         live.pipeline.finish_runtime()
         view = view_rows(live.results / "sums")
-        # Nothing that is owed has been removed by the retention.
+        # The watermark has removed nothing that is owed.
         assert view == sorted((b.astimezone(UTC), n, s) for b, n, s in sums)
 
 

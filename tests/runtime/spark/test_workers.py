@@ -220,7 +220,7 @@ def test_a_stage_that_can_not_start_fails_its_batch_only(workers: Workers, slots
     workers._stage.job.exception(timeout=60)
     for _ in range(3):
         workers.start(idle=True)
-    # The first batch reports the stage.
+    # The first batch reports the error.
     assert slots.stages == [3]
     with pytest.raises(OSError, match="no Python there"):
         _run(workers, 0)

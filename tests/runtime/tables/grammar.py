@@ -150,7 +150,7 @@ def _aggregate(name: str, random: Random, *, sampled: bool) -> tuple[ViewAggrega
         return made(F.COUNT, None, BIGINT, "count(*)")
     if pick == 1:
         column = random.choice(tuple(TYPES))
-        # Except for counts, DuckDB distinguishes -0.0 and 0.0; the oracle's input has no -0.0.
+        # DuckDB never has to distinguish -0.0 and 0.0: the oracle's input has no -0.0.
         return made(F.COUNT, column, BIGINT, f"count({word}{column})", distinct=distinct)
     if pick in (2, 3):
         column = random.choice((*_NUMBERS, "xf"))

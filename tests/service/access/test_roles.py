@@ -17,7 +17,7 @@ from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.worlds.access import Guarded, guarded
 
-#: Route -> least role, written out, so that a changed route has to be changed here as well.
+#: Route -> the required role (or none), written out: a changed route has to be changed here, too.
 MATRIX = {
     "GET /": "",
     "GET /openapi.json": "",

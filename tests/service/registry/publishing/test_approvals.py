@@ -35,7 +35,7 @@ def plan(digest: str, basis: str = "b") -> HeldPlan:
 
 @asynccontextmanager
 async def leading(shop: Service) -> AsyncIterator[tuple[Store, Publication]]:
-    """Return a context of the leading service's writes."""
+    """Context with the store and the writes of the leading service."""
     async with Redis.from_url(shop.settings.redis_url, decode_responses=True) as redis:
         leader = await redis.hgetall(shop.keys.leader)
         store = Store(redis, shop.keys.namespace)
