@@ -204,6 +204,7 @@ def run(
         interim_seconds=interim_seconds,
     )
     driver = Driver(settings, control, batches)
+    driver.announce()
     seconds, inside = [], []
     for batch in range(batches):
         blocks = _blocks(workload, batch, batches)

@@ -108,6 +108,25 @@ def test_measured_figures_beside_other_systems_stand_on_the_linked_page() -> Non
     assert [r for r in re.findall(r"\d[\d.]*\d", ratios) if not _rounded(r, joins)] == []
 
 
+def test_decimals_of_sentences_that_link_figures_stand_on_the_linked_page() -> None:
+    found = {}
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        text = " ".join(page.read_text(encoding="utf-8").split())
+        for link in re.finditer(r"\(\[figures\]\(([\w-]+\.md)(?:#([\w-]+))?\)[^)]*\)[.:]", text):
+            sentence = re.split(r"[.*] (?=[A-Z0-9*`#])", text[: link.start()])[-1]
+            for figure in _decimals(re.sub(r"targets?: [\d.]+", "", sentence)):
+                stands = _rounded(figure, _section(link[1], link[2]))
+                found[f"{figure} of {page.name} on {link[1]}#{link[2]}"] = stands
+    assert len(found) >= 20
+    assert [one for one, stands in found.items() if not stands] == []
+
+
+def _decimals(sentence: str) -> list[str]:
+    """Numbers with decimals; millions are written out."""
+    pairs = re.findall(r"(?<![\d.#-])(\d+\.\d+)(?![\d.]*\d)( (?:to \d+ )?million)?", sentence)
+    return [f"{float(number) * 1e6:.0f}" if million else number for number, million in pairs]
+
+
 def _section(page: str, anchor: str | None) -> str:
     """Return the text of a page of docs/, or of its section with an anchor."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
