@@ -50,7 +50,9 @@ PATTERNS = {
         r"HAVING [^()]*\([^()]*\)[^()]*\(SELECT",
     ),
     "Errors": (
-        r"^SELCT |\bFORM\b", r"^SELECT a\.k b\.w|ON \(a\.k = b\.k$",
+        r"^SELCT |\bFORM\b", r"^SELECT a\.k b\.w|a\.k, FROM",
+        r"ON \(a\.k = b\.k WHERE|\[0 FROM|\)\) AS c", r"'x$|`name |/\* all|CASE WHEN [^E]+ FROM",
+        r"= = |=< | AND OR |\bIN 1|JOIN b a\.k", r"WHERE .* WHERE|ORDER BY .* GROUP BY|GROUP BY$",
         r"json_value\(|zeroifnull\(",
         r"^CREATE TABLE", r"INSERT OVERWRITE", r"^(UPDATE|DELETE|MERGE)",
         r"\(ts - ts\) \* |ts - ts \+ INTERVAL",
