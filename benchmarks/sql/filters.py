@@ -1,13 +1,14 @@
-"""Filters with ten functions and more, each over a million rows, beside DuckDB's.
+"""Filters with ten functions and more over many rows, beside DuckDB's.
 
 ``python -m benchmarks.sql.filters [--json] [--rows 1000000] [--rounds 5]``
 
 Both evaluate the same conditions over the same rows in memory, on one thread, in turns; the counts
-of rows that pass must be equal. Times are CPU times. Here the result is the mask of the rows that pass, in DuckDB their
-count. *Dates and times* are of type ``TIMESTAMP_NTZ``, in DuckDB ``TIMESTAMP``; *moments* the same
-functions of ``TIMESTAMP``, in DuckDB ``TIMESTAMP WITH TIME ZONE``, as in the mixed filter. JSON is
-text here, in DuckDB of type ``JSON``. *One by one* are the conditions of the mixed filter alone:
-here an array of all values is made between two operators, so cheap ones take longer.
+of rows that pass must be equal. Times are CPU times. Here the result is the mask of the rows that
+pass, in DuckDB their count. *Dates and times* are of type ``TIMESTAMP_NTZ``, in DuckDB
+``TIMESTAMP``; *moments* the same functions of ``TIMESTAMP``, in DuckDB ``TIMESTAMP WITH TIME
+ZONE``, as in the mixed filter. JSON is text here, in DuckDB of type ``JSON``. *One by one* are the
+conditions of the mixed filter alone: here an array of all values is made between two operators, so
+cheap ones take longer.
 """
 
 from __future__ import annotations
