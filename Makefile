@@ -17,7 +17,7 @@ SPREAD  = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites class-archive test test-fast test-e2e test-benchmarks test-full check check-deploy docs docs-serve reference coverage release-check format golden dbt demo kafka postgres bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking bench-nexmark bench-rivals clean
+.PHONY: help setup prerequisites class-archive test test-fast test-e2e test-benchmarks test-full check check-deploy docs docs-serve reference coverage release-check format golden dbt demo kafka postgres bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking bench-nexmark bench-rivals bench-sql clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -220,6 +220,11 @@ bench-rivals: setup ## measure joins here, in Flink, Pathway, Spark and DuckDB, 
 		>> docs/benchmarks/nexmark.jsonl
 	@$(BIN)/python -m benchmarks.rivals report
 	@$(BIN)/python -m benchmarks.nexmark report
+
+bench-sql: setup ## measure filters with functions, write docs/benchmarks-sql.md (ARGS: the filters')
+	@mkdir -p docs/benchmarks
+	@$(BIN)/python -m benchmarks.sql.filters --json $(ARGS) >> docs/benchmarks/sql.jsonl
+	@$(BIN)/python -m benchmarks.sql.report
 
 clean: ## remove everything that make created
 	rm -rf $(VENV) .venv-deploy .venv-dbt .rivals build dist .hypothesis .import_linter_cache

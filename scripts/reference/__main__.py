@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from scripts.reference import cli, errors, rest, settings, site_index, statements
+from scripts.reference import cli, errors, rest, settings, site_index, statements, tried
 from scripts.site_pages import PAGES
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
@@ -22,7 +22,7 @@ def pages() -> dict[str, str]:
         "rest.md": rest.page(guide),
         "settings.md": settings.page(),
         "llms.txt": site_index.page(PAGES),
-        "sql.md": statements.page((DOCS / "sql.md").read_text(encoding="utf-8")),
+        "sql.md": tried.page(statements.page((DOCS / "sql.md").read_text(encoding="utf-8"))),
     }
 
 

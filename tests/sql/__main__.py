@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from tests.sql.files import DOMAINS, files, read, write
+from tests.sql.files import DIALECTS, DOMAINS, files, read, write
 from tests.sql.run import Written
 from tests.sql.test_files import SEED
 from tests.support.surroundings.redis import redis_url
@@ -21,7 +21,7 @@ def main(names: list[str]) -> int:
     """Fill in the results of the files ``names``; of all files if there are none."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with redis_url() as url:
-        for path in (*files(), *files(DOMAINS)):
+        for path in (*files(), *files(DOMAINS), *files(DIALECTS)):
             if names and path.stem not in names:
                 continue
             with tempfile.TemporaryDirectory() as folder:

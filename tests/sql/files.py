@@ -3,6 +3,7 @@
 A file has blocks with empty lines between them. ``query`` begins a statement, whose rows follow
 after ``----``, sorted; ``parameters {…}`` in between gives values of its parameters as JSON, and
 ``duckdb`` DuckDB's words for it where they differ;
+``dialect NAME`` before it names the dialect of the statement;
 ``query NAME`` registers it under a name, for queries over it. ``stream NAME KIND`` begins the
 columns of a stream, a line each: name, type and values as JSON. ``refused`` begins a statement
 whose refusal follows. ``row`` begins a row of the table of statements in docs/sql.md: the supported
@@ -25,6 +26,9 @@ FOLDER = Path(__file__).parent
 DOMAINS = FOLDER / "domains"
 _ANSWER = "----"
 _PARAMETERS = "parameters "
+_DIALECT = "dialect "
+#: Files with statements in other dialects.
+DIALECTS = FOLDER / "dialects"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class Block:
         answer: lines of its rows, or of its refusal; of a row, the refused cell.
         name: id of the query, if others read it; of a stream, also its kind.
         parameters: JSON of the values of the statement's parameters; empty: it has none.
+        dialect: of the statement; empty: Spark's.
     """
 
     kind: str
@@ -46,6 +51,7 @@ class Block:
     answer: tuple[str, ...] = ()
     name: str = ""
     parameters: str = ""
+    dialect: str = ""
 
     @property
     def filled(self) -> str:
@@ -59,6 +65,7 @@ class Block:
         head = f"{self.kind} {self.name}".rstrip()
         other = ["duckdb", self.duckdb] if self.duckdb != self.sql else []
         given = [_PARAMETERS + self.parameters] if self.parameters else []
+        given += [_DIALECT + self.dialect] if self.dialect else []
         sql = [self.sql] if self.sql else []
         answer = [] if self.kind == "stream" else [_ANSWER, *self.answer]
         return "\n".join([head, *sql, *given, *other, *answer])
@@ -96,10 +103,17 @@ def _blocks(text: str) -> Iterator[Block]:
         at = lines.index(_ANSWER) if _ANSWER in lines else len(lines)
         said, answer = lines[:at], tuple(lines[at + 1 :])
         turn = said.index("duckdb") if "duckdb" in said else len(said)
-        last = said[turn - 1] if turn else ""
-        given = last.removeprefix(_PARAMETERS) if last.startswith(_PARAMETERS) else ""
-        sql = "\n".join(said[: turn - bool(given)])
-        yield Block(kind, sql, "\n".join(said[turn + 1 :]) or sql, answer, name, given)
+        dialect, first = _last(said[:turn], _DIALECT)
+        given, first = _last(first, _PARAMETERS)
+        sql = "\n".join(first)
+        yield Block(kind, sql, "\n".join(said[turn + 1 :]) or sql, answer, name, given, dialect)
+
+
+def _last(lines: list[str], word: str) -> tuple[str, list[str]]:
+    """The text after ``word`` in the last line, and the lines before; nothing, and all lines."""
+    if lines and lines[-1].startswith(word):
+        return lines[-1].removeprefix(word), lines[:-1]
+    return "", lines
 
 
 def examples(path: Path) -> list[tuple[Block, list[Block]]]:

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from anabranch_contract.errors import PlannerError
+from anabranch_planner.sql.dialects import to_spark
 from tests.sql.domains.streams import declared
 from tests.sql.files import Block, shown
 from tests.support.combined.grammar import Statement, Text
@@ -67,11 +68,17 @@ class Written(Combined):
     def refusal(self, block: Block) -> list[str]:
         """Return lines of the refusal of a statement; none if it is accepted."""
         try:
-            self.registry.register("refused", block.filled, past=False)
+            self.registry.register("refused", self._translated(block), past=False)
         except PlannerError as error:
             return [f"{error.code}: {error.message}", f"remedy: {error.remedy}"]
         self.registry.drop("refused")
         return []
+
+    def _translated(self, block: Block) -> str:
+        """The statement in Spark's dialect."""
+        if not block.dialect:
+            return block.filled
+        return to_spark(block.filled, block.dialect, self.registry.usable)
 
     def _play(self) -> None:
         rng = self.rng
@@ -80,8 +87,8 @@ class Written(Combined):
                 text = Text(block.sql, block.duckdb)
                 name = block.name or f"q{number}"
                 self.statements[name] = Statement(text, (), frozenset(), False, {})
-                self.registry.register(name, block.filled, past=False)
-                self.registered[name] = block.filled
+                self.registered[name] = sql = self._translated(block)
+                self.registry.register(name, sql, past=False)
         self._changed = True
         self._start()
         for _ in range(2):

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sql.files import DOMAINS, Block, examples, files, read
+from tests.sql import rows as rows_of
+from tests.sql.files import DIALECTS, DOMAINS, Block, examples, files, read
 from tests.sql.rows import PATTERNS, headings, rows_below
 from tests.sql.run import Written
 from tests.support.documents.pages import ROOT
@@ -19,8 +20,8 @@ from tests.support.surroundings.redis import redis_url
 
 #: Seed of the rows from which the results in the files are made.
 SEED = 1
-_ALL = [*files(), *files(DOMAINS)]
-#: Files with many statements, whose results ``make test-e2e`` compares.
+_ALL = [*files(), *files(DOMAINS), *files(DIALECTS)]
+#: Files with many statements, whose answers ``make test-e2e`` compares.
 LONG = {"conditions", "expansions", "frames", "layers", "subqueries", "airline"}
 
 
@@ -37,7 +38,10 @@ def redis() -> Iterator[str]:
 
 @pytest.mark.parametrize(
     "path",
-    [*map(_case, [*files(), *files(DOMAINS)[:2]]), *mostly_slow(files(DOMAINS)[2:], 0)],
+    [
+        *map(_case, [*files(), *files(DIALECTS), *files(DOMAINS)[:2]]),
+        *mostly_slow(files(DOMAINS)[2:], 0),
+    ],
     ids=lambda path: path.stem,
 )
 def test_answers_are_as_written(path: Path, tmp_path: Path, redis: str) -> None:
@@ -88,11 +92,31 @@ def test_every_row_of_other_tables_has_an_example(heading: str) -> None:
         assert any(re.search(pattern, sql, re.IGNORECASE) for sql in statements), (row, pattern)
 
 
+def test_every_refusal_has_a_code_a_message_and_a_remedy() -> None:
+    for block in (block for path in _ALL for block in read(path) if block.kind == "refused"):
+        said, remedy = block.answer
+        assert re.fullmatch(r"[a-z]+(-[a-z]+)*: .+", said), block.sql
+        assert re.fullmatch(r"remedy: .+", remedy), block.sql
+
+
+def test_every_row_of_other_dialects_is_translated_and_run_or_refused() -> None:
+    blocks = [block for path in files(DIALECTS) for block in read(path)]
+    rows = rows_below("Other dialects")
+    assert len(rows) == len(rows_of.DIALECTS), "add patterns for each row, and examples"
+    for row, patterns in zip(rows, rows_of.DIALECTS, strict=True):
+        # A row without a translation has an empty second cell.
+        assert (patterns[0] == "") == (re.search(r"^\|[^|]+\| \|", row) is not None), row
+        for kind, pattern in zip(("query", "refused"), patterns, strict=True):
+            said = [f"{b.dialect}: {b.sql}" for b in blocks if b.kind == kind and b.dialect]
+            assert any(re.search(pattern, one, re.IGNORECASE) for one in said), (row, kind)
+
+
 def test_every_table_of_the_page_has_examples() -> None:
     tables = headings()
     assert tables - PATTERNS.keys() == {
-        # Made from the files; compared with the dialects' engines; plans, which are not run.
-        "Queries that run", "Other dialects", "Conversion of plans (TSC)",
+        # Made from the files; with patterns of their own; plans, which are not run.
+        "Queries that run", "Statements of the tests", "Other dialects",
+        "Conversion of plans (TSC)",
     }  # fmt: skip
     assert PATTERNS.keys() <= tables
 

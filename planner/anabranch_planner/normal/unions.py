@@ -59,7 +59,8 @@ def united(bound: Bound, given: Registration, join: Join) -> JoinQuery:
         columns = tuple((name, _in_branch(expr, exprs)) for name, expr in shown)
         moments, limits = rolling.named(branch.limits)
         if limits != rolling.named(bound.limits)[1]:
-            with at(branch.query.conditions[0].node if branch.query.conditions else None):
+            read, conditions = branch.query.sources[0].node, branch.query.conditions
+            with at(read), at(conditions[0].node if conditions else None):
                 raise unsupported(
                     "now() in conditions that differ between the operands of a set operation",
                     "write the condition above it: SELECT ... FROM (... UNION ALL ...) u WHERE "

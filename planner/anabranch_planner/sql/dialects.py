@@ -15,10 +15,11 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.joins import Stream
 from anabranch_planner.sql.beginnings import check_beginning
 from anabranch_planner.sql.clauses.everyday import keep_commas
-from anabranch_planner.sql.clauses.foreign import known_construct
-from anabranch_planner.sql.places import SourceText, check_intervals, corresponding, suggestion
+from anabranch_planner.sql.mistakes.accepted import check_parsed
+from anabranch_planner.sql.mistakes.malformed import malformed
+from anabranch_planner.sql.places import SourceText, check_intervals, corresponding
 from anabranch_planner.sql.scope import nearest
-from anabranch_planner.sql.syntax import SparkDialect, what_is_wrong
+from anabranch_planner.sql.syntax import SparkDialect, unclosed_at, what_is_wrong
 from anabranch_planner.sql.translation import translate
 from anabranch_planner.sql.unresolved import located
 
@@ -77,19 +78,13 @@ def to_spark(sql: str, dialect: str = SPARK, streams: Mapping[str, Stream] | Non
             check_beginning(tokens)
             check_intervals(tokens)
         found = [s for s in reader.parser().parse(tokens, sql) if s is not None]
+        with located("sql"):
+            check_parsed(found, tokens)
     except SqlglotError as cause:
         message, position = what_is_wrong(cause)
-        known = None if position is None else known_construct(tokens, position)
-        if known is not None:
-            raise known.moved(field="sql") from cause
-        meant = position and suggestion(sql, tokens, position)
-        raise QueryError(
-            "malformed-sql",
-            message,
-            field="sql",
-            remedy=meant or f"check the statement near that place, it is read as {dialect}",
-            position=position,
-        ) from cause
+        place = position or unclosed_at(sql, reader) or (1, 1)
+        near = f"check the statement near that place, it is read as {dialect}"
+        raise malformed(sql, tokens, message, place, near).moved(field="sql") from cause
     except RecursionError as cause:
         raise _too_deep() from cause
     except (AttributeError, LookupError, TypeError, ValueError, re.error) as cause:

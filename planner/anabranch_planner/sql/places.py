@@ -1,8 +1,7 @@
-"""Tokens of an SQL statement: positions, the text of a syntax node, and misspelt keywords."""
+"""Tokens of an SQL statement: their places, and the text of a syntax node."""
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -157,11 +156,6 @@ class SourceText:
 
 #: Maximum length of the text of an interval, in characters.
 _LONGEST_INTERVAL = 200
-#: Tokens that end a list of items.
-_ENDS = frozenset({
-    TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.ORDER_BY,
-    TokenType.UNION, TokenType.R_PAREN, TokenType.SEMICOLON,
-})  # fmt: skip
 
 
 def check_intervals(tokens: Sequence[Token]) -> None:
@@ -178,114 +172,3 @@ def check_intervals(tokens: Sequence[Token]) -> None:
                 remedy=f"write {_LONGEST_INTERVAL} at most",
                 position=place_of(token),
             )
-
-
-def check_commas(tokens: Sequence[Token]) -> None:
-    """Reject a comma after the last item of a list, which the parser would ignore.
-
-    Raises:
-        QueryError: ``malformed-sql``.
-    """
-    for token, after in itertools.zip_longest(tokens, tokens[1:]):
-        if token.token_type is TokenType.COMMA and (after is None or after.token_type in _ENDS):
-            raise QueryError(
-                "malformed-sql",
-                "a comma before " + ("the end" if after is None else repr(after.text)),
-                remedy="leave the comma out, or write another entry after it",
-                position=place_of(token),
-            )
-
-
-def suggestion(sql: str, tokens: Sequence[Token], place: tuple[int, int]) -> str | None:
-    """Remedy for a syntax error at ``place``, if its cause can be guessed."""
-    return (
-        misspelt(tokens, place) or _named_key(sql, tokens, place) or _unfinished(sql, tokens, place)
-    )
-
-
-#: Tokens that end GROUP BY.
-_AFTER_GROUPS = frozenset({
-    TokenType.HAVING, TokenType.ORDER_BY, TokenType.LIMIT, TokenType.QUALIFY, TokenType.FROM,
-})  # fmt: skip
-
-
-def _named_key(sql: str, tokens: Sequence[Token], place: tuple[int, int]) -> str | None:
-    """Remedy for a syntax error at ``place``: an alias after a key of GROUP BY, which takes none.
-
-    None if there is no such alias.
-    """
-    near = next((i for i, token in enumerate(tokens) if place_of(token) >= place), len(tokens))
-    depth, first = 0, None
-    for index in range(near - 1, 0, -1):
-        kind = tokens[index].token_type
-        depth += (kind is TokenType.R_PAREN) - (kind is TokenType.L_PAREN)
-        if depth < 0 or kind in _AFTER_GROUPS:
-            return None
-        if not depth and first is None and kind in (TokenType.COMMA, TokenType.GROUP_BY):
-            first = index + 1
-        if not depth and kind is TokenType.GROUP_BY:
-            break
-    else:
-        return None
-    named = near + (near < len(tokens) and tokens[near].token_type is TokenType.ALIAS)
-    if first is None or first >= near or named >= len(tokens):
-        return None
-    key, name = text_of(sql, tokens[first], tokens[near - 1]), tokens[named].text
-    return f"write {key} AS {name} in the SELECT list, and GROUP BY {name}"
-
-
-def _unfinished(sql: str, tokens: Sequence[Token], place: tuple[int, int]) -> str | None:
-    """Remedy for a syntax error at ``place``: a parenthesis that is not closed, or a comma that is
-    missing between two items of a SELECT list. None if neither is there."""
-    if not tokens:
-        return None
-    open_ones: list[Token] = []
-    for token in tokens:
-        if token.token_type is TokenType.L_PAREN:
-            open_ones.append(token)
-        elif token.token_type is TokenType.R_PAREN and open_ones:
-            open_ones.pop()
-    near = next((i for i, token in enumerate(tokens) if place_of(token) >= place), len(tokens) - 1)
-    if open_ones and near >= len(tokens) - 1:
-        line, column = place_of(open_ones[-1])
-        return f"close the parenthesis that opens at line {line}, column {column}"
-    before = tokens[max(near - 1, 0)]
-    if tokens[near].token_type is not TokenType.DOT or before.token_type not in _NAMES:
-        return None
-    depth, first = 0, near - 1
-    while first > 0 and tokens[first - 1].token_type not in (TokenType.COMMA, TokenType.SELECT):
-        first -= 1
-        depth += (tokens[first].token_type is TokenType.R_PAREN) - (
-            tokens[first].token_type is TokenType.L_PAREN
-        )
-        if depth < 0 or tokens[first].token_type is TokenType.FROM:
-            return None
-    if first == near - 1 or near + 1 >= len(tokens):
-        return None
-    item = text_of(sql, tokens[first], tokens[near - 2])
-    return f"write a comma between the items: {item}, {text_of(sql, before, tokens[near + 1])}"
-
-
-_NAMES = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
-_WORDS = (
-    "AND", "BETWEEN", "CROSS", "DISTINCT", "FROM", "GROUP", "HAVING", "INNER", "INTERVAL", "JOIN",
-    "LEFT", "LIMIT", "NATURAL", "OFFSET", "ORDER", "SELECT", "USING", "WHERE",
-)  # fmt: skip
-#: Minimum similarity of a misspelt keyword: FORM and FROM share three of four letters.
-_CLOSE = 0.75
-
-
-def misspelt(tokens: Sequence[Token], place: tuple[int, int]) -> str | None:
-    """Remedy for a syntax error at ``place``: the keyword that a word near it probably misspells.
-
-    None if no word near it resembles a keyword.
-    """
-    near = next((i for i, token in enumerate(tokens) if place_of(token) >= place), len(tokens))
-    for index in (near - 1, near, near + 1):
-        if not 0 <= index < len(tokens) or tokens[index].token_type is not TokenType.VAR:
-            continue
-        text = tokens[index].text
-        close = difflib.get_close_matches(text.upper(), _WORDS, n=1, cutoff=_CLOSE)
-        if close and close[0] != text.upper():
-            return f"did you mean {close[0]!r} in place of {text!r}?"
-    return None

@@ -20,10 +20,13 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.changes import IDENTITY
 from anabranch_contract.queries.expressions import Call, Column, Expr, Literal, columns
 from anabranch_contract.queries.joins import Stream
+from anabranch_planner.sql.mistakes.words import meant_by
 from anabranch_planner.sql.unresolved import RowGenerator
 
 #: Operations whose result is NULL if one of their operands is.
 _COMPUTING = frozenset({"add", "sub", "mul", "neg", "cast"})
+#: Words before JOIN. One that is misspelt is read as an alias of the stream before it.
+_KINDS = frozenset({"CROSS", "FULL", "INNER", "LEFT", "NATURAL", "OUTER", "RIGHT"})
 #: Maximum number of names listed in a remedy.
 _LISTED = 20
 
@@ -219,7 +222,7 @@ class Scope:
                 f"there is no alias {name!r}",
                 remedy=nearest(name, self.tables)
                 if called is None
-                else f"stream {name!r} is called {called!r} here",
+                else f"stream {name!r} is called {called!r} here{_joined_by(called)}",
             )
         return self.tables[found]
 
@@ -300,6 +303,12 @@ class Scope:
     def column(self, name: str, qualifier: str = "") -> Expr:
         """The expression over streams of the column that a name denotes (see :meth:`shown`)."""
         return self.shown(name, qualifier).expr
+
+
+def _joined_by(alias: str) -> str:
+    """The kind of join that ``alias`` probably misspells, as the end of a remedy; else empty."""
+    meant = meant_by(alias.upper())
+    return f": did you mean {meant} JOIN?" if meant in _KINDS else ""
 
 
 def is_null_without(expr: Expr) -> bool:

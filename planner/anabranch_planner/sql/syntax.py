@@ -32,7 +32,6 @@ from anabranch_planner.sql.arguments import check_arguments, refuse_others
 from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
 from anabranch_planner.sql.clauses.constant_rows import read_constants
 from anabranch_planner.sql.clauses.everyday import keep_commas, no_stream, simplify, with_commas
-from anabranch_planner.sql.clauses.foreign import known_construct
 from anabranch_planner.sql.clauses.generators import generators_of, in_items
 from anabranch_planner.sql.clauses.join_kinds import as_of, is_right, kind_of
 from anabranch_planner.sql.clauses.listed_rows import write_out_rows
@@ -41,7 +40,9 @@ from anabranch_planner.sql.clauses.set_operations import as_values, clauses_afte
 from anabranch_planner.sql.clauses.spellings import PATH, respell
 from anabranch_planner.sql.clauses.window_layers import layer_windows
 from anabranch_planner.sql.flink import simplified, spelled_as_spark
-from anabranch_planner.sql.places import check_commas, check_intervals, suggestion
+from anabranch_planner.sql.mistakes.accepted import check_parsed, check_tokens
+from anabranch_planner.sql.mistakes.malformed import malformed
+from anabranch_planner.sql.places import check_intervals
 from anabranch_planner.sql.quoted_names import read_names
 from anabranch_planner.sql.unresolved import (
     SUBQUERY,
@@ -58,7 +59,7 @@ from anabranch_planner.sql.unresolved import (
 )
 
 if TYPE_CHECKING:
-    from sqlglot.dialects.dialect import DialectType
+    from sqlglot.dialects.dialect import Dialect, DialectType
 
 #: Maximum number of streams that a statement may read, counting every mention.
 MOST_SOURCES = 100
@@ -140,11 +141,12 @@ def parse_statement(sql: str) -> Unresolved:
         more = ": there are only comments and semicolons" if sql.strip() else ""
         raise QueryError("malformed-sql", f"the statement is empty{more}", remedy=SHAPE)
     if len(statements) != 1:
-        raise QueryError(
-            "several-statements",
-            f"expected one statement, found {len(statements)}",
-            remedy="register each query by itself",
-        )
+        with at(statements[1]):
+            raise QueryError(
+                "several-statements",
+                f"expected one statement, found {len(statements)}",
+                remedy="register each query by itself",
+            )
     return read_tree(statements[0])
 
 
@@ -207,7 +209,6 @@ def _parse(text: str, prefix: str = "") -> list[Node | None]:
 
 
 _UNCLOSED, _NEAR = "an unclosed quote or comment", "check the statement near that place"
-_CLOSED = "write its end: ', \" or */"
 
 
 def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
@@ -217,24 +218,16 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
         tokens = with_commas(simplified(dialect.tokenize(sql)))
         if whole:
             check_beginning(tokens)
-        check_commas(tokens)
+        check_tokens(tokens)
         read_names(sql, tokens)
         _check_quotes(sql, tokens)
         check_intervals(tokens)
         statements = list(dialect.parser().parse(tokens, sql))
     except SqlglotError as cause:
         message, position = what_is_wrong(cause)
-        position = position or unclosed_at(sql)
-        known = position and known_construct(tokens, position)
-        if known:
-            raise known from cause
-        meant = position and suggestion(sql, tokens, position)
-        raise QueryError(
-            "malformed-sql",
-            message,
-            remedy=meant or (_CLOSED if message == _UNCLOSED else _NEAR),
-            position=position,
-        ) from cause
+        place = position or unclosed_at(sql) or (1, 1)
+        raise malformed(sql, tokens, message, place, _NEAR) from cause
+    check_parsed(statements, tokens)
     for statement in statements:
         if isinstance(statement, exp.Query):
             with at(statement):
@@ -286,27 +279,28 @@ def what_is_wrong(cause: SqlglotError) -> tuple[str, tuple[int, int] | None]:
     return (_UNCLOSED if "tokenizing" in text else text[:200]), None
 
 
-def unclosed_at(sql: str) -> tuple[int, int] | None:
-    """Line and column of an unclosed quote or comment in ``sql``. None if there is none, or there
-    are so many quotes that the search would take too long.
+def unclosed_at(sql: str, reader: Dialect | None = None) -> tuple[int, int] | None:
+    """Line and column of an unclosed quote or comment in ``sql``, which ``reader`` divides into
+    tokens. None if there is none, or there are so many quotes that the search would take too long.
 
     >>> unclosed_at("SELECT 'a'\\nFROM 'b")
     (2, 6)
     """
+    reader = reader or JoinDialect()
     openings = list(_OPENING.finditer(sql))[-_OPENINGS:]
-    if _can_be_read(sql):
+    if _can_be_read(sql, reader):
         return None
     for opening in reversed(openings):
         before = sql[: opening.start()]
-        # The tokenizer fails at the unclosed quote: find the last quote with readable text before.
-        if _can_be_read(before):
+        # The tokenizer fails at the unclosed quote: find the last text before it that is readable.
+        if _can_be_read(before, reader):
             return before.count("\n") + 1, len(before) - before.rfind("\n")
     return None
 
 
-def _can_be_read(sql: str) -> bool:
+def _can_be_read(sql: str, reader: Dialect) -> bool:
     try:
-        JoinDialect().tokenize(sql)
+        reader.tokenize(sql)
     except SqlglotError:
         return False
     return True

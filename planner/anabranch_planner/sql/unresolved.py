@@ -249,7 +249,7 @@ class Unresolved:
         """
         if self.nested is not None and self.nested[0] != AGGREGATES:
             what, node = self.nested
-            with at(node):
+            with at(self.sources[0].node if self.sources else None), at(node):
                 raise unsupported(
                     f"{what} in a subquery",
                     "the whole statement may have it; register the subquery as a query of its own",

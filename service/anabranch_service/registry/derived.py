@@ -226,10 +226,10 @@ def with_queries(
     }
     for record in inlined.values():
         _check(record, queries, query_of(run), statement.field)
-    statement = statement.calling(queries.functions)
+    theirs = {name: one for record in inlined.values() for name, one in record.called.items()}
+    statement = statement.calling({**queries.functions, **theirs})
+    statement = replace(statement, called={**statement.called, **theirs})
     statement = statement.inlining({n: InlinedQuery.of(one) for n, one in inlined.items()})
-    for record in inlined.values():
-        statement = replace(statement, functions={**statement.functions, **record.called})
     # The names in all parts, which are separated below.
     views = _with_views(statement.names, streams, queries)
     statement = replace(statement, run="" if queries.mode is Mode.STEP else run, streams=views)

@@ -56,7 +56,8 @@ class Statement:
         run: the run with the statement, if subqueries with post-join parts run as separate queries
             (parts); empty: such subqueries are refused.
         part: number of the part, from 1, that this object stands for; 0: the statement itself.
-        functions: the users' functions that it and the inlined queries call, by name.
+        functions: the users' functions that it and the inlined queries may call, by name.
+        called: those of ``functions`` that they call.
         streams: the streams that it may read; their columns are needed to turn subqueries in
             expressions into joins. None: not known yet.
     """
@@ -70,6 +71,7 @@ class Statement:
     run: str = ""
     part: int = 0
     functions: Mapping[str, UserFunction] = field(default_factory=dict)
+    called: Mapping[str, UserFunction] = field(default_factory=dict)
     streams: Mapping[str, Stream] | None = None
     written: str = ""
 
@@ -99,10 +101,9 @@ class Statement:
 
     def calling(self, functions: Mapping[str, UserFunction]) -> Statement:
         """Return the statement with ``functions`` as the users' functions that it may call."""
-        if self.parsed is None or not functions:
-            return self
-        called = mark_calls(self.parsed, functions)
-        return replace(self, functions={name: functions[name] for name in sorted(called)})
+        names = () if self.parsed is None else sorted(mark_calls(self.parsed, functions))
+        called = {name: functions[name] for name in names}
+        return replace(self, functions=functions, called=called)
 
     def tree(self) -> Unresolved:
         """Return the syntax tree of the statement or its ``part``, with inlined queries."""
@@ -112,8 +113,7 @@ class Statement:
         inner = {}
         for name, one in self.inlined.items():
             read = read_statement(one.sql, one.query).calling(self.functions)
-            # A query that is inlined in turn may call functions that this one does not.
-            inner[name] = replace(read, functions=self.functions).inlining(one.inlined).tree()
+            inner[name] = read.inlining(one.inlined).tree()
         with spoken_of(self.sql or "", self.dialect, self.written):
             whole = with_inlined(self.parsed or self._document(), inner)
             if self.streams is not None:
@@ -282,8 +282,7 @@ class NormalForms:
 
 
 def _statement_of(record: QueryRecord) -> Statement:
-    statement = read_statement(record.sql, record.query, record.window)
-    statement = replace(statement.calling(record.called), functions=record.called)
+    statement = read_statement(record.sql, record.query, record.window).calling(record.called)
     run = record.part_of or record.id
     return replace(statement, inlined=record.inlined, run=run, part=record.part)
 

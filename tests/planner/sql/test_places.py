@@ -34,7 +34,7 @@ def test_the_word_that_was_meant(
 
 
 def test_where_no_word_is_like_it_the_place_is_all() -> None:
-    error = refusal("SELECT k FROM R WHERE k = = 1")
+    error = refusal("SELECT k FROM R WHERE k @ 1")
     assert error.remedy == "check the statement near that place"
 
 
@@ -47,8 +47,11 @@ def test_where_no_word_is_like_it_the_place_is_all() -> None:
             "SELECT R.k FROM R JOIN S\n  ON (R.k = S.k",
             "close the parenthesis that opens at line 2, column 6",
         ),
-        ("SELECT k FROM R WHERE s = 'a", "write its end: ', \" or */"),
-        ("SELECT k FROM R /* all", "write its end: ', \" or */"),
+        (
+            "SELECT k FROM R WHERE s = 'a",
+            "write ' at its end; within the text a quote is doubled: ''",
+        ),
+        ("SELECT k FROM R /* all", "write */ at its end"),
     ],
 )
 def test_what_is_missing_is_named(sql: str, remedy: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cProfile
+import re
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -29,6 +30,23 @@ WRITTEN = [
     " AND S.ts + INTERVAL '1' HOUR WHERE R.s LIKE 'a%' AND S.x IN (1, 2, 3)",
     "WITH c AS (SELECT k, lower(s) AS n FROM R) SELECT c.n FROM c JOIN T ON T.s = c.n",
     "SELECT CASE WHEN R.x > 1 THEN 'a' ELSE 'b' END AS kind FROM R NATURAL JOIN S",
+]
+#: Statements with clauses, brackets and functions of every kind.
+VALID = [
+    "SELECT R.k, count(*) AS n, sum(R.x) FILTER (WHERE R.x > 1) AS more FROM R JOIN S ON R.k = S.k"
+    " WHERE R.s IN ('a', 'b') GROUP BY R.k HAVING count(*) > 1 ORDER BY n DESC LIMIT 3",
+    "SELECT k, row_number() OVER (PARTITION BY k ORDER BY x DESC, l) AS place FROM R\n"
+    "QUALIFY place <= 3",
+    "SELECT R.k,\n  CASE WHEN R.x BETWEEN 1 AND 2 THEN upper(trim(R.s)) WHEN R.x IS NULL THEN '' "
+    "ELSE split(R.s, ',')[0] END AS c,\n  CAST(R.p AS DOUBLE) / 2 AS half\nFROM R",
+    "SELECT R.k FROM R LEFT JOIN S ON R.k = S.k AND R.ts - S.ts < INTERVAL '5' MINUTE "
+    "WHERE coalesce(S.x, 0) <> 1 -- end",
+    "SELECT q.k FROM (SELECT k, x + 1 AS y FROM R WHERE s LIKE 'a%') q JOIN T ON T.k = q.k AND "
+    "(T.x = q.y OR T.x > 3) /* all */",
+    "SELECT k FROM R WHERE ts > now() - INTERVAL '1' HOUR AND NOT (x = 1 OR day = DATE "
+    "'2024-01-01') UNION ALL SELECT k FROM S WHERE extract(YEAR FROM ts) = 2024",
+    "SELECT transform(filter(array(R.x, S.x), v -> v > 1), v -> v * 2) AS xs FROM R JOIN S USING "
+    "(k) CROSS JOIN LATERAL explode(array(R.x)) AS e(item)",
 ]
 #: Pieces of random statements: words of every kind, and text that breaks tokenizers.
 WORDS = [
@@ -88,6 +106,34 @@ def damaged(sql: str, seed: int) -> str:
 @given(st.sampled_from(WRITTEN), st.integers(0, 2**32))
 def test_damaged_statements(sql: str, seed: int) -> None:
     attempt(damaged(sql, seed))
+
+
+#: Errors of the whole statement, which have no place.
+_PLACELESS = re.compile(r"the statement is (empty|nested too deeply)|time bounds among")
+
+
+@settings(max_examples=400)
+@given(
+    st.sampled_from([*WRITTEN, *VALID]),
+    st.integers(0, 10**6),
+    st.sampled_from(
+        ["", "", "(", ")", "[", "]", ",", "'", "CASE", "END", "AND", "=", "FORM", "/*"]
+    ),
+    st.booleans(),
+)
+@example("SELECT R.k FROM R JOIN S ON (R.k = S.k)", 38, "", True)
+def test_cut_statements_are_refused_at_a_place(sql: str, at: int, put: str, cut: bool) -> None:
+    at %= len(sql) + 1
+    text = f"{sql[:at]} {put} {'' if cut else sql[at:]}".strip()
+    _, refused = outcome(lambda: parse_sql("q", text, STREAMS))
+    if refused is None:
+        return
+    assert refused.remedy, refused
+    if not _PLACELESS.search(refused.message):
+        assert refused.position, (text, refused)
+        line, column = refused.position
+        assert 1 <= line <= text.count("\n") + 1
+        assert 1 <= column <= len(text.split("\n")[line - 1]) + 1, (text, refused)
 
 
 @settings(max_examples=300)

@@ -123,7 +123,7 @@ class Registry:
                     normalised=shown,
                     reads=own.reads,
                     inlined=own.statement.inlined,
-                    functions=texts_of(own.statement.functions),
+                    functions=texts_of(own.statement.called),
                     part_of="" if last else name,
                     part=0 if last else number,
                 )

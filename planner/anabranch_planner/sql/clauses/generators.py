@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeGuard
 
 from sqlglot import exp
 
@@ -26,7 +27,7 @@ from anabranch_planner.sql.unresolved import (
 _ALIAS = "generated "
 
 
-def is_generator(node: Node | None) -> bool:
+def is_generator(node: Node | None) -> TypeGuard[exp.Anonymous]:
     """Whether ``node`` calls a function that expands one row into several."""
     return isinstance(node, exp.Anonymous) and str(node.this).lower() in GENERATORS
 
@@ -127,9 +128,9 @@ def _of_join(join: exp.Join, number: int) -> RowGenerator:
 
 
 def _generator(call: Node, alias: Node | None, number: int, *, outer: bool) -> RowGenerator:
-    if isinstance(call, exp.Anonymous) and str(call.this).lower() == "flatten":
+    if _is_flatten(call):
         raise _flattened(call.expressions, alias)
-    if not isinstance(call, exp.Anonymous) or not is_generator(call):
+    if not is_generator(call):
         raise unsupported(
             f"{describe(call)} in FROM", f"use one of {', '.join(sorted(GENERATORS))} there"
         )
@@ -144,9 +145,7 @@ def flattened(node: Node) -> QueryError | None:
     """The error for ``TABLE(FLATTEN(x))`` in FROM; None for another entry."""
     table = node.this if isinstance(node, exp.Table) else None
     call = table.expressions[0] if isinstance(table, exp.Anonymous) and table.expressions else None
-    if not isinstance(call, exp.Anonymous) or str(call.this).lower() != "flatten":
-        return None
-    return _flattened(call.expressions, node.args.get("alias"))
+    return _flattened(call.expressions, node.args.get("alias")) if _is_flatten(call) else None
 
 
 def check_flattened(tree: Node, dialect: str) -> None:
@@ -159,6 +158,10 @@ def check_flattened(tree: Node, dialect: str) -> None:
         if dialect == "snowflake" and isinstance(call.this, exp.Explode):
             with at(call):
                 raise _flattened([call.this.this], call.args.get("alias"), SPARKS + ": ")
+
+
+def _is_flatten(node: Node | None) -> TypeGuard[exp.Anonymous]:
+    return isinstance(node, exp.Anonymous) and str(node.this).lower() == "flatten"
 
 
 def _flattened(given: Sequence[Node], alias: Node | None, before: str = "write ") -> QueryError:

@@ -188,7 +188,7 @@ async def prepare(
         sharing_decided=False,
         reads=reading.reads,
         inlined=statement.inlined,
-        functions=texts_of(statement.functions),
+        functions=texts_of(statement.called),
         columns=columns,
     )
     records, progress = await ctx.store.streams(), await ctx.store.progress()
@@ -233,7 +233,7 @@ async def _part(
         sharing_decided=False,
         reads=reading.reads,
         inlined=reading.statement.inlined,
-        functions=texts_of(reading.statement.functions),
+        functions=texts_of(reading.statement.called),
         columns=columns,
         part_of=run,
         part=number,

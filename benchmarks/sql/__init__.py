@@ -1,0 +1,1 @@
+"""Benchmarks of expressions of SQL, beside DuckDB."""

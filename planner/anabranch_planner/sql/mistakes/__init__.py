@@ -1,0 +1,1 @@
+"""Mistakes in the wording of a statement: missing, superfluous and misspelt words."""
