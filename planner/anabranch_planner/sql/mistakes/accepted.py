@@ -187,9 +187,8 @@ def _without(
         return None
     places = [index for index, token in enumerate(tokens) if token.token_type is word]
     first = next((i for i in places if not _reaches(tokens, i, second, word)), None)
-    if not places:
-        return None
-    return _lacks(tokens[places[0] if first is None else first], second)
+    # Other spellings of AND, such as &&, are no tokens of ``second``.
+    return None if first is None else _lacks(tokens[first], second)
 
 
 def _lacks(token: Token, second: TokenType) -> QueryError:
