@@ -55,7 +55,7 @@ def run_benchmark(
     Args:
         group: package of the benchmark, which is also the name of the kind of its lines.
         benchmark: the benchmark to run.
-        arguments: arguments of the command line; None: those of the process.
+        arguments: arguments of the command line; None: the arguments of the process.
         common: adds the options that all benchmarks of the group have; its option ``--folder``, if
             any, is the parent of the benchmark's temporary folder.
     """

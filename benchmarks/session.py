@@ -24,7 +24,7 @@ from anabranch_client.replay.tpch import DemoQuery
 from anabranch_client.rest.api import Client
 from anabranch_contract.protocol.progress import Progress
 
-#: Phases of a task; of a batch, those of the slowest task.
+#: Phases of a task; a batch has the phases of its slowest task.
 TASK_PHASES = ("read", "store", "wait", "probe", "write")
 
 #: Time limit in seconds, which only a hanging run reaches.

@@ -1,4 +1,4 @@
-"""Tests of which changes affect the benchmarks, by which CI decides whether to run their tests."""
+"""Tests of the search for changes that affect the benchmarks; without any, CI omits their tests."""
 
 from __future__ import annotations
 

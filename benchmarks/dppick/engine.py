@@ -63,7 +63,7 @@ class Policy:
 
     Attributes:
         algorithm: with ``fixed`` the first orders stay.
-        smooth: whether statistics are forecast; otherwise those of the last period are used.
+        smooth: whether statistics are forecast; otherwise the last period's statistics are used.
         period: T, in batches. ``length``: L, in periods.
         gain: p, the minimum saving of a change, as a share of the order's cost. The rivals
             ``greedy`` and ``selectivity`` compute no costs of whole orders, so they always change.
@@ -250,7 +250,7 @@ def _tables(join: Join) -> dict[str, TableSpec]:
 
 
 def _fold(outcome: Outcome, meter: StepMeter) -> None:
-    """Add the counts of a period to those of the run."""
+    """Add the counts of a period to the counts of the run."""
     outcome.counting += meter.seconds
     for name, counts in meter.steps.items():
         known = outcome.steps.get(name)

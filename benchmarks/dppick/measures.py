@@ -129,7 +129,7 @@ class History:
         period.
 
         Args:
-            smooth: whether statistics are forecast; otherwise those of the last period are used.
+            smooth: whether statistics are forecast; otherwise the last period's are used.
             accounting: definition of an order's cost.
         """
         newest = self.periods - 1

@@ -71,7 +71,7 @@ def work(counts: dict[str, Any]) -> int:
 
 
 def net(figures: dict[str, Any]) -> float:
-    """Return the seconds of a run without those of statistics and decisions."""
+    """Return the seconds of a run without the seconds of statistics and decisions."""
     return float(
         figures["seconds"]["median"] - figures["counting"]["median"] - figures["deciding"]["median"]
     )

@@ -2,7 +2,8 @@
 
 The real registration, planner, driver and tasks run in this process; tasks and drivers are killed
 and plans are random, as in every run of :class:`tests.support.combined.pipeline.Combined`. Results
-are compared at the end; with ``--always``, those of queries without parts after every batch.
+are compared at the end; with ``--always``, the results of queries without parts are compared after
+every batch.
 """
 
 from __future__ import annotations

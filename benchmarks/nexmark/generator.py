@@ -27,7 +27,7 @@ PERSONS, AUCTIONS, BIDS = 1, 3, 46
 CYCLE = PERSONS + AUCTIONS + BIDS
 FIRST_ID = 1000
 FIRST_CATEGORY, CATEGORIES = 10, 5
-#: Number of persons or auctions of which one is hot.
+#: Number of persons or auctions in a group with one hot member.
 HOT_GROUP = 100
 #: Ratio ``r`` of a hot auction, seller, bidder or channel, whose probability is 1 - 1 / r.
 HOT_AUCTIONS, HOT_SELLERS, HOT_BIDDERS, HOT_CHANNELS = 2, 4, 4, 2

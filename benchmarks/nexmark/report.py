@@ -147,7 +147,7 @@ def findings(entry: dict[str, Any], lines: Sequence[dict[str, Any]]) -> list[str
 
     Args:
         entry: the pooled figures.
-        lines: the lines of which it was made.
+        lines: the pooled lines.
     """
     if not entry["singles"]:
         return []

@@ -15,7 +15,7 @@ intermediate results, which is the default.
 Every epoch of two batches is planned with the statistics of the previous epoch. Runs with and
 without filters alternate; the first epoch, planned without statistics, is not measured. DuckDB
 counts the expected results. *Asked* is the number of tuples that were looked up in a look-ahead
-filter, *dropped* the number that it dropped. Ratios are those of medians with filters to medians
+filter, *dropped* the number that it dropped. Ratios are medians with filters divided by medians
 without; *look-ups* are probes plus look-ups in filters.
 """
 

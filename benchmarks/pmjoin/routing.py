@@ -4,7 +4,7 @@ The tuples that arrive in a second of stream time, and the results of joins that
 joins, are drawn by their rates. Two look-ups are made for each tuple: the group of its value, and
 the host to which this group's plan sends its stream or join. If that is another host, the tuple is
 appended to the list of outgoing tuples for that host. With one group, the first look-up is omitted.
-CPU times are those of Python code, so only their ratios are meaningful.
+The measured code is Python, so only ratios of CPU times are meaningful.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ PLANS = 5
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A finished batch: wall seconds, and CPU seconds including those of planning before it."""
+    """A finished batch: wall seconds, and CPU seconds, which include the planning before it."""
 
     number: int
     seconds: float

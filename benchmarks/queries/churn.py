@@ -307,9 +307,7 @@ def _line(found: dict[str, dict[str, float]], name: str, unit: str) -> tuple[str
 
 
 def grown(found: dict[str, Any]) -> dict[str, float]:
-    """Return the ratios of measures that should stay flat; those of missing processes
-    are omitted.
-    """
+    """Return the ratios of measures that should stay flat, except measures of missing processes."""
     growing = found["growth"]
     return {name: growing[name]["ratio"] for name in MEASURES if growing[name]["first"]}
 

@@ -28,8 +28,7 @@ PARTS = {
     "Live load": live.BENCHMARK,
     "Churn": churn.BENCHMARK,
 }
-#: Benchmark -> the setting that distinguishes its series of runs, of which the newest runs are
-#: shown.
+#: Benchmark -> the setting that distinguishes its series of runs; the newest run of each is shown.
 APART = {"live": "queries", "churn": "steady_minutes"}
 #: Target: number of queries up to which the system keeps up with its load on a small machine.
 KEPT_UP = 1000

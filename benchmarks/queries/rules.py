@@ -3,7 +3,7 @@ rules.
 
 A rule has two or three steps, i.e. events of a category that pass a filter and follow each other
 within a time span, for the same entity. A filter has one or two conditions besides the category.
-Category and join key are drawn from 120 pairs, of which the ten most frequent make up half of the
+Category and join key are drawn from 120 pairs; the ten most frequent pairs make up half of the
 steps. 95 % of the filters are generated newly, and 5 % repeat an earlier one. Equal seeds give
 equal rules, and fewer rules are a prefix of more.
 

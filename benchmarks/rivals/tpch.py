@@ -393,7 +393,7 @@ def _seconds(cost: Cost) -> float:
 
 
 def summary(costs: Sequence[Cost], compared: Sequence[Cost]) -> dict[str, Any]:
-    """Return spreads over all rounds, and of our figures' ratios to those of the same round.
+    """Return spreads over all rounds, also of the ratios between our figures and a system's.
 
     CPU is compared per tuple.
     """

@@ -1,12 +1,12 @@
 """Throughput by number of queries, and cost of a query whose joins are already running.
 
 The whole system runs random three-way joins over ten streams (:mod:`workload`). ``growth`` runs
-each number of queries in every round; the queries of a smaller number are among those of a larger
-one, and without queries the input is only read and counted. ``added`` registers one more query
-while some are running, with the same joins as one of them and fewer columns; its results are
-written to files, or only counted. (It is added to a running pipeline, since in a new pipeline the
-planner might choose another of several plans of equal estimated cost, with more or less state; a
-running plan is kept unless another one saves something.)
+each number of queries in every round; a larger number includes all queries of a smaller one, and
+without queries the input is only read and counted. ``added`` registers one more query while some
+are running, with the same joins as one of them and fewer columns; its results are written to files,
+or only counted. (It is added to a running pipeline, since in a new pipeline the planner might
+choose another of several plans of equal estimated cost, with more or less state; a running plan is
+kept unless another one saves something.)
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class RandomRevisions:
         cheaper.
 
         Args:
-            queries: all registered queries, including those of ``epoch``.
+            queries: all registered queries, including the queries of ``epoch``.
         """
         if not self._redis.exists(self._keys.ruleset(epoch)):
             return False

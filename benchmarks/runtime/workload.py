@@ -56,7 +56,7 @@ def key_names(seed: int) -> dict[str, tuple[str, ...]]:
 
 
 def queries(count: int, seed: int = 7) -> tuple[DemoQuery, ...]:
-    """Return ``count`` queries; those of a smaller count are a prefix. Joins may repeat."""
+    """Return ``count`` queries; the queries of a smaller count are a prefix. Joins may repeat."""
     keys, draw = key_names(seed), random.Random(seed + 1)
     found: list[DemoQuery] = []
     while len(found) < count:

@@ -95,7 +95,7 @@ def ranked(plain: Run, wanted: int, finalists: int) -> tuple[list[Timed], list[T
 
 
 def _timed(one: Run, candidates: Sequence[Tree], wanted: int | None) -> list[Timed]:
-    """Run the trees; return the times of those that finish, the fastest first."""
+    """Run the trees; return the times of the finished runs, the fastest first."""
     found = []
     for tree in candidates:
         tell(f"tree {name_of(tree)}")

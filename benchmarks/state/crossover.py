@@ -5,7 +5,7 @@ multi-way join.
 
 Operators, backend, tuples and the choice of the tree are the same as in ``budgets``; the budgets
 here are larger. Without a memory limit both operators run in turns with several batch sizes, since
-the batch size changes how often an intermediate result is looked up; ratios are those of CPU
+the batch size changes how often an intermediate result is looked up; ratios compare the CPU
 seconds of consecutive runs. In these runs nothing is read from disk, so intermediate results save
 no reads.
 """

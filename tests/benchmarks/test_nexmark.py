@@ -111,7 +111,7 @@ def test_every_query_has_duckdbs_rows(tmp_path: Path) -> None:
     assert min(run.compared.values()) > 0
     assert run.events["answers with rows"] == len(QUERIES)
     assert run.events["compared"] > 4 * len(QUERIES)
-    # What is kept of queries without a time bound, and of parts, which have no event times.
+    # Streams are kept for queries without a time bound, and parts, since they have no event times.
     kept = {query.name: run.kept(query.name) for query in QUERIES}
     assert {name: found for name, found in kept.items() if found} == {
         "q3": ["auction", "person"],

@@ -57,7 +57,7 @@ def test_amplification(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def _tables(cache: Path) -> None:
-    """Write tables like those of TPC-DS with few columns and rows: generating real ones takes a
+    """Write tables like TPC-DS's with few columns and rows: generating real ones takes a
     minute.
     """
     folder = cache / "sf0.001"

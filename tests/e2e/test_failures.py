@@ -107,7 +107,7 @@ def fill_the_disk(pipeline: Pipeline) -> None:
 def play_with(
     strikes: Mapping[int, Strike], folder: Path, seed: int, redis_url: str | None = None
 ) -> Verdict:
-    """Replay the scenario of ``seed`` with ``strikes``, all of which must occur."""
+    """Replay the scenario of ``seed`` with ``strikes``, which must all occur."""
     generated = generate(seed, folder / "scenario")
     scenario = load_scenario(generated.path)
     out = folder / "out"

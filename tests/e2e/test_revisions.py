@@ -26,7 +26,7 @@ def scenario(folder: Path, *, every: int | None) -> Path:
     rng = random.Random(7)
     keys: dict[str, list[int]] = {name: [] for name in ("c.ck", "o.ck", "o.ok", "i.ok")}
     for row in range(ROWS * BATCHES):
-        # A key unique in its stream, and one of those that an order may have.
+        # A key unique in its stream, a random one of all these keys, and a common key.
         unique, drawn, common = 1000 + row, 1000 + rng.randrange(ROWS * BATCHES), 0
         swapped = row // ROWS >= SWAP
         keys["c.ck"].append(common if swapped else unique)

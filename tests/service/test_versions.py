@@ -1,4 +1,4 @@
-"""Tests of ETag and If-Match: of two clients that change the same resource, the second is told of
+"""Tests of ETag and If-Match: of two clients that change the same resource, the second learns of
 the first change.
 """
 

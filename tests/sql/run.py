@@ -30,7 +30,7 @@ _BATCHES = 5
 
 
 class Followed(RandomStream):
-    """Stream of which all statements read only the current rows (a table)."""
+    """Stream with statements that all read only its current rows (a table)."""
 
     def net(self, batch: int) -> list[tuple[Row, int, int]] | None:
         """Return the current rows after ``batch``."""

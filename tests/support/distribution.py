@@ -1,5 +1,5 @@
 """Distribution of tests over worker processes: all tests of a file in one process, all files with
-Spark's session in the same one, and likewise all files with Kafka's broker.
+Spark's session in the same one, and all files with Kafka's broker in the same one.
 
 So objects that the tests of a file share are made once. Long files begin first, so that no worker
 is idle at the end. A plugin: ``tests/conftest.py`` registers it.

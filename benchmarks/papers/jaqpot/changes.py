@@ -3,8 +3,8 @@ streams (Fig. 8).
 
 Arrivals and matches of each second are drawn. Half-way joins probe with the tuples of the same
 second, up to their allowance; further tuples are lost. Selectivities change after three and seven
-minutes (Fig. 6), and every policy divides the same resources anew at once; detecting the change is
-not simulated. The recorded streams of Fig. 8 are replaced by Poisson arrivals.
+minutes (Fig. 6), and every policy immediately divides the same resources again; detecting the
+change is not simulated. The recorded streams of Fig. 8 are replaced by Poisson arrivals.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def targets(entry: dict[str, Any]) -> Grid:
 
 
 def all_targets(simulated: dict[str, Any] | None, measured: Sequence[dict[str, Any]]) -> Grid:
-    """Return every target that has figures, those of the runtime first.
+    """Return every target that has figures, the runtime's targets first.
 
     Args:
         measured: the newest line of each measured benchmark.

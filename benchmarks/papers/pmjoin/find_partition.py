@@ -31,7 +31,7 @@ class Candidate:
         streams: streams of the operator that it replaces, which identify the operator.
         key: number of the key on which it is partitioned.
         inputs: inputs of the operator, with children on the same key replaced by their inputs.
-        above: streams of the candidate of which it is an input, and with which it can't be
+        above: streams of the candidate that has it as an input; at most one of the two can be
             selected.
     """
 

@@ -92,7 +92,7 @@ def pmjoins(
 def selected(
     plan: Operator, rates: Rates, possible: Sequence[PMJoin], selection: Selection
 ) -> PartitionedPlan:
-    """Return the plan with those of the ``possible`` PMJoins that ``selection`` takes."""
+    """Return the plan with the ``possible`` PMJoins that ``selection`` takes."""
     candidates = [one.candidate for one in possible]
     if selection is Selection.INPUT_RATE:
         chosen = by_input_rate(candidates, rates)

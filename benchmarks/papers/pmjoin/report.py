@@ -65,8 +65,8 @@ class GroupReport:
     """Values of a key with the same placement.
 
     Attributes:
-        values: number of values; 0: all values, which are not distinguished. ``named``: those of
-            them that the problem names.
+        values: number of values; 0: all values, which are not distinguished. ``named``: values
+            that the problem names.
         plan: the plan as text.
         cost: tuples between hosts per unit of time.
     """

@@ -68,7 +68,8 @@ def value_rates(
     value.
 
     Values that are named for any label come first, sorted. The rest of a label's rate is spread
-    over its unnamed distinct values; if their number is unknown, over those of the label with most.
+    over its unnamed distinct values; if their number is unknown, over the unnamed values of the
+    label with most.
 
     Args:
         named: label -> value -> tuples per unit of time.

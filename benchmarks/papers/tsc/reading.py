@@ -44,7 +44,7 @@ def tables_read(node: exp.Expr) -> set[str]:
 
 
 def tables_outside(node: exp.Expr, own: set[str]) -> set[str]:
-    """Return the tables that an expression reads beyond ``own`` and those of queries inside it."""
+    """Return the tables that an expression reads beyond ``own`` and the tables of inner queries."""
     inside = {table for query in queries_in(node) for table in inner_tables(query)}
     return tables_read(node) - own - inside
 

@@ -21,8 +21,7 @@ I32 = NDArray[np.int32]
 def enchain(
     hashes: U64, valid: Bools, first: int, end: int, bits: int, heads: I32, after: I32
 ) -> None:
-    """Add the rows ``first`` to before ``end`` to their chains, except those that are not
-    ``valid``.
+    """Add the ``valid`` rows from ``first`` to before ``end`` to their chains.
 
     Args:
         hashes, valid, after: arrays with an entry per row.

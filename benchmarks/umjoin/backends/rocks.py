@@ -6,7 +6,7 @@ the rows with that hash, encoded by ``row_codec``. A list beyond 8 KiB becomes a
 entry whose key also has the chunk's number, and the list starts empty again; so a frequent key's
 rows are not all written again with every new row. A table with several indexes stores its rows once
 per index. Probes look up hashes in ascending order, with one call per block of keys; Bloom filters
-answer most of those that find nothing. As in the other backends, rows inserted by the open batch
+answer most look-ups that find nothing. As in the other backends, rows inserted by the open batch
 are in memory; the commit writes them in one write batch.
 
 **Layouts compared** (a million rows of 100 bytes, 10,000 probes a call, in thousands of probes a

@@ -144,7 +144,7 @@ def step_to(join: Join, known: Sequence[str], table: str, members: tuple[str, ..
 
 
 def arrived(join: Join, name: str, rows: pa.RecordBatch, sequence: Sequence36) -> pa.RecordBatch:
-    """Return tuples as stored rows, without those that can't be in any result: without event time,
+    """Return tuples as stored rows, except tuples that can't be in any result: without event time,
     or with different values in columns that must be equal.
 
     Raises:

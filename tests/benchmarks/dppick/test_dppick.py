@@ -39,7 +39,7 @@ def folders() -> Iterator[Iterator[Path]]:
 
 
 def _tables(cache: Path) -> None:
-    """Write tables like those of TPC-DS: unequal sizes, some NULL keys."""
+    """Write tables like TPC-DS's: unequal sizes, some NULL keys."""
     folder = cache / "sf0.001"
     folder.mkdir(parents=True)
     rows = dict(zip(tpcds.TABLES, (400, 600, 1200, 300), strict=True))

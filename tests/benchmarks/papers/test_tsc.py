@@ -96,7 +96,7 @@ def compared(
 def converted(
     db: duckdb.DuckDBPyConnection, sql: str, catalog: Catalog, dialect: str = "spark"
 ) -> Node:
-    """The converted plan of ``sql``, after comparing both plans' results with those of ``sql``."""
+    """The converted plan of ``sql``, after comparing both plans' results with the statement's."""
     return compared(db, sql, catalog, dialect)[0]
 
 

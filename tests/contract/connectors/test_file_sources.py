@@ -1,4 +1,4 @@
-"""Tests of which file directories the runtime reads itself, leaves to Spark, or refuses."""
+"""Tests of file directories that the runtime reads itself, leaves to Spark, or refuses."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Compare proven optima with those of a plain integer program, for problems whose optimum depends
-on the choice of stores' copies.
+"""Compare proven optima with a plain integer program's, for problems whose optimum depends on the
+choice of stores' copies.
 
 The plain program (:mod:`tests.support.oracles.plain_program`) lacks every constraint that tightens
 the planner's own relaxation. Brute force is compared on smaller problems with charged copies.

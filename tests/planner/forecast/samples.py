@@ -1,4 +1,4 @@
-"""Random time series like those of stream statistics, for forecast tests."""
+"""Random time series that resemble stream statistics, for forecast tests."""
 
 from __future__ import annotations
 

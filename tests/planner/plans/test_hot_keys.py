@@ -49,8 +49,8 @@ def values(*shares: float) -> FrequentValues:
 
 
 def skewed(*shares: float, hosts: int = 3, distinct: float = 1000.0) -> Statistics:
-    """Return statistics with 1000 tuples per stream and unit of time; ``shares`` are those of
-    frequent values.
+    """Return statistics with 1000 tuples per stream and unit of time, and frequent values with
+    these ``shares``.
     """
     rows = {RelationId(name): 1000.0 for name in "RST"}
     return Statistics(

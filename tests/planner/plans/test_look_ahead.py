@@ -1,4 +1,4 @@
-"""Tests of which look-ahead filters pay, with costs computed by hand."""
+"""Tests of the choice of look-ahead filters, with costs computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of which queries use each rule and store of a ruleset, and of the ruleset without some
+"""Tests of the queries that use each rule and store of a ruleset, and of the ruleset without some
 queries.
 """
 

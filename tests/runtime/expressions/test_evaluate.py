@@ -417,7 +417,7 @@ _NUMERIC = st.sampled_from(["int", "bigint", "double", "decimal"])
 
 @st.composite
 def _texts(draw: st.DrawFn, kind: str, depth: int = 2) -> str:
-    """Draw a random expression of about one type; only those that the planner accepts matter."""
+    """Draw a random expression of about one type; the planner may refuse it, which is ignored."""
 
     def of(other: str) -> str:
         return str(draw(_texts(other, depth - 1)))

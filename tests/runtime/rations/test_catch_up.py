@@ -253,8 +253,8 @@ def test_what_goes_stale_first_is_paid_first(url: str, tmp_path: Path) -> None:
             begun = [(b.first, b.starts is not None) for b in one.state.debt.batches]
             assert begun == [(5, True), (1, True), (5, False)]
 
-    # R and S have one row per batch: those of batch 1 have 1 and 2 results, those of batch 5 have 5
-    # and 6. `any` is paid when no debt is left that may become too old, in order.
+    # R and S have one row per batch: the rows of batch 1 have 1 and 2 results, the rows of batch 5
+    # have 5 and 6. `any` is paid when no debt is left that may become too old, in order.
     assert found[2:6] == [(1, 1, 0), (3, 3, 0), (3, 3, 1), (3, 3, 1)]
     assert found[6:] == [(8, 8, 1), (14, 14, 1), (14, 14, 3), (14, 14, 8), (14, 14, 14)]
     assert {q.results for q in one.state.queries.values()} == {121}

@@ -225,7 +225,7 @@ def test_a_driver_that_starts_anew_goes_on_with_the_last_budget(
     assert one.durability.choices.load == KnownLoad(1.0, 0.0, overloaded=False)
     late = StreamIntake(waiting=2000, seconds=60.0)
     for _ in range(overload.MEMORY):
-        # A batch takes one second, of which rations can save half.
+        # A batch takes one second; rations can save half of it.
         now += 1.0
         one.rationer.done(1000, 1.0, 0.5, [late])
     load = one.rationer.known

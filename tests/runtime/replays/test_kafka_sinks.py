@@ -55,7 +55,7 @@ class Lives:
         made, drop, write = self._made, KafkaWriter._drop, KafkaWriter.write
 
         class Lived(KafkaWriter):
-            """What the test knows of a life."""
+            """Writer of one life, which the test may end."""
 
             #: Whether its process is alive, and blocked while it writes.
             alive: bool

@@ -1,5 +1,5 @@
-"""Tests of runs that withhold random tuples from probes: results are exactly those that the ledger
-leaves.
+"""Tests of runs that withhold random tuples from probes: they have exactly the results that the
+ledger leaves.
 
 The driver gets other random rations at each request, so a repeated batch shows whether it uses its
 journal. ``python -m tests.support.scenarios.run --engine local --rationed`` runs as many as one

@@ -1,6 +1,6 @@
-"""Tests of views with equal prefixes, which share groups: they equal DuckDB's, and those of
-separate views, after every batch, while views come and go at any batch, sinks fail, the runtime
-restarts, and rows are deleted or late.
+"""Tests of views with equal prefixes, which share groups: they equal DuckDB's views and separate
+views after every batch, while views come and go at any batch, sinks fail, the runtime restarts, and
+rows are deleted or late.
 """
 
 from __future__ import annotations

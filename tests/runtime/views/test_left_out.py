@@ -1,4 +1,4 @@
-"""Tests of which groups of a view may miss joined rows: by time, by key, and by share of
+"""Tests of the groups of a view that may miss joined rows: by time, by key, and by share of
 kept rows.
 """
 

@@ -51,7 +51,7 @@ class Sampled:
     shares: list[float] = field(default_factory=list)
 
     def feed(self, rows: pa.RecordBatch, share: float, *, fail: bool = False) -> None:
-        """Run a batch of which a ``share`` is kept; ``fail``: publishing fails at first."""
+        """Run a batch and keep a ``share`` of it; ``fail``: publishing fails at first."""
         run, batch = self.run, self.run.world.state.next_batch
         found = ranks(RANKING, rows.column, rows.num_rows, batch)
         mask = found < limit(share)

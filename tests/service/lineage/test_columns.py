@@ -28,8 +28,8 @@ STREAMS |= {
     for name, columns in TABLES.items()
 }
 
-#: Statement -> column -> its input columns, and how they are used; then those that determine the
-#: rows.
+#: Statement -> column -> its input columns, and how they are used; then the columns that determine
+#: the rows.
 CASES = {
     "SELECT o.id, c.city AS town FROM orders o JOIN customers c ON o.customer = c.id": (
         {"id": "orders.id IDENTITY", "town": "customers.city IDENTITY"},

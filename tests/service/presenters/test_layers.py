@@ -11,7 +11,7 @@ from anabranch_service.presenters.layers import BEND, NodePlace, layered
 
 
 def drawn(rng: Random) -> list[tuple[str, str]]:
-    """Return links of a random acyclic graph, some parts of which may be connected."""
+    """Return links of a random acyclic graph, which need not be connected."""
     size = rng.randrange(2, 40)
     links = {
         (f"n{min(a, b)}", f"n{max(a, b)}")

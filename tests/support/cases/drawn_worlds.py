@@ -16,7 +16,7 @@ from tests.support.oracles.history import Batch
 
 MINUTE = 60_000_000
 
-#: Key column -> the types that streams may give it, all of which can be compared.
+#: Key column -> the types that streams may give it; all of them can be compared.
 _KEYS = {
     "k": ("int", "bigint", "tinyint", "decimal(6,2)", "decimal(12,0)"),
     "s": ("string",),

@@ -1,4 +1,4 @@
-"""Rations of a batch: random ones, or those of an allocation at random prices and budgets."""
+"""Rations of a batch: random ones, or by an allocation at random prices and budgets."""
 
 from __future__ import annotations
 

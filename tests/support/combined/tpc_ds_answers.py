@@ -143,7 +143,7 @@ def _difference(
 
 
 def _without(rows: Sequence[Row], others: Sequence[Row], places: set[int]) -> list[Row]:
-    """The rows without a counterpart in ``others``, each of which matches at most one row."""
+    """The rows without a counterpart in ``others``; each other row matches at most one row."""
     waiting: dict[tuple[Any, ...], list[Row]] = {}
     for row in others:
         waiting.setdefault(_exact(row, places), []).append(row)

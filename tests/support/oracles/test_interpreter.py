@@ -79,7 +79,7 @@ def test_a_time_bound_is_inclusive() -> None:
 
 def test_the_nested_loop_respects_activation_expiry_and_visibility() -> None:
     past = history(*({"s": [row(1, n, n)], "t": [row(1, n, n)]} for n in range(4)))
-    # Arrivals are 1..8: those of s and t in batch n are 2n+1 and 2n+2.
+    # Arrivals are 1..8: in batch n, s has 2n+1 and t has 2n+2.
     span = Activation(2, {"a": Visibility(1, None), "b": Visibility(0, 1)}, expired_batch=3)
     assert set(nested_loop(query("s", "t"), past, span)) == {(3, 6), (5, 4), (5, 6)}
 

@@ -133,7 +133,7 @@ class LookUpReplay:
     above: bool = False
     hosts: bool = False
     drawn: dict[str, Drawn] = field(init=False, default_factory=dict)
-    #: Stream of which the latest row per key is kept -> its key.
+    #: Stream that keeps the latest row per key -> its key.
     latest: dict[str, str] = field(init=False, default_factory=dict)
 
     def play(self) -> Counter[str]:

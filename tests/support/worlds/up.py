@@ -35,7 +35,7 @@ JOIN = "SELECT a.id AS x, b.id AS y FROM a JOIN b ON a.k = b.k"
 
 
 class Target(StrEnum):
-    """What to kill: one process, the runtime with all its processes, or all but ``up`` itself.
+    """Target of a kill: one process, the runtime with all its processes, or all but ``up``.
 
     Driver, JVM and worker are parts of the runtime, not of its standby.
     """

@@ -290,7 +290,7 @@ def _freshness(options: argparse.Namespace, workload: LiveWorkload) -> dict[str,
     if not workload.timed:
         return {}
     return {
-        # The first term is the greatest distance between members of a result, all of which must be
+        # The first term is the greatest distance between members of a result; all members must be
         # fresh enough.
         q.name: dict.fromkeys(q.tables, (len(q.tables) - 1) * options.window + options.latency)
         for q in workload.queries
@@ -430,8 +430,8 @@ def _oracle(folder: Path, workload: LiveWorkload, ticks: int | None) -> int:
 def _stale(
     results: Path, limits: dict[str, dict[str, float]], planned: dict[int, int]
 ) -> dict[str, int]:
-    """Return two numbers of results: those with a member that was too old when their batch was
-    planned, and all examined ones, i.e. those of batches with a known planning time.
+    """Count results of batches with a known planning time: all of them (``looked``), and the stale
+    ones (``stale``), with a member that was too old at that time.
     """
     stale = looked = 0
     with duckdb.connect() as connection:

@@ -61,7 +61,7 @@ class InputPath:
 
     @property
     def most(self) -> float:
-        """Maximum useful resources in probes per second: those that process all arrivals."""
+        """Maximum useful resources in probes per second: enough to process all arrivals."""
         return self.leaf.rate * self.per_tuple
 
     def allowances(self, resources: float) -> tuple[float, ...]:

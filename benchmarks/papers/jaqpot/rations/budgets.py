@@ -18,8 +18,8 @@ rations they have all rows. The rivals' policies are adapted from binary plans
 Results are reported as shares of the results of a run without rationing. They differ from the
 model's prediction if few tuples have many results; a nation of TPC-H, for example, either probes or
 not. The CPU time used is the measured time of the one run per budget, as a share of the median of
-the runs without rationing. It differs from the budget because some costs are not proportional to
-the number of tuples (those of calls), and because of other work on the machine.
+the runs without rationing. It differs from the budget because the costs of calls are not
+proportional to the number of tuples, and because of other work on the machine.
 """
 
 from __future__ import annotations

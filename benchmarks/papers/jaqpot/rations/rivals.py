@@ -50,7 +50,7 @@ class HalfWay:
         edge: name of the edge. ``parent``: name of the edge before it; None: arriving tuples probe.
         join: the sub-join that its tuples are results of. ``members``: number of the sub-join's
             members.
-        cost: CPU seconds if all tuples take the edge, including those of results. ``made``: number
+        cost: CPU seconds of the edge and its results if all tuples take the edge. ``made``: number
             of tuples on the edge in this case.
         selectivity: ``σ`` of the probed store.
     """

@@ -78,7 +78,7 @@ class Outcome:
 
     @property
     def rationed(self) -> float:
-        """CPU seconds that rations divide: those of steps and results."""
+        """CPU seconds of steps and results, which rations divide."""
         return self.probing + self.writing
 
 

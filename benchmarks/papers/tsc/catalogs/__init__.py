@@ -1,4 +1,4 @@
-"""Catalogs: tables that statements may read; those of TPC-H and TPC-DS are included."""
+"""Catalogs: tables that statements may read; the tables of TPC-H and TPC-DS are included."""
 
 from __future__ import annotations
 

@@ -57,6 +57,7 @@ def test_example_2() -> None:
 
 
 def test_what_is_joined_where_it_arrives() -> None:
-    # The heuristic joins what has fewer results, its rival what is on one host: S0 and S1 have 70.
+    # The heuristic first joins streams with few results, its rival streams on one host: S0 and S1,
+    # with 70 results.
     assert "(S0 ⋈ S1)@n0" not in stream_join_opt(TABLE_2, PLACES).label(NAMES, HOSTS)
     assert "(S0 ⋈ S1)@n0" in local(TABLE_2, PLACES).label(NAMES, HOSTS)

@@ -1,4 +1,4 @@
-"""Tests of which measurements have changed enough for a new plan."""
+"""Tests of changes of measurements: whether they are large enough for a new plan."""
 
 from __future__ import annotations
 

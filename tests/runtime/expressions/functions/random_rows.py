@@ -34,7 +34,7 @@ _LETTERS = "aabbcxyzAB  .,-_0129é%ßΣ\n\té😀'\"{}:[]İı中\u0301/\\&=+"
 _FIRST, _LAST = date(1, 1, 1).toordinal(), date(9999, 12, 31).toordinal()
 _ENDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 _NEAR = (date(1995, 1, 1).toordinal(), date(2037, 12, 31).toordinal())
-#: Changes of clocks in Berlin, New York and Sydney, forwards and back.
+#: Changes of clocks in Berlin, New York and Sydney; half of them repeat a local hour.
 _CLOCKS = [
     int(datetime(*at, tzinfo=UTC).timestamp())
     for at in ((2024, 3, 31, 1), (2024, 10, 27, 1), (2023, 3, 12, 7), (2023, 11, 5, 6),

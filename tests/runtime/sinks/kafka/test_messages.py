@@ -48,7 +48,7 @@ def row(text: bytes) -> Row:
 
 
 def drawn(chance: random.Random, rows: Counter[Row], unique: bool) -> list[tuple[Any, ...]]:
-    """Return random changes from ``rows``, which are updated, some of which cancel out."""
+    """Return random changes from ``rows``, which are updated; some changes cancel out."""
     found: list[tuple[Any, ...]] = []
     for k in (*range(6), None):
         for _ in range(chance.choice((0, 0, 1, 2))):

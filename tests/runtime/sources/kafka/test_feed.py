@@ -76,7 +76,7 @@ def rows_of(feed: KafkaFeed, start: Any, end: Any, parts: int = 2) -> tuple[list
 
 
 def read(feed: KafkaFeed, start: Any, end: Any, parts: int = 2) -> list[int]:
-    """Return column ``a`` of the rows between two offsets, none of which is invalid."""
+    """Return column ``a`` of the rows between two offsets, which must all be valid."""
     good, bad = rows_of(feed, start, end, parts)
     assert not bad
     return [row["a"] for row in good]
