@@ -57,7 +57,7 @@ class Statement:
             (parts); empty: such subqueries are refused.
         part: number of the part, from 1, that this object stands for; 0: the statement itself.
         functions: the users' functions that it and the inlined queries may call, by name.
-        called: those of ``functions`` that they call.
+        called: the functions that they call, a part of ``functions``.
         streams: the streams that it may read; their columns are needed to turn subqueries in
             expressions into joins. None: not known yet.
     """

@@ -1,4 +1,4 @@
-"""The error for a statement that the parser can't read: what is wrong, where, and a remedy."""
+"""The error for a statement that the parser can't read: message, place and remedy."""
 
 from __future__ import annotations
 

@@ -372,3 +372,8 @@ def test_mistakes_in_other_dialects_are_named_alike(
     assert message in caught.value.message
     assert caught.value.field == "sql"
     assert caught.value.remedy
+
+
+def test_other_spellings_of_and_beside_between_are_read() -> None:
+    sql = "SELECT k FROM r WHERE k BETWEEN 1 AND 2 && x BETWEEN 2 AND 3 && x > 1"
+    assert to_spark(sql, "mysql") == sql.replace("&&", "AND")
