@@ -101,7 +101,7 @@ def test_a_store_that_is_a_directory_of_the_driver(
     store = (tmp_path / "store").as_uri()
     said = _ended(begin(world, _copied(made, tmp_path / "run"), store=store))
     assert "is not in the object store" in said
-    assert "a directory has to be the same on all hosts" in said
+    assert "only if all hosts share it" in said
 
 
 @pytest.mark.parametrize(
