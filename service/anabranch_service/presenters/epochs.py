@@ -25,6 +25,13 @@ def epoch_out(record: EpochRecord, progress: Progress | None) -> EpochOut:
     return EpochOut.of(record, first_batch=first_batch(record.epoch, progress))
 
 
+def summarised(epoch: EpochOut) -> EpochOut:
+    """Return an epoch without its shares, reasons and difference, and of the plan only totals."""
+    totals = {name: value for name, value in epoch.explain.items() if name == "totals"}
+    left_out = dict.fromkeys(("shares", "diff", "reasons", "tables"))
+    return epoch.model_copy(update={"explain": totals, **left_out})
+
+
 def epoch_summary(kept: KeptSummary, revisions: int, progress: Progress | None) -> EpochSummary:
     """Return the summary of a published epoch, for lists."""
     first = first_batch(kept.epoch, progress)

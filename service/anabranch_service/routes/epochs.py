@@ -9,6 +9,7 @@ from fastapi import Header, Path, Query, Response
 
 from anabranch_contract.plans.ruleset import digest
 from anabranch_contract.rest.planning.epochs import CurrentEpoch, EpochDiffOut, EpochList, EpochOut
+from anabranch_contract.rest.planning.plans import Detail
 from anabranch_contract.rest.planning.revisions import RevisionList
 from anabranch_contract.rest.planning.statistics import StatisticsOut
 from anabranch_service.access.guarded import guarded_router
@@ -17,7 +18,12 @@ from anabranch_service.context import Ctx
 from anabranch_service.errors import NotFound
 from anabranch_service.parameters import Limit
 from anabranch_service.planning.what_if.epoch_diff import compare_epochs
-from anabranch_service.presenters.epochs import epoch_out, epoch_summary, runtime_out
+from anabranch_service.presenters.epochs import (
+    epoch_out,
+    epoch_summary,
+    runtime_out,
+    summarised,
+)
 from anabranch_service.presenters.saving import EPOCHS, saving_out
 from anabranch_service.presenters.statistics import statistics_out
 
@@ -58,7 +64,14 @@ async def list_epochs(
 
 @router.get("/current")
 @needs(Need.READ)
-async def current_epoch(ctx: Ctx, response: Response) -> CurrentEpoch:
+async def current_epoch(
+    ctx: Ctx,
+    response: Response,
+    detail: Annotated[
+        Detail,
+        Query(description="`summary` leaves out shares, reasons, difference and most of the plan."),
+    ] = "full",
+) -> CurrentEpoch:
     """The running epoch; before the first batch, the first published one."""
     progress = await ctx.store.progress()
     running = progress.epoch if progress is not None else -1
@@ -73,10 +86,11 @@ async def current_epoch(ctx: Ctx, response: Response) -> CurrentEpoch:
             remedy="the first one is published when the runtime starts",
         )
     response.headers["Cache-Control"] = "no-store"
+    epoch = epoch_out(record, progress)
     recent = await ctx.store.summaries(published[at::-1][:EPOCHS])
     return CurrentEpoch(
         running=running,
-        epoch=epoch_out(record, progress),
+        epoch=summarised(epoch) if detail == "summary" else epoch,
         runtime=runtime_out(
             progress,
             await ctx.store.heartbeat(),

@@ -53,6 +53,24 @@ def test_an_epoch_knows_when_it_started(shop: Service) -> None:
     assert current["runtime"]["state_bytes"] == 1234
 
 
+def test_a_summary_of_the_running_epoch_has_no_plan(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.plan(-1)
+    whole = shop.get("/v1/epochs/current")
+    found = shop.get("/v1/epochs/current?detail=summary")
+    left_out = ("explain", "shares", "diff", "reasons", "tables")
+    assert whole["epoch"]["explain"]["steps"]
+    assert whole["epoch"]["shares"]
+    assert [found["epoch"].pop(name) for name in left_out] == [
+        {"totals": whole["epoch"]["explain"]["totals"]},
+        *[None] * 4,
+    ]
+    for name in left_out:
+        del whole["epoch"][name]
+    assert found == whole
+    shop.get("/v1/epochs/current?detail=all", 422)
+
+
 def test_started_epochs_and_rulesets_can_be_cached_for_ever(shop: Service) -> None:
     shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
     shop.plan(-1)
