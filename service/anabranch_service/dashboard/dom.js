@@ -58,6 +58,17 @@ export function showRows(table, names, rows) {
   table.tBodies[0].replaceChildren(...rows.map((row) => make("tr", {}, ...row.map(cell))));
 }
 
+/** Let narrow windows show a table's rows as lists, each cell with its column's name. */
+export function stack(table) {
+  const heads = [...table.tHead.rows[0].cells].map(({ textContent }) => textContent.trim());
+  table.classList.add("stacked");
+  for (const { cells } of table.tBodies[0].rows) {
+    [...cells].forEach((cell, column) => {
+      if (column && cell.colSpan === 1) cell.dataset.label = heads[column];
+    });
+  }
+}
+
 /** Format a number of bytes. */
 export function bytes(count) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

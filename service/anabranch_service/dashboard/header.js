@@ -1,6 +1,7 @@
 // Header of every page: name, links to all pages with the present one marked, state of the service.
 
 import { make } from "./dom.js";
+import "./focus.js";
 import { poll } from "./poll.js";
 
 const POLL_MS = 10_000;
@@ -27,9 +28,15 @@ const links = PAGES.map(([href, text]) => {
   return link;
 });
 const head = document.querySelector("header.top");
+const present = links.find((link) => link.hasAttribute("aria-current"));
+const pages = make("nav", { className: "pages", id: "pages", "aria-label": "Pages" }, ...links);
+// Only narrow windows show it, in place of the links.
+const menu = make("button", { type: "button", className: "quiet menu", "aria-controls": "pages", "aria-expanded": "false", text: present?.textContent ?? "Pages" });
+menu.addEventListener("click", () => menu.setAttribute("aria-expanded", String(pages.classList.toggle("open"))));
 head.prepend(
   make("div", { className: "brand" }, make("img", { src: "/dashboard/icon.svg", alt: "", width: 28, height: 28 }), make("h1", { text: "anabranch" })),
-  make("nav", { className: "pages", "aria-label": "Pages" }, ...links),
+  menu,
+  pages,
 );
 const waiting = make("p", { className: "waiting", id: "waiting", role: "status", hidden: true }, make("a", { href: "/dashboard/epochs#held", text: "A plan waits for approval" }));
 head.append(waiting);

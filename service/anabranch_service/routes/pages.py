@@ -62,14 +62,12 @@ PAGES: Mapping[str, ConsolePage] = {
     "/dashboard/health": ConsolePage(
         "health/health.html", "Health", "components", "the components"
     ),
-    "/dashboard/load": ConsolePage(
-        "load/load.html", "Load", "queries-card", "the queries", ("style.css",)
-    ),
+    "/dashboard/load": ConsolePage("load/load.html", "Load", "queries-card", "the queries"),
     "/dashboard/measured": ConsolePage(
         "measured/measured.html", "Measurements", "measured", "the measurements"
     ),
     "/dashboard/plan": ConsolePage(
-        "plan/plan.html", "Plan", "map", "the plan", ("style.css", "map/map.css")
+        "plan/plan.html", "Plan", "map", "the plan", ("style.css", "pages.css", "map/map.css")
     ),
     "/dashboard/queries": ConsolePage(
         "query_list/queries.html", "Queries", "queries", "the queries"
@@ -78,9 +76,7 @@ PAGES: Mapping[str, ConsolePage] = {
     "/dashboard/settings": ConsolePage(
         "settings/settings.html", "Settings", "form", "the settings"
     ),
-    "/dashboard/state": ConsolePage(
-        "state/state.html", "Stored state", "stores", "the stores", ("style.css",)
-    ),
+    "/dashboard/state": ConsolePage("state/state.html", "Stored state", "stores", "the stores"),
     "/dashboard/streams": ConsolePage("streams/streams.html", "Streams", "main", "the streams"),
     "/dashboard/stream/{name}": ConsolePage(
         "stream_page/stream.html", "Stream", "main", "the stream"

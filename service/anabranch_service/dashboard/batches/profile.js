@@ -2,7 +2,7 @@
 // stream or sink) or by query.
 
 import { read, readQueries } from "../access.js";
-import { element, make, percent } from "../dom.js";
+import { breakable, element, make, percent } from "../dom.js";
 import { Names } from "../names.js";
 import { Answers, byGroup, byQuery, byUse } from "./uses.js";
 
@@ -45,7 +45,7 @@ function show() {
   const rows = at("cpu-by").value === "query" ? byQuery(uses) : byUse(uses, (name) => names.text(name, { brief: true }));
   at("cpu-list").tBodies[0].replaceChildren(
     ...rows.map((row) =>
-      make("tr", {}, make("td", { "data-label": "Work", text: row.text }), make("td", { className: "number", "data-label": "CPU time", text: seconds(row.seconds) }), make("td", { className: "number", "data-label": "Share", text: percent(row.seconds / total) })),
+      make("tr", {}, make("td", { "data-label": "Work" }, ...breakable(row.text)), make("td", { className: "number", "data-label": "CPU time", text: seconds(row.seconds) }), make("td", { className: "number", "data-label": "Share", text: percent(row.seconds / total) })),
     ),
   );
 }

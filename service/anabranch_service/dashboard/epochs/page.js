@@ -124,7 +124,7 @@ function show(answer) {
   at("diff-note").textContent = diff
     ? diff.unchanged
       ? "The same steps and stores."
-      : "Both plans priced by the newest statistics."
+      : `Both plans priced by the newest statistics; ${unitOf(answer.epoch)}.`
     : answer.diff_reason;
   facts(at("figures"), view.figures(answer).map(([name, text, kind]) => [name, make("span", {}, ...breakable(text)), kind]));
   at("notes").replaceChildren(...(diff?.notes ?? []).map((note) => make("li", { text: note })));
@@ -153,7 +153,7 @@ function show(answer) {
 /** Request the newest epochs and, with `more`, the page of older ones. */
 async function refresh(more = false) {
   try {
-    const [found, current] = await Promise.all([read(`/v1/epochs?limit=${epochs.length ? NEWEST : PAGE}`), read("/v1/epochs/current")]);
+    const [found, current] = await Promise.all([read(`/v1/epochs?limit=${epochs.length ? NEWEST : PAGE}`), read("/v1/epochs/current?detail=summary")]);
     running = current?.running ?? null;
     const overlap = epochs.length && found.items.some((epoch) => epoch.epoch <= epochs[0].epoch);
     const newest = overlap || !epochs.length ? found : await read(`/v1/epochs?limit=${PAGE}`);

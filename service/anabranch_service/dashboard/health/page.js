@@ -29,7 +29,7 @@ function show(components) {
         {},
         make("td", { className: "name" }, ...nameOf(one)),
         make("td", { "data-label": "State" }, make("span", { className: `badge ${BADGES[one.state] ?? "expired"}`, text: one.state })),
-        make("td", { "data-label": "Since" }, moment(one.since)),
+        make("td", { className: "whole-line", "data-label": "Since" }, moment(one.since)),
         make("td", { className: "sampled" }, ...(one.message ? [make("span", { className: one.state === "failed" ? "bad" : "" }, ...breakable(one.message)), make("div", { className: "muted", text: one.remedy })] : [])),
       ),
     ),

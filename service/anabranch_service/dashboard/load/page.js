@@ -1,7 +1,7 @@
 // Load page: polls the REST API for the state of load shedding.
 
 import { read, readQueries } from "../access.js";
-import { breakable, facts, make, percent, say } from "../dom.js";
+import { breakable, facts, make, percent, say, stack } from "../dom.js";
 import { MOST_ROWS, left, levers, listed, share, verdict } from "./view.js";
 
 const POLL_MS = 1000;
@@ -66,13 +66,14 @@ function showQueries() {
   const none = make("td", { className: "empty", text: all ? "No matching query." : "No query is registered." });
   none.colSpan = 9;
   at("queries").tBodies[0].replaceChildren(...(lines.length ? lines : [make("tr", {}, none)]));
+  stack(at("queries"));
 }
 
 async function refresh() {
   try {
     // null before the first epoch.
     const [now, options, all] = await Promise.all([
-      read("/v1/epochs/current"),
+      read("/v1/epochs/current?detail=summary"),
       read("/v1/settings"),
       readQueries(),
     ]);

@@ -1,10 +1,11 @@
 // Measurements page: streams, stores and probes of the last complete epoch, and the last minutes.
 
 import { read } from "../access.js";
-import { bytes, element, make, percent, say } from "../dom.js";
+import { breakable, bytes, element, make, percent, say, stack } from "../dom.js";
 import { short } from "../graph.js";
 import { course, edges, rates, retentionOf, sent, span, steps, stores, streams } from "../measured.js";
 import { Names } from "../names.js";
+import { wholeEpoch } from "../plan/newest.js";
 import { poll } from "../poll.js";
 import { knownQueries } from "../query_list/known.js";
 import { clock } from "../times.js";
@@ -55,7 +56,7 @@ function meter(name, part, ...figures) {
   return make(
     "li",
     {},
-    make("span", { className: "what", text: name }),
+    make("span", { className: "what" }, ...breakable(name)),
     make("div", { className: "track", "aria-hidden": "true" }, fill),
     make("span", { className: "muted number", text: figures.join(" · ") }),
   );
@@ -85,7 +86,7 @@ function showMeasured(found, streamsOf, names) {
     return make(
       "tr",
       {},
-      make("td", { className: "name" }, make("a", { href: `/dashboard/stream/${encodeURIComponent(name)}`, text: name })),
+      make("td", { className: "name" }, make("a", { href: `/dashboard/stream/${encodeURIComponent(name)}` }, ...breakable(name))),
       stream ? sourceOf(stream) : make("td", { text: "–" }),
       make("td", { className: "number", text: s ? short(s.tuples_per_second) : "–" }),
       make("td", { className: "number", text: s ? short(s.tuples_per_event_second) : "–" }),
@@ -98,9 +99,10 @@ function showMeasured(found, streamsOf, names) {
   const none = make("td", { className: "empty", text: "No streams yet: register one in Streams." });
   none.colSpan = 8;
   at("measured").tBodies[0].replaceChildren(...(rows.length ? rows : [make("tr", {}, none)]));
+  stack(at("measured"));
   const sizes = stores(found);
   at("measured-note").textContent = found
-    ? `in epoch ${found.epoch}, ${found.batches} batches${sizes.omitted ? `; ${sizes.omitted} smaller stores not shown` : ""}`
+    ? `in epoch ${found.epoch}, ${found.batches} batches${sizes.omitted ? `; ${sizes.omitted} smaller ${sizes.omitted === 1 ? "store" : "stores"} not shown` : ""}`
     : "";
   at("sizes").replaceChildren(
     ...sizes.rows.map((s) => meter(names.text(s.name), s.part, `${s.tuples.toLocaleString("en")} tuples`, bytes(s.bytes))),
@@ -132,7 +134,7 @@ function courseRow({ name, values }, top, text, ...figures) {
   return make(
     "li",
     {},
-    make("span", { className: "what", text: name }),
+    make("span", { className: "what" }, ...breakable(name)),
     picture,
     make("span", { className: "muted number", text: [text, ...figures].join(" · ") }),
   );
@@ -161,14 +163,14 @@ async function showSeries(names) {
 async function refresh() {
   try {
     const [current, queries, state, registered, epochs] = await Promise.all([
-      read("/v1/epochs/current"),
+      read("/v1/epochs/current?detail=summary"),
       knownQueries(),
       read("/v1/state"),
       read("/v1/streams"),
       read("/v1/epochs?limit=200"),
     ]);
     offerEpochs(epochs.items);
-    const names = new Names(queries, [...(current?.epoch?.explain.steps ?? []), ...(state?.stores ?? [])]);
+    const names = new Names(queries, [...((await wholeEpoch(current?.epoch))?.explain.steps ?? []), ...(state?.stores ?? [])]);
     const chosen = at("epoch").value;
     const epoch = chosen === "" ? (current?.running ?? 0) - 1 : Number(chosen);
     showMeasured(await readStatistics(epoch), registered.items, names);

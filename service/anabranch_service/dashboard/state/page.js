@@ -1,7 +1,7 @@
 // State page: polls the REST API for the stores. The selected store is in the page's address.
 
 import { read } from "../access.js";
-import { breakable, bytes, element, facts, make, percent, say } from "../dom.js";
+import { breakable, bytes, element, facts, make, percent, say, stack } from "../dom.js";
 import { short } from "../graph.js";
 import { Names, registered } from "../names.js";
 import {
@@ -34,6 +34,7 @@ function fill(body, rows, columns, empty) {
   const none = make("td", { className: "empty", text: empty });
   none.colSpan = columns;
   body.replaceChildren(...(rows.length ? rows : [make("tr", {}, none)]));
+  stack(body.parentElement);
   if (focused) body.querySelector(`[href="${CSS.escape(focused)}"]`)?.focus();
 }
 
@@ -65,7 +66,7 @@ function showTotals() {
           ["excluded by filters", percent(reads.filtered_share)],
           ["skipped without a filter", percent(reads.passed_share)],
         ]
-      : [["measured", state?.epoch > 0 ? `no tuple probed a store in epoch ${state.epoch - 1}` : "nothing yet: figures follow the first epoch"]],
+      : [["measured", state?.epoch > 0 ? `no tuple probed a store in epoch ${state.epoch - 1}` : "nothing yet: figures follow the first epoch", "long"]],
   );
 }
 
@@ -138,15 +139,14 @@ function showDetail() {
 function showSegments() {
   const present = new Set(detail.parts.map((p) => Math.min(p.level, LEVELS - 1)));
   at("levels").replaceChildren(
-    ...[...present].sort().flatMap((level) => [
-      make("span", { className: `key level-${level}` }),
-      ` level ${level}${level === LEVELS - 1 ? " and more" : ""} `,
-    ]),
+    ...[...present].sort().map((level) =>
+      make("span", {}, make("span", { className: `key level-${level}` }), ` level ${level}${level === LEVELS - 1 ? " and more" : ""}`),
+    ),
   );
   at("axis").options[1].disabled = !detail.parts.some((p) => p.event_time);
   const axis = at("axis").options[1].disabled ? "batches" : shown.axis;
   at("axis").value = axis;
-  const [width, left, height] = [1200, 46, 220];
+  const [width, left, height] = [Math.max(at("segments").clientWidth, 300), 46, 220];
   const found = picture(detail.parts, axis, { width, left, height });
   const notes = [];
   if (detail.parts_batch === null) notes.push("The runtime has not reported its state yet.");

@@ -6,6 +6,8 @@ import { Names } from "../names.js";
 export const MOST_ROWS = 100;
 /** Most partitions drawn as separate rows. */
 const MOST_PARTITIONS = 32;
+/** A picture of fewer pixels has room for the first and the last time only. */
+const NARROW = 600;
 /** Number of colours for levels of segments; the last one is for all higher levels. */
 export const LEVELS = 5;
 
@@ -96,7 +98,7 @@ export function picture(parts, axis, { width, left, height }) {
       });
     return { partition, bottom, bars };
   });
-  const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => {
+  const ticks = (width < NARROW ? [0, 1] : [0, 0.25, 0.5, 0.75, 1]).map((share) => {
     const value = first + share * (last - first);
     return { x: left + share * (width - left), text: axis === "batches" ? `${Math.round(value)}` : moment(value) };
   });
