@@ -13,3 +13,8 @@ export function batches({ activated_batch: first, expired_batch: after }) {
   if (after === null) return `from ${first} on`;
   return after > first ? `${first} to ${after - 1}` : "none";
 }
+
+/** The expiry of a query without a time of expiry: it has ended, as if deleted, or never expires. */
+export function noExpiry({ status }) {
+  return ["expired", "expiring"].includes(status) ? "–" : "never";
+}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
+from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.long_names import LONGEST, nothing_is_cut, run
 from tests.service.pages.test_dashboard import opened
@@ -47,6 +49,9 @@ def test_queries_are_found_by_owner_tag_and_words(browser: Browser, shop: Servic
         expect(rows).to_have_count(1)
         page.get_by_label("Name, title, statement").fill("nothing is called so")
         expect(page.locator("#queries")).to_contain_text("No matching query")
+        page.get_by_role("button", name="Clear the search").click()
+        expect(rows).to_have_count(8)
+        expect(page.get_by_label("Name, title, statement")).to_be_focused()
         page.get_by_role("link", name="Plan", exact=True).click()
         page.locator("#map-find").fill("team:web")
         expect(page.locator(f'#map .node[data-id="query:{LONGEST}"]:not(.dim)')).to_have_count(1)
@@ -70,6 +75,7 @@ def test_queries_are_found_by_stream_and_status_page_by_page(
         on.click()
         expect(count).to_contain_text("101 to 200 are shown")
         expect(rows.first).to_contain_text("q100")
+        expect(rows.first).to_be_in_viewport()
         on.click()
         expect(rows).to_have_count(30)
         expect(on).to_be_disabled()
@@ -82,6 +88,8 @@ def test_queries_are_found_by_stream_and_status_page_by_page(
         expect(rows).to_have_count(1)
         expect(count).to_contain_text("1 found")
         expect(rows).to_contain_text("q227")
+        # It never expires, as it has ended.
+        expect(rows.locator("td").nth(6)).to_have_text("–")
         expect(on).to_be_hidden()
         assert page.url.endswith("?status=expired")
         page.reload()
@@ -121,6 +129,41 @@ def test_a_row_stays_while_nothing_about_its_query_changes(browser: Browser, sho
         shop.post("/v1/queries", {"id": "another", "sql": PAIR})
         expect(page.locator("#queries tbody tr")).to_have_count(9)
         expect(page.locator("#queries tbody tr[data-seen]")).to_have_count(1)
+    assert not complaints
+
+
+def test_the_focus_stays_in_a_list_that_is_redrawn(browser: Browser, shop: Service) -> None:
+    labelled(shop)
+    with opened(browser, shop, "dashboard/queries") as (page, complaints):
+        rows = page.locator("#queries tbody tr")
+        tag = rows.filter(has_text="p99-audit").get_by_role("button", name="daily")
+        tag.focus()
+        rows.evaluate_all("rows => rows.forEach(row => { row.dataset.seen = 'yes'; })")
+        progress = Progress.loads(str(shop.redis.get(shop.keys.runtime)))
+        more = {name: results + 5 for name, results in progress.results.items()}
+        shop.progress(replace(progress, results=more))
+        seen = page.locator("#queries tbody tr[data-seen]")
+        expect(seen.filter(has_text="p99-audit")).to_have_count(0)
+        expect(tag).to_be_focused()
+    assert not complaints
+
+
+def test_a_narrow_list_has_all_columns(browser: Browser, shop: Service) -> None:
+    labelled(shop)
+    with opened(browser, shop, "dashboard/queries") as (page, complaints):
+        page.set_viewport_size({"width": 390, "height": 900})
+        row = page.locator("#queries tbody tr").filter(has_text=LONGEST)
+        expect(row).to_contain_text("first result")
+        wide = page.locator(".scroll:has(#queries)").evaluate("e => e.scrollWidth - e.clientWidth")
+        assert wide <= 0
+        # Pages are in a menu.
+        link = page.get_by_role("link", name="Settings")
+        expect(link).to_be_hidden()
+        page.get_by_role("button", name="Queries").press("Enter")
+        expect(link).to_be_visible()
+        nothing_is_cut(page)
+        link.click()
+        expect(page.get_by_role("button", name="Settings")).to_be_visible()
     assert not complaints
 
 

@@ -1,7 +1,7 @@
 // The list of queries on the first page: the service searches and pages; only changed rows are redrawn.
 
 import { read } from "../access.js";
-import { batches, completeFrom } from "../activation.js";
+import { batches, completeFrom, noExpiry } from "../activation.js";
 import { breakable, make, say } from "../dom.js";
 import { clock } from "../times.js";
 import { ROWS, choices, counted, requestOf, searchOf, wanted } from "./view.js";
@@ -57,8 +57,13 @@ export class QueryList {
     for (const name of Object.keys(CHOICES)) {
       at(`find-${name}`).addEventListener("change", ({ target }) => this.choose({ [name]: target.value }));
     }
-    at("queries-before").addEventListener("click", () => this.turn(this.cursors.slice(0, -1)));
-    at("queries-after").addEventListener("click", () => this.turn([...this.cursors, this.page.next_cursor]));
+    const leaf = (cursors) => {
+      this.turn(cursors);
+      // The buttons are below the rows.
+      at("queries").tHead.scrollIntoView({ block: "center" });
+    };
+    at("queries-before").addEventListener("click", () => leaf(this.cursors.slice(0, -1)));
+    at("queries-after").addEventListener("click", () => leaf([...this.cursors, this.page.next_cursor]));
   }
 
   /** Filter by an owner, a tag, a stream or a status. */
@@ -113,10 +118,25 @@ export class QueryList {
       return row;
     });
     const body = at("queries").tBodies[0];
-    if (rows.length && rows.length === body.rows.length && rows.every((row, i) => row === body.rows[i])) return;
-    const none = make("td", { className: "empty", text: this.queries.length ? "No matching query." : "No queries yet: write one in What if." });
-    none.colSpan = COLUMNS;
-    body.replaceChildren(...(rows.length ? rows : [make("tr", {}, none)]));
+    if (!rows.length) rows.push(this.none());
+    if (rows.length === body.rows.length && rows.every((row, i) => row === body.rows[i])) return;
+    body.replaceChildren(...rows);
+  }
+
+  /** The row of a list without queries, the same at every update: its button may have the focus. */
+  none() {
+    const cell = (...content) => make("tr", {}, make("td", { className: "empty", colSpan: COLUMNS }, ...content));
+    if (!this.queries.length) return (this.first ??= cell("No queries yet: write one in ", make("a", { href: "/dashboard/what-if", text: "What if" }), "."));
+    if (!this.unmatched) {
+      const clear = make("button", { type: "button", className: "quiet", text: "Clear the search" });
+      clear.addEventListener("click", () => {
+        at("find").value = "";
+        this.choose(Object.fromEntries(Object.keys(CHOICES).map((name) => [name, ""])));
+        at("find").focus();
+      });
+      this.unmatched = cell("No matching query. ", clear);
+    }
+    return this.unmatched;
   }
 
   /** Fill the filters' lists of choices, if they have changed: a list may be open. */
@@ -136,7 +156,7 @@ export class QueryList {
 
   row(q) {
     const label = (name, text, what) => {
-      const button = make("button", { type: "button", className: "label", text, title: `${text}: all queries of this ${name}` });
+      const button = make("button", { type: "button", className: `label ${name}`, text, title: `${text}: all queries of this ${name}` });
       button.addEventListener("click", () => this.choose(what));
       return button;
     };
@@ -148,24 +168,25 @@ export class QueryList {
         { className: "name" },
         this.dot(q.id),
         make("a", { href: `/dashboard/query/${encodeURIComponent(q.id)}` }, ...breakable(q.id)),
-        ...(q.title ? [make("div", { className: "muted titled", text: q.title })] : []),
+        ...(q.title ? [make("div", { className: "muted", title: q.title }, make("div", { className: "titled" }, ...breakable(q.title)))] : []),
       ),
-      make("td", {}, ...badges(q)),
+      make("td", { "data-label": "Status" }, ...badges(q)),
       make(
         "td",
-        { className: "labels" },
+        { className: "labels", "data-label": "Owner, tags" },
         ...(q.owner ? [label("owner", q.owner, { owner: q.owner })] : []),
         ...(q.tags ?? []).map((tag) => label("tag", tag, { tag })),
         ...(q.owner || q.tags?.length ? [] : ["–"]),
       ),
-      make("td", { className: "number", text: q.results.toLocaleString("en") }),
+      make("td", { className: "number", "data-label": "Results", text: q.results.toLocaleString("en") }),
       make("td", {
         className: "whole-line",
+        "data-label": "Batches",
         text: batches(q),
         title: q.earlier.map((a) => `before: ${batches(a)}`).join("\n"),
       }),
-      make("td", { text: completeFrom(q), title: (q.missed ?? []).map((one) => one.message).join("\n") }),
-      make("td", { className: "whole-line", text: q.expires_at ? clock(q.expires_at) : "never" }),
+      make("td", { "data-label": "Complete from", text: completeFrom(q), title: (q.missed ?? []).map((one) => one.message).join("\n") }),
+      make("td", { className: "whole-line", "data-label": "Expires", text: q.expires_at ? clock(q.expires_at) : noExpiry(q) }),
       definition(q),
     );
   }

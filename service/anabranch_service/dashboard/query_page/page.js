@@ -2,6 +2,7 @@
 
 import { ask, read, submit } from "../access.js";
 import { act, deleteAfterQuestion } from "../actions.js";
+import { noExpiry } from "../activation.js";
 import { Changing } from "../changing.js";
 import { breakable, bytes, facts, make, percent, say } from "../dom.js";
 import { History, interruptions } from "../history.js";
@@ -103,7 +104,7 @@ async function showQuery() {
     ["arrival to commit", view.latency(plan)],
     ["complete", view.completeness(query)],
     ...(view.past(query) ? [["results of the past", view.past(query)]] : []),
-    ["expires", query.expires_at ? moment(query.expires_at) : "never"],
+    ["expires", query.expires_at ? moment(query.expires_at) : noExpiry(query)],
     ["objectives", Object.entries(query.slo).filter(([, value]) => value !== null && Object.keys(Object(value)).length !== 0).map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ") || "none"],
     ["priority", query.priority],
   ]);
@@ -120,7 +121,7 @@ function showLabels() {
   at("labels").hidden = !links.length && !query.title;
   at("labels").replaceChildren(
     ...(query.title ? [`${query.title} `] : []),
-    ...links.map(([kind, text]) => make("a", { className: "label", href: `/dashboard/queries?${kind}=${encodeURIComponent(text)}#queries-title`, title: `Queries of this ${kind}` }, ...breakable(text))),
+    ...links.map(([kind, text]) => make("a", { className: `label ${kind}`, href: `/dashboard/queries?${kind}=${encodeURIComponent(text)}#queries-title`, title: `Queries of this ${kind}` }, ...breakable(text))),
   );
 }
 

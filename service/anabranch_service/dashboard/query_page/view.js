@@ -154,16 +154,16 @@ function given(query, one, before) {
   return one === query ? `${one.results.toLocaleString("en")} rows` : `${one.results.toLocaleString("en")} joined rows so far`;
 }
 
-const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
+const sentence = (text) => (text ? `${text[0].toUpperCase()}${text.slice(1)}.` : "");
 
 /** Problems that prevent or delay results, each as a text. */
 export function problems(query) {
   const found = Object.entries(query.input_problems).map(([stream, why]) => `The stream ${stream} is not read: ${why}. Results wait for its rows.`);
   if (query.sink_problem) found.push(`Results wait for the sink: ${query.sink_problem}`);
-  if (query.problem) found.push(`Rejected: ${query.problem.message}. ${query.problem.remedy}`);
+  if (query.problem) found.push(`Rejected: ${query.problem.message}. ${sentence(query.problem.remedy)}`);
   if (query.failure) {
     const { batch, message, expression, remedy } = query.failure;
-    found.push(`Failed in batch ${batch}: ${message}${expression ? ` in ${expression}` : ""}. ${remedy}`);
+    found.push(`Failed in batch ${batch}: ${message}${expression ? ` in ${expression}` : ""}. ${sentence(remedy)}`);
   }
   for (const { message, remedy } of query.complete === "from" ? [] : (query.missed ?? [])) found.push(`${sentence(message)} ${sentence(remedy)}`);
   if (query.rationed?.floor_broken) found.push("Its completeness is below its floor: the machine is too slow for all floors.");
