@@ -1,7 +1,7 @@
 // Map of the joint plan on the first page: drawing, zooming, searching, and a query's path.
 
 import { read } from "../access.js";
-import { breakable, element, make } from "../dom.js";
+import { breakable, element, make, percent } from "../dom.js";
 import { textWidth } from "../graph.js";
 import { around, dearest, LINE, load, PADDING, placed, rate } from "./view.js";
 
@@ -116,7 +116,7 @@ export class PlanMap {
     this.frame.replaceChildren(svg);
     if (focused) this.frame.querySelector(`[data-id="${CSS.escape(focused)}"]`)?.focus();
     const dear = dearest(plan);
-    const most = dear && dear.share > 0 ? `; ${Math.round(100 * dear.share)} % of it from ${label(dear.source)} to ${label(dear.target)}` : "";
+    const most = dear && dear.share > 0 ? `; ${percent(dear.share)} of it from ${label(dear.source)} to ${label(dear.target)}` : "";
     const note = plan.measured
       ? `${plan.queries} ${plan.queries === 1 ? "query" : "queries"}, ${load(plan.cpu)} for all probes and results${most}.`
       : "No measurements yet: widths and loads follow a few seconds after the first batch.";

@@ -21,7 +21,7 @@ export function rate(tuples) {
 
 /** Format CPU seconds per second. */
 export function load(cpu) {
-  return cpu >= 1 ? `${cpu.toFixed(1)} CPUs` : `${(100 * cpu).toPrecision(2)} % of a CPU`;
+  return cpu >= 1 ? `${cpu.toFixed(1)} CPU cores` : `${Number((100 * cpu).toPrecision(2))} % of a CPU core`;
 }
 
 /** Wrap a text into lines of about `most` characters, at word ends or within long words. */

@@ -1,6 +1,6 @@
 // Explanation of an epoch: cost shares, changes since the previous epoch, and revisions.
 
-import { make, percent } from "../dom.js";
+import { make, percent, stack } from "../dom.js";
 import { short } from "../graph.js";
 import { length } from "../times.js";
 
@@ -19,7 +19,7 @@ export function shares(epoch) {
   const omitted = found.omitted + Math.max(found.queries.length - MAX_SHARES, 0);
   const notes = [];
   if (omitted) notes.push(`${omitted} more queries cost less.`);
-  if (found.note) notes.push(`${found.note}.`);
+  if (found.note) notes.push(`${found.note[0].toUpperCase()}${found.note.slice(1)}.`);
   const empty = found.note ? "Not known." : "No query is planned.";
   return { rows: found.queries.slice(0, MAX_SHARES), empty, note: notes.join(" ") };
 }
@@ -115,6 +115,7 @@ export function showRevisions(table, note, items, gain) {
   const none = make("td", { className: "empty", text: empty(items, gain) });
   none.colSpan = 6;
   table.tBodies[0].replaceChildren(...(rows.length ? rows.map(line) : [make("tr", {}, none)]));
+  stack(table);
 }
 
 function empty(items, gain) {

@@ -20,7 +20,8 @@ function cpu(seconds) {
 export function savingText(epoch, saving) {
   if (!epoch || !epoch.queries.length) return "";
   if (saving) {
-    const range = saving.epochs > 1 ? ` (${percent(saving.lowest)} to ${percent(saving.highest)} by epoch)` : "";
+    const [lowest, highest] = [percent(saving.lowest), percent(saving.highest)];
+    const range = saving.epochs === 1 || lowest === highest ? "" : ` (${lowest} to ${highest} by epoch)`;
     return `${compared(saving.share)}${range}, estimated over ${length(saving.seconds)}: ${cpu(saving.cpu_seconds)} instead of ${cpu(saving.individual_cpu_seconds)}`;
   }
   const own = epoch.cpu;

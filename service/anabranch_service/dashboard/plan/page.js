@@ -2,19 +2,22 @@
 
 import { read } from "../access.js";
 import { colour, dark, dot } from "../colours.js";
-import { breakable, bytes, facts, make, say, some } from "../dom.js";
+import { breakable, bytes, facts, make, percent, say, some, stack } from "../dom.js";
 import { drawTree, forest, highlight, short } from "../graph.js";
 import { PlanMap } from "../map/map.js";
 import { Names } from "../names.js";
 import { knownQueries } from "../query_list/known.js";
 import { changes, shares, showRevisions, tablesOf } from "./comments.js";
 import { showCost, unit } from "./cost.js";
+import { wholeEpoch } from "./newest.js";
 
 const POLL_MS = 1000;
 /** Most hot values that are named. */
 const MOST_DEALT = 5;
 /** Most queries whose probe trees are shown together; of more, those of one query. */
 const MOST_TREES = 30;
+/** Pixels of a column of trees beside the trees: half of the gap, padding and borders. */
+const COLUMN_EDGES = 27;
 
 const selected = { epoch: null, query: asked() };
 const cache = new Map();
@@ -42,7 +45,7 @@ function dealt(hot) {
   const named = hot.values.slice(0, MOST_DEALT).map(({ attribute, value }) => `${attribute} = ${value || "?"}`);
   const more = hot.values.length - named.length;
   return [
-    ["spread over several hosts", named.join(", ") + (more ? ` and ${more} more` : "")],
+    ["spread over several hosts", named.join(", ") + (more ? ` and ${more} more` : ""), "long"],
     ["busiest host", `${hot.after.toFixed(2)} × the mean; ${hot.before.toFixed(2)} × without spreading`],
   ];
 }
@@ -71,18 +74,18 @@ function showEpoch(epoch, running) {
     ...(epoch.explain.backfill ?? []).map((past) => [
       `past of ${past.label.replaceAll("⋈", " ⋈ ")}`,
       past.chosen ? "computed in the background" : "answered from base stores",
+      "long",
     ]),
     ...dealt(epoch.explain.hot_keys),
     ["shared steps", `${epoch.explain.totals?.shared_steps ?? 0} of ${epoch.explain.totals?.steps ?? 0}`],
   ]);
   const notes = [];
   if (epoch.fallback) notes.push(epoch.fallback);
-  for (const [name, share] of Object.entries(epoch.estimated ?? {})) {
-    notes.push(`${name} is new: by a sample, ${(share * 100).toFixed(1)} % of its stream's tuples pass its filter.`);
-  }
+  const estimated = Object.entries(epoch.estimated ?? {}).map(([name, share]) => `${name} (${percent(share)})`);
+  if (estimated.length) notes.push(`New, with the share of its stream's tuples that pass its filter by a sample: ${some(estimated)}.`);
   if (epoch.ahead) {
     const periods = epoch.ahead.periods;
-    const names = Object.keys(epoch.ahead.arrivals).join(", ");
+    const names = some(Object.keys(epoch.ahead.arrivals));
     if (names) notes.push(`Priced for the next epoch, with arrivals forecast from the last ${periods === 1 ? "period" : `${periods} periods`} of ${names}.`);
   }
   if (epoch.costs) {
@@ -94,12 +97,10 @@ function showEpoch(epoch, running) {
     notes.push(`Costs are CPU seconds per epoch, by ${by}.`);
   }
   if (epoch.assumed.length) {
-    notes.push(`Assumed, not measured yet: arrivals of ${epoch.assumed.join(", ")}.`);
+    notes.push(`Assumed, not measured yet: arrivals of ${some(epoch.assumed)}.`);
   }
-  const rejected = Object.entries(epoch.rejected);
-  if (rejected.length) {
-    notes.push(`Rejected: ${rejected.map(([name, p]) => `${name} (${p.message})`).join("; ")}`);
-  }
+  const rejected = Object.entries(epoch.rejected).map(([name, p]) => `${name} (${p.message})`);
+  if (rejected.length) notes.push(`Rejected: ${some(rejected)}.`);
   at("epoch-note").hidden = notes.length === 0;
   at("epoch-note").textContent = notes.join(" ");
 }
@@ -123,6 +124,7 @@ function showShares(epoch) {
         )
       : [make("tr", {}, none)]),
   );
+  stack(at("shares"));
   at("shares-note").textContent = note;
   for (const place of document.querySelectorAll(".cost-unit")) if (epoch) place.textContent = unit(epoch.objective);
 }
@@ -163,7 +165,7 @@ function showChoice(epoch, many) {
         "button",
         { type: "button", className: "chip", "aria-pressed": String(selected.query === name) },
         dot(name),
-        name,
+        make("span", {}, ...breakable(name)),
       );
       chip.addEventListener("click", () => {
         selected.query = selected.query === name ? null : name;
@@ -204,6 +206,9 @@ function showTrees(epoch, many) {
       ? trees.map((tree) => drawTree(tree, colour))
       : [make("p", { className: "empty", text: "No probes: no query is planned." })]),
   );
+  // Two columns only if no tree would have to be scrolled in them.
+  const half = at("trees").clientWidth / 2 - COLUMN_EDGES;
+  at("trees").classList.toggle("single", [...at("trees").querySelectorAll("svg")].some((svg) => parseFloat(svg.style.minWidth) > half));
   highlight(at("trees"), selected.query);
   showSteps(trees);
 }
@@ -223,14 +228,16 @@ function showSteps(trees) {
           make("td", { text: `${step.partition ?? "–"}${step.broadcast ? " (to all)" : ""}` }),
           make("td", { className: "number", text: short(step.cost) }),
           make("td", { className: "number", text: short(step.cardinality) }),
-          make("td", { text: step.shared_by.join(", ") }),
+          make("td", { className: "users" }, ...breakable(some(step.shared_by))),
         ),
       );
       visit(root, child, [...path, step.store]);
     }
   };
   for (const tree of trees) visit(tree, tree, []);
-  at("steps").querySelector("tbody").replaceChildren(...rows);
+  const table = at("steps").querySelector("table");
+  table.tBodies[0].replaceChildren(...rows);
+  stack(table);
 }
 
 function showStores(epoch) {
@@ -286,7 +293,7 @@ async function readRevisions(epoch) {
 async function refresh() {
   try {
     const [current, queries, epochs, state] = await Promise.all([
-      read("/v1/epochs/current"),
+      read("/v1/epochs/current?detail=summary"),
       knownQueries(),
       read("/v1/epochs?limit=200"),
       read("/v1/state"),
@@ -295,7 +302,7 @@ async function refresh() {
     const line = pinned && epochs.items.find((e) => e.epoch === pinned.epoch);
     const published = pinned
       ? { ...pinned, first_batch: line ? line.first_batch : pinned.first_batch }
-      : (current?.epoch ?? null);
+      : await wholeEpoch(current?.epoch);
     const names = new Names(queries, [...(published?.explain.steps ?? []), ...(state?.stores ?? [])]);
     const epoch = names.epoch(published);
     for (const query of queries) colour(query.id);

@@ -147,5 +147,5 @@ def _alone(
         return None, "no query was planned alone, so standalone and proportional are unknown"
     plan, note = apart.individual, ""
     if plan.gap > 0:
-        note = f"standalone is not proven optimal for every query (gap {plan.gap:.2%})"
+        note = f"standalone is not proven optimal for every query (gap {100 * plan.gap:.2f} %)"
     return costs_by_owner(plan, planned.queries), note
