@@ -428,10 +428,10 @@ class Walk:
         page.on("pageerror", lambda error: complaints.append(str(error)))
         wait = 60_000
         page.goto(self.url)
-        expect(page.locator("#facts")).to_contain_text("input tuples", timeout=wait)
+        expect(page.locator("#facts")).to_contain_text("rows read", timeout=wait)
         facts = _pairs(page.locator("#facts"))
-        assert facts["input tuples"] == f"{sum(c[0] for c in counts.values()):,}"
-        assert facts["late"] == f"{sum(c[1] for c in counts.values()):,}"
+        assert facts["rows read"] == f"{sum(c[0] for c in counts.values()):,}"
+        assert facts["late rows"] == f"{sum(c[1] for c in counts.values()):,}"
         complete = {"always": "first result", "never": "never", None: "–"}
         since: dict[str, str] = {}
         saving = page.locator("#saving").inner_text()

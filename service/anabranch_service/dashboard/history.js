@@ -33,6 +33,7 @@ export function series({ seconds, items }, value) {
   return { values, first: times[0], last: times.at(-1) };
 }
 
+const day = (seconds) => new Date(seconds * 1000).toISOString().slice(5, 10);
 const hour = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 16);
 
 /** Values without neighbours, between which there is no line, as dots. */
@@ -58,12 +59,13 @@ export function interruptions(found) {
 /** A chart in `figure` with a summary in `note`; `write` formats a value, `also` has a second, lower line, `shown` gets the answer. */
 export class History {
   constructor(figure, note, { path, value, write, what, also = null, shown = () => {} }) {
-    Object.assign(this, { figure, note, path, value, write, what, also, shown, looked: null });
+    Object.assign(this, { figure, note, path, value, write, what, also, shown, looked: null, space: 0 });
   }
 
   async refresh() {
-    if (this.looked !== null && performance.now() - this.looked < EVERY_MS) return;
-    this.looked = performance.now();
+    const space = this.figure.clientWidth;
+    if (this.looked !== null && performance.now() - this.looked < EVERY_MS && space === this.space) return;
+    Object.assign(this, { looked: performance.now(), space });
     const found = await latest(this.path);
     this.shown(found);
     const { values, first, last } = series(found, this.value);
@@ -80,7 +82,8 @@ export class History {
     const across = { width: width - 4, height: HEIGHT - EDGE - 4 };
     const step = values.length > 1 ? across.width / (values.length - 1) : 0;
     const left = (seconds) => 2 + Math.max((seconds - first) / found.seconds, 0) * step;
-    const text = (x, at, anchor) => element("text", { class: "small", x, y: HEIGHT - 3, "text-anchor": anchor }, `${hour(at)} UTC`);
+    const days = new Set([first, last].map(day));
+    const text = (x, at, anchor) => element("text", { class: "small", x, y: HEIGHT - 3, "text-anchor": anchor }, `${days.size > 1 ? `${day(at)} ` : ""}${hour(at)} UTC`);
     this.figure.replaceChildren(
       element(
         "svg",

@@ -123,6 +123,31 @@ def test_all_fits_a_window_that_becomes_narrower(browser: Browser, shop: Service
     assert not complaints
 
 
+@pytest.mark.e2e
+def test_what_needs_attention_fits_two_narrow_screens(browser: Browser, shop: Service) -> None:
+    several(shop, 3)
+    for minute in range(60):
+        at = 4_000_000_000 // 60 * 60 + 60 * minute
+        point = HistoryPoint(at=at, batch_seconds=0.3, rows={"orders": 900 + minute}, results={})
+        shop.redis.rpush(shop.keys.history, point.model_dump_json())
+    why = "no such folder: /data/orders/of/the/last/quarter, or this process may not read it"
+    for stream in ("orders", "items"):
+        shop.source(stream, SourceState.FAILED, why)
+    progress = Progress.loads(str(shop.redis.get(shop.keys.runtime)))
+    refused = {LONGEST: "the bucket s3://results-of-the-shop is gone: 404 NoSuchBucket"}
+    shop.progress(replace(progress, sinks=refused, input=replace(progress.input, row_limit=4000)))
+    with opened(browser, shop) as (page, complaints):
+        page.set_viewport_size({"width": 390, "height": 844})
+        expect(page.locator("#alerts > li")).to_have_count(4)
+        expect(page.locator("#unread li")).to_have_count(2)
+        expect(page.locator("#facts")).to_contain_text("2 not read")
+        expect(page.locator("#rows svg")).to_be_visible()
+        expect(page.locator("#changed > li").first).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollHeight") <= MOST * 844
+        nothing_is_cut(page)
+    assert not complaints
+
+
 def test_money_is_saved_cpu_time_by_its_price(browser: Browser, service: Service) -> None:
     """Half of 36 CPU seconds in 100 s: 0.18 CPU hours per hour, 129.6 in thirty days."""
     with opened(browser, service) as (page, complaints):

@@ -44,8 +44,12 @@ function showHealth(components) {
       make(
         "li",
         {},
-        make("strong", {}, make("a", { href: pageOf(component) ?? "/dashboard/health" }, ...breakable(component.name))),
-        make("span", {}, ...breakable(`: ${component.message}`)),
+        make(
+          "div",
+          { className: "message", title: component.message },
+          make("strong", {}, make("a", { href: pageOf(component) ?? "/dashboard/health" }, ...breakable(component.name))),
+          make("span", {}, ...breakable(`: ${component.message}`)),
+        ),
         make("div", { className: "muted remedy", text: component.remedy, title: component.remedy }),
       ),
     ),
@@ -97,7 +101,7 @@ function showChanges(epochs) {
 async function refresh() {
   try {
     const [current, streams, health, epochs, profile, queries] = await Promise.all([
-      read("/v1/epochs/current"),
+      read("/v1/epochs/current?detail=summary"),
       read("/v1/streams"),
       read("/v1/health"),
       read("/v1/epochs?limit=50"),

@@ -43,13 +43,14 @@ export function showRuntime(current, names) {
     return;
   }
   const rate = runtime.batch_seconds > 0 ? `${runtime.batch_seconds.toFixed(2)} s` : "–";
+  // The cards of the page repeat the minor ones, which narrow windows lack.
   facts(at("facts"), [
     ["runtime", runtimeState(runtime)],
-    ["batches", runtime.committed.toLocaleString("en")],
-    ["last batch", rate],
-    ["input tuples", runtime.input_tuples.toLocaleString("en")],
-    ["late", runtime.late_tuples.toLocaleString("en")],
-    ...(runtime.ahead_tuples ? [["ahead", runtime.ahead_tuples.toLocaleString("en")]] : []),
+    ["batches", runtime.committed.toLocaleString("en"), "minor"],
+    ["last batch", rate, "minor"],
+    ["rows read", runtime.input_tuples.toLocaleString("en"), "minor"],
+    ["late rows", runtime.late_tuples.toLocaleString("en")],
+    ...(runtime.ahead_tuples ? [["rows ahead", runtime.ahead_tuples.toLocaleString("en")]] : []),
     ["state", bytes(runtime.state_bytes)],
     [
       "private memory",
@@ -59,8 +60,8 @@ export function showRuntime(current, names) {
     ],
     ...(runtime.row_limit
       ? [
-          ["waiting", runtime.waiting_tuples.toLocaleString("en")],
-          ["most per batch", runtime.row_limit.toLocaleString("en")],
+          ["waiting rows", runtime.waiting_tuples.toLocaleString("en")],
+          ["most rows per batch", runtime.row_limit.toLocaleString("en"), "minor"],
         ]
       : []),
     ...Object.entries(runtime.unread_pieces ?? {}).map(([stream, pieces]) => [

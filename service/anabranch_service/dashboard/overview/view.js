@@ -39,7 +39,8 @@ const money = (value) => value.toLocaleString("en", { maximumFractionDigits: val
 export function moneyText(saving, price) {
   if (!saving || !(price > 0) || !saving.seconds) return "";
   const perMonth = (share) => ((share * saving.individual_cpu_seconds) / saving.seconds / HOUR) * MONTH * price;
-  const range = saving.epochs > 1 ? ` (${money(perMonth(saving.lowest))} to ${money(perMonth(saving.highest))} by epoch)` : "";
+  const [lowest, highest] = [saving.lowest, saving.highest].map((share) => money(perMonth(share)));
+  const range = saving.epochs > 1 && lowest !== highest ? ` (${lowest} to ${highest} by epoch)` : "";
   const word = saving.share < 0 ? "costs" : "saves";
   return `At this load the joint plan ${word} ${money(Math.abs(perMonth(saving.share)))}${range} in a month of 30 days, ${percent(Math.abs(saving.share))} of ${money(perMonth(1))}.`;
 }
