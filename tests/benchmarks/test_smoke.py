@@ -12,7 +12,7 @@ import pytest
 
 from anabranch_client.replay import tpch
 from anabranch_planner.cost.statistics.constants import OPERATIONS
-from benchmarks import cost_constants, functions, rate_change, statistics_cost, throughput
+from benchmarks import cost_constants, rate_change, statistics_cost, throughput
 from benchmarks.report import __main__ as report
 from benchmarks.session import BatchLog, read_log
 from benchmarks.system_run import PHASES, phases
@@ -178,10 +178,3 @@ def test_statistics_cost(capsys: pytest.CaptureFixture[str]) -> None:
         assert 0 < one["inside"]["median"] < 1
         assert _in_order(one["inside_later_half"])
         assert one["manifest_bytes"]["with"] > one["manifest_bytes"]["without"]
-
-
-def test_functions(capsys: pytest.CaptureFixture[str]) -> None:
-    assert functions.main(["--rows", "5000", "--rounds", "1"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(functions.CONDITIONS) + 1
-    assert all(0 < int(line.split(" rows ")[0].split()[-1]) < 5000 for line in lines[-1:])

@@ -127,6 +127,8 @@ def test_what_is_saved_is_a_mean_with_its_time_and_range(
             )
             expect(text).to_contain_text("estimated over")
             expect(page.locator(".cost-unit")).to_have_text(["CPU seconds per epoch"] * 2)
+            units = page.locator("[data-unit=cost]")
+            expect(units).to_have_text(["CPU seconds per epoch"] * 3)
             # An epoch other than the running one has its own estimate.
             page.get_by_role("button", name="Show epoch 2").click()
             expect(text).to_contain_text("estimated for this epoch")

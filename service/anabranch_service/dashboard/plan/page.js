@@ -126,7 +126,7 @@ function showShares(epoch) {
   );
   stack(at("shares"));
   at("shares-note").textContent = note;
-  for (const place of document.querySelectorAll(".cost-unit")) if (epoch) place.textContent = unit(epoch.objective);
+  for (const place of document.querySelectorAll(".cost-unit, [data-unit=cost]")) if (epoch) place.textContent = unit(epoch.objective);
 }
 
 function showChanges(epoch) {

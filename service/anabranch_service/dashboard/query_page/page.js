@@ -248,7 +248,11 @@ function pathOf(one) {
 
 function showPlan() {
   at("plan-note").hidden = Boolean(plan);
-  at("plan-note").textContent = ENDED.has(query.status) ? "The query has ended: no plan includes it." : "Not in the running plan yet: it becomes active with the next epoch.";
+  at("plan-note").textContent = ENDED.has(query.status)
+    ? "The query has ended: no plan includes it."
+    : query.status === "paused"
+      ? "The query is paused: no plan includes it until it is resumed."
+      : "Not in the running plan yet: it becomes active with the next epoch.";
   at("paths-note").textContent = plan ? `epoch ${plan.epoch}${plan.revision ? `, revision ${plan.revision}` : ""}: probes of the tuple that arrives last${plan.measured ? "" : "; nothing is measured yet"}` : "";
   at("paths").replaceChildren(...(plan?.paths ?? []).map(pathOf));
   const divided = view.divided(plan);
