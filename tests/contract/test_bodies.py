@@ -106,7 +106,7 @@ def test_fields_mean_what_docstrings_say_of_them() -> None:
     }
     assert {name: _Step.meaning(name) for name in _Step.model_fields} == own
     schema = _Probe.model_json_schema()
-    assert schema["description"] == "A step that probes a store."
+    assert schema["description"] == "Step that probes a store."
     described = {name: field["description"] for name, field in schema["properties"].items()}
     assert described == own | {"label": "The store's name.", "store": "Its id."}
     assert [_Probe.meaning(name) for name in described] == [*described.values()]

@@ -243,7 +243,8 @@ def test_a_statement_is_explained(url: str, shop: Client) -> None:
     assert "alone" in text
     refused = run("query", "explain", "SELECT x FROM nowhere", "--json", url=url)
     one_line(refused, 1, "line 1, column 15")
-    quoted = run("query", "explain", 'SELECT "k" FROM', "--dialect", "postgres", "--json", url=url)
+    sql = 'SELECT "k" FROM R WHERE k = 1 ! 2'
+    quoted = run("query", "explain", sql, "--dialect", "postgres", "--json", url=url)
     one_line(quoted, 1, "postgres")
 
 

@@ -242,7 +242,7 @@ def edited(old: str, new: str) -> str:
         ),
         (edited("[R, S]", "[R, R]"), "queries.q1.relations[1]", "alias 'R' occurs twice"),
         (edited("= S.a", "= X.a"), "queries.q1.predicates[0]", "there is no alias 'X'"),
-        (edited("= S.a", "="), "queries.q1.predicates[0]", "syntax error"),
+        (edited("= S.a", "="), "queries.q1.predicates[0]", "there is no value after '='"),
         (edited("R.a = S.a", "5"), "queries.q1.predicates[0]", "5 is not a text"),
         (edited("[R.a = S.a]", "R.a = S.a"), "queries.q1.predicates", "expected a list"),
         (edited("[R, S]", "[R, S, T]"), "queries.q1", "cross product between {R,S} and {T}"),
