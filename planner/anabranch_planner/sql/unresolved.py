@@ -249,7 +249,8 @@ class Unresolved:
         """
         if self.nested is not None and self.nested[0] != AGGREGATES:
             what, node = self.nested
-            with at(self.sources[0].node if self.sources else None), at(node):
+            first = [*(one.node for one in self.items), *(one.node for one in self.sources)]
+            with at(next(filter(None, first), None)), at(node):
                 raise unsupported(
                     f"{what} in a subquery",
                     "the whole statement may have it; register the subquery as a query of its own",
