@@ -55,9 +55,11 @@ class Cutovers:
             LeadershipLost: another service leads.
         """
         term, store, now = self._lease.term, self._store, self._clock()
+        if term is None:
+            return
         records, index = await store.indexed_queries()
         waiting = index.get(WAITS, {}).values()
-        if term is None or not waiting:
+        if not waiting:
             return
         activations, progress = await store.activations(), await store.progress()
         publication, known = Publication(store, term), {one.id: one for one in records}
