@@ -162,7 +162,7 @@ def _percent(share: float | None) -> str:
 
 
 def charts(entry: dict[str, Any]) -> dict[str, str]:
-    """Return the paper's Fig. 2: run times, and charts of probes and matches beside them."""
+    """Return the paper's Fig. 2: charts of run times, probes and matches."""
     names = [n for n in next(iter(entry["orders"].values())) if n != "exact"]
     seconds, works = [], []
     for order, one in entry["orders"].items():

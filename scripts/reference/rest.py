@@ -100,7 +100,7 @@ def _default(value: Mapping[str, Any]) -> str:
 
 
 def meaning(value: Mapping[str, Any]) -> str:
-    """Return the description of a property, with those of its alternatives."""
+    """Return the descriptions of a property and of its alternatives."""
     inner = [part["description"] for part in value.get("anyOf", ()) if "description" in part]
     return " ".join([*inner, value.get("description", "")]).strip()
 

@@ -1,4 +1,4 @@
-"""Tests of a replay's output folder: whose it is, and what may be replaced."""
+"""Tests of a replay's output folder: its owner, and the files that a replay replaces."""
 
 from __future__ import annotations
 

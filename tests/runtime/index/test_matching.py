@@ -114,7 +114,7 @@ def test_a_filter_changes_no_match(hits: float, probing: int) -> None:
         assert found.counted.tolist() == other.counted.tolist()
         screens = sum(index is filtered for index in indexes)
         held = int((~may_have(filtered.filter, probes.hashes)).sum())
-        # Of the probes tried first, at least a quarter must be rejected by the filter.
+        # The filter must reject at least a quarter of the first probes.
         tried = may_have(filtered.filter, probes.hashes[:: probing // 128 + 1])
         assert found.held == (screens * held if 4 * tried.sum() <= 3 * len(tried) else 0)
         assert other.held == 0

@@ -66,5 +66,5 @@ def test_batches_rank_anew() -> None:
     column = pa.array(np.arange(10_000))
     ranking = Ranking((("k", "bigint"),), by_batch=True)
     one, other = (ranks(ranking, lambda _: column, len(column), b) < limit(0.5) for b in (1, 2))
-    # Of those kept in one batch, half are kept in the next.
+    # Half of the rows kept in one batch are kept in the next.
     assert abs((one & other).mean() - 0.25) < 0.02

@@ -30,7 +30,7 @@ QUERIES = {"q": "SELECT R.a, S.b FROM R JOIN S ON R.a = S.a WHERE S.b >= 0"}
 
 
 def write(url: str, folder: Path) -> None:
-    """Write a state directory, and beside it the content of Redis."""
+    """Write a state directory, with the content of Redis in its ``redis.json``."""
     publish(url, 0, QUERIES)
     one = driver(url, folder, Mode.LIVE, every=10)
     for batch in range(3):
