@@ -63,6 +63,11 @@ _UNPLACED = frozenset({
 _SHOWN = 60
 
 
+def malformed_at(message: str, remedy: str, token: Token) -> QueryError:
+    """Return the error ``malformed-sql`` with the place of ``token``."""
+    return QueryError("malformed-sql", message, remedy=remedy, position=place_of(token))
+
+
 class SourceText:
     """A statement as its author wrote it, with the positions that the parser recorded in nodes."""
 

@@ -11,7 +11,7 @@ from sqlglot import TokenType, exp
 from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.mistakes.brackets import unbalanced
 from anabranch_planner.sql.mistakes.operands import overlooked
-from anabranch_planner.sql.places import place_of
+from anabranch_planner.sql.places import malformed_at
 from anabranch_planner.sql.unresolved import as_written, at
 
 if TYPE_CHECKING:
@@ -99,13 +99,13 @@ def _commas(tokens: Sequence[Token]) -> Iterator[QueryError]:
         counts = last is not None and last.token_type is TokenType.NUMBER
         ends = after is None or after.token_type in _ENDS
         if ends or (after.token_type is TokenType.LIMIT and counts):
-            yield _error(
+            yield malformed_at(
                 "a comma before " + ("the end" if after is None else repr(after.text)),
                 "leave the comma out, or write another entry after it",
                 token,
             )
         elif before is not None and before.token_type in _BEGINNINGS:
-            yield _error(
+            yield malformed_at(
                 f"a comma after {before.text!r}",
                 "leave the comma out, or write another entry before it",
                 token,
@@ -118,7 +118,7 @@ def _quotes(tokens: Sequence[Token]) -> Iterator[QueryError]:
         if token.token_type is TokenType.VAR and token.text[:1] in _TYPOGRAPHIC:
             text = token.text.strip("".join(_TYPOGRAPHIC))
             name = f", or `{text}` for a name" if token.text[0] in "“”" else ""
-            yield _error(
+            yield malformed_at(
                 f"{token.text} has typographic quotes", f"write '{text}' for a text{name}", token
             )
 
@@ -154,14 +154,14 @@ def _is_number(token: Token | None) -> bool:
 
 def _misplaced(token: Token, before: Token) -> QueryError:
     if token.token_type is not before.token_type:
-        return _error(
+        return malformed_at(
             f"{token.text!r} stands after {before.text!r}",
             f"move it before {before.text!r}",
             token,
         )
     conditions = token.token_type in (TokenType.WHERE, TokenType.HAVING)
     joined = "AND between the conditions" if conditions else "one list with a comma"
-    return _error(f"a second {token.text!r}", f"write {joined} in place of it", token)
+    return malformed_at(f"a second {token.text!r}", f"write {joined} in place of it", token)
 
 
 def unfinished_between(tokens: Sequence[Token], near: int) -> QueryError | None:
@@ -192,7 +192,7 @@ def _without(
 
 
 def _lacks(token: Token, second: TokenType) -> QueryError:
-    return _error(
+    return malformed_at(
         f"{token.text.upper()} has no {second.name}",
         f"write {_SHAPES[token.token_type]}",
         token,
@@ -209,7 +209,3 @@ def _reaches(tokens: Sequence[Token], index: int, second: TokenType, word: Token
         if not depth and kind is second:
             return True
     return False
-
-
-def _error(message: str, remedy: str, token: Token) -> QueryError:
-    return QueryError("malformed-sql", message, remedy=remedy, position=place_of(token))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sqlglot import TokenType
 
 from anabranch_contract.errors import QueryError
-from anabranch_planner.sql.places import closing, place_of, text_of
+from anabranch_planner.sql.places import closing, malformed_at, text_of
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -107,9 +107,9 @@ def _between(token: Token, after: Token | None) -> QueryError | None:
     if kind in _OPERATORS:
         meant = _MEANT.get(token.text + after.text, "one operator, with a value on either side")
         message = f"syntax error near {after.text!r}: it follows {token.text!r}"
-        return _error(message, f"write {meant}", after)
+        return malformed_at(message, f"write {meant}", after)
     if kind in _NEEDS or kind in (TokenType.COMMA, TokenType.L_PAREN):
-        return _error(
+        return malformed_at(
             f"there is no value before {after.text!r}",
             f"write one between {token.text!r} and {after.text!r}",
             after,
@@ -120,7 +120,7 @@ def _between(token: Token, after: Token | None) -> QueryError | None:
 def _missing(token: Token, after: Token | None) -> QueryError:
     before = "" if after is None else f" before {after.text!r}"
     what = _NEEDS[token.token_type]
-    return _error(
+    return malformed_at(
         f"there is no {what} after {token.text!r}",
         f"write one{before}, or leave {token.text!r} out",
         token,
@@ -149,12 +149,12 @@ def missing_on(sql: str, tokens: Sequence[Token], near: int) -> QueryError | Non
     condition = _operand(sql, tokens, first)
     word, stream = tokens[first - 1].text, text_of(sql, tokens[index], tokens[first - 1])
     if names > 1 and len(word) == len("ON") and set(word.upper()) & set("ON"):
-        return _error(
+        return malformed_at(
             f"the join has no ON before {condition!r}",
             f"did you mean 'ON' in place of {word!r}?",
             tokens[first - 1],
         )
-    return _error(
+    return malformed_at(
         f"the join has no ON before {condition!r}",
         f"write {stream} ON {condition} ...",
         tokens[first],
@@ -190,7 +190,7 @@ def missing_between(sql: str, tokens: Sequence[Token], near: int) -> QueryError 
 def _no_join(before: Token, token: Token) -> QueryError | None:
     if token.token_type not in _NAMES:
         return None
-    return _error(
+    return malformed_at(
         f"there is no JOIN between {before.text} and {token.text}",
         f"write JOIN {token.text} ON ..., or a single alias",
         token,
@@ -207,12 +207,12 @@ def _side_by_side(
 ) -> QueryError:
     one, other = text_of(sql, tokens[begin], tokens[first - 1]), _operand(sql, tokens, first)
     if listed:
-        return _error(
+        return malformed_at(
             f"there is no comma between {one} and {other}",
             f"write a comma between the items: {one}, {other}",
             tokens[first],
         )
-    return _error(
+    return malformed_at(
         f"there is no operator between {tokens[first - 1].text} and {other}",
         "write AND, OR or another operator between them",
         tokens[first],
@@ -227,7 +227,3 @@ def _operand(sql: str, tokens: Sequence[Token], first: int) -> str:
     if last + 1 < len(tokens) and tokens[last + 1].token_type is TokenType.L_PAREN:
         last = closing(tokens, last + 1) or last
     return text_of(sql, tokens[first], tokens[last])
-
-
-def _error(message: str, remedy: str, token: Token) -> QueryError:
-    return QueryError("malformed-sql", message, remedy=remedy, position=place_of(token))
