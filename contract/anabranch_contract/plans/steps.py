@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from anabranch_contract.codec import Row
@@ -93,33 +94,81 @@ class CountedStep(NamedTuple):
     asked: tuple[Edge, int] | None = None
 
 
-def steps_of(ruleset: Ruleset) -> dict[str, SubJoinStep]:
-    """Map the outgoing edge of each probe to its step, as if all tuples were counted."""
+class _Reached(NamedTuple):
+    """Tuples on an edge: their labels, and the key classes that they satisfy."""
+
+    labels: frozenset[Label]
+    classes: tuple[KeyClass, ...]
+
+
+@dataclass(slots=True)
+class StepMemo:
+    """The steps of the last ruleset. A later ruleset has most of its rules, as the same objects.
+
+    Attributes:
+        arrivals: label -> its arriving tuples.
+        steps: identities of a rule and of the tuples before it -> both, the tuples after it, step.
+    """
+
+    arrivals: dict[Label, _Reached] = field(default_factory=dict)
+    steps: dict[tuple[int, int], tuple[ProbeRule, _Reached, _Reached, SubJoinStep]] = field(
+        default_factory=dict
+    )
+
+
+def steps_of(ruleset: Ruleset, memo: StepMemo | None = None) -> dict[str, SubJoinStep]:
+    """Map the outgoing edge of each probe to its step, as if all tuples were counted.
+
+    Args:
+        memo: gives the steps of the last ruleset's rules, and gets those of this one.
+    """
+    return _steps_of(ruleset, ruleset.paths, memo or StepMemo())
+
+
+def _steps_of(
+    ruleset: Ruleset, paths: Iterable[ProbeRule], memo: StepMemo
+) -> dict[str, SubJoinStep]:
     relation_of: dict[Label, RelationId] = {
         label: relation for query in ruleset.queries for _, label, relation in query.members
     }
-    reached: dict[Edge, tuple[frozenset[Label], tuple[KeyClass, ...]]] = {}
+    made = StepMemo()
+    reached: dict[Edge, _Reached] = {}
     found: dict[str, SubJoinStep] = {}
-    for rule in ruleset.paths:
-        head, classes = reached.get(rule.edge, (frozenset({rule.start}), ()))
-        classes = _closed(classes, _equalities(rule))
-        labels = head | frozenset(rule.members)
-        reached[rule.out] = labels, classes
-        joined = canonical(classes, relation_of, labels).id
-        found[rule.out] = SubJoinStep(joined, tuple(sorted(head)), tuple(sorted(rule.members)))
+    for rule in paths:
+        before = reached.get(rule.edge)
+        if before is None:
+            start = rule.start
+            before = memo.arrivals.get(start) or _Reached(frozenset({start}), ())
+            before = made.arrivals.setdefault(start, before)
+        key = id(rule), id(before)
+        known = memo.steps.get(key)
+        if known is None:
+            classes = _closed(before.classes, _equalities(rule))
+            after = _Reached(before.labels | frozenset(rule.members), classes)
+            joined = canonical(classes, relation_of, after.labels).id
+            step = SubJoinStep(joined, tuple(sorted(before.labels)), tuple(sorted(rule.members)))
+            known = rule, before, after, step
+        made.steps[key] = known
+        _, _, reached[rule.out], found[rule.out] = known
+    memo.arrivals, memo.steps = made.arrivals, made.steps
     return found
 
 
-def counted_steps(ruleset: Ruleset) -> dict[str, CountedStep]:
-    """Map the outgoing edge of each probe to its step and the tuples that its counts cover."""
-    steps, takers = steps_of(ruleset), ruleset.takers
-    counts = substream_counts(ruleset.substreams)
+def counted_steps(ruleset: Ruleset, memo: StepMemo | None = None) -> dict[str, CountedStep]:
+    """Map the outgoing edge of each probe to its step and the tuples that its counts cover;
+    ``memo`` as in :func:`steps_of`.
+    """
+    paths = ruleset.paths
+    steps = _steps_of(ruleset, paths, memo or StepMemo())
+    if not ruleset.substreams and not any(rule.ahead for rule in paths):
+        return {edge: CountedStep(step) for edge, step in steps.items()}
+    takers, counts = ruleset.takers, substream_counts(ruleset.substreams)
     digests = {one.start: function_digest(one) for one in ruleset.substreams}
     sifted: dict[Edge, bool] = {}
-    for rule in ruleset.paths:
+    for rule in paths:
         sifted[rule.out] = bool(rule.ahead) or sifted.get(rule.edge, False)
     taken: dict[tuple[Label, SubJoinStep, bool], set[int]] = defaultdict(set)
-    divided = [rule for rule in ruleset.paths if rule.start in counts]
+    divided = [rule for rule in paths if rule.start in counts]
     for rule in divided:
         numbers = takers[rule.out] or range(counts[rule.start])
         taken[rule.start, steps[rule.out], sifted[rule.out]].update(numbers)
@@ -132,7 +181,7 @@ def counted_steps(ruleset: Ruleset) -> dict[str, CountedStep]:
     asked = _asked(ruleset)
     return {
         rule.out: CountedStep(steps[rule.out]._replace(part=parts[rule.out]), asked[rule.out])
-        for rule in ruleset.paths
+        for rule in paths
     }
 
 

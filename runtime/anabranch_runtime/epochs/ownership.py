@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -74,47 +75,53 @@ class Ownership:
 @per_ruleset
 def ownership(ruleset: Ruleset) -> Ownership:
     """Compute the users of every edge, store, relation and index of ``ruleset``."""
-    edges: dict[Edge, Queries] = {}
-    stores: dict[StoreId, Queries] = {}
+    edges, stores = defaultdict[Edge, set[QueryId]](set), defaultdict[StoreId, set[QueryId]](set)
     for output in ruleset.output_rules:
-        edges[output.edge] = edges.get(output.edge, _NOBODY) | {output.query}
-    relations: dict[RelationId, Queries] = {}
+        edges[output.edge].add(output.query)
+    relations = defaultdict[RelationId, set[QueryId]](set)
     for query in ruleset.queries:
         for _, _, relation in query.members:
-            relations[relation] = relations.get(relation, _NOBODY) | {query.id}
+            relations[relation].add(query.id)
     for latest in ruleset.latest_rules:
         same = (r.id for r in ruleset.relations if r.stream == latest.stream)
-        readers = _NOBODY.union(*(relations.get(r, _NOBODY) for r in same))
-        relations[latest.relation] = stores[latest.store] = readers
+        readers = set[QueryId]().union(*(relations.get(r, _NOBODY) for r in same))
+        relations[latest.relation] = readers
+        stores[latest.store] = set(readers)
     arrivals = {arrival_edge(r) for r in relations}
+    # The last probes of each path first, so that one pass passes users on to all probes before.
+    probes = ruleset.paths[::-1]
     grown = True
-    while grown:  # Fixpoint: one pass per level of probes, and a last one without changes.
+    while grown:  # Fixpoint: users of intermediate results add users to the paths into them.
         grown = False
-        for rule in ruleset.probe_rules:
-            users = edges.get(rule.out, _NOBODY)
-            grown |= _grow(edges, rule.edge, users)
-            for read in (rule.store, *(step.store for step in rule.fill)):
-                grown |= _grow(stores, read, users)
+        for rule in probes:
+            users = edges.get(rule.out)
+            if users:
+                grown |= _grow(edges[rule.edge], users)
+                grown |= _grow(stores[rule.store], users)
+                for step in rule.fill:
+                    grown |= _grow(stores[step.store], users)
         for insert in ruleset.store_rules:
             if insert.edge not in arrivals:
-                grown |= _grow(edges, insert.edge, stores.get(insert.store, _NOBODY))
+                grown |= _grow(edges[insert.edge], stores.get(insert.store, _NOBODY))
         for backfill in ruleset.backfill_rules:
-            for step in backfill.steps:
-                grown |= _grow(stores, step.store, stores.get(backfill.store, _NOBODY))
-    indexes: dict[Indexed, Queries] = defaultdict(frozenset)
-    for (store, index), edge in _index_uses(ruleset.probe_rules):
-        indexes[store, index] |= edges.get(edge, _NOBODY)
+            for one in backfill.steps:
+                grown |= _grow(stores[one.store], stores.get(backfill.store, _NOBODY))
+    indexes = defaultdict[Indexed, set[QueryId]](set)
+    for used, edge in _index_uses(ruleset.probe_rules):
+        indexes[used] |= edges.get(edge, _NOBODY)
     for latest in ruleset.latest_rules:
         indexes[latest.store, latest.index] |= relations[latest.relation]
-    return Ownership(edges, stores, relations, dict(indexes))
+    return Ownership(_frozen(edges), _frozen(stores), _frozen(relations), _frozen(indexes))
 
 
-def _grow(known: dict[_K, Queries], key: _K, users: Queries) -> bool:
-    before = known.get(key, _NOBODY)
-    if users <= before:
-        return False
-    known[key] = before | users
-    return True
+def _grow(known: set[QueryId], users: AbstractSet[QueryId]) -> bool:
+    before = len(known)
+    known |= users
+    return len(known) > before
+
+
+def _frozen(users: Mapping[_K, Iterable[QueryId]]) -> dict[_K, Queries]:
+    return {key: found for key, some in users.items() if (found := frozenset(some))}
 
 
 def without(ruleset: Ruleset, failed: frozenset[str]) -> Ruleset:

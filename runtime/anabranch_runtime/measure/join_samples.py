@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from anabranch_contract.plans.ruleset import Ruleset
-from anabranch_contract.plans.steps import CountedStep, SubJoinStep, counted_steps
+from anabranch_contract.plans.steps import CountedStep, StepMemo, SubJoinStep, counted_steps
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
 
 #: Factor per epoch for the weight of a step's old sample: if measured again, and if not.
@@ -38,11 +38,12 @@ class Steps:
     def __init__(self) -> None:
         self._ruleset: Ruleset | None = None
         self._steps: Mapping[str, CountedStep] = {}
+        self._memo = StepMemo()
 
     def of(self, ruleset: Ruleset) -> Mapping[str, CountedStep]:
         """Return the join step that leads to each edge of ``ruleset``."""
         if ruleset is not self._ruleset:
-            self._ruleset, self._steps = ruleset, counted_steps(ruleset)
+            self._ruleset, self._steps = ruleset, counted_steps(ruleset, self._memo)
         return self._steps
 
 

@@ -19,15 +19,16 @@ from threading import Lock
 
 import numpy as np
 
-from anabranch_contract.plans.ruleset import OutputRule, Ruleset
+from anabranch_contract.plans.ruleset import OutputRule, ProbeRule, Ruleset
 from anabranch_contract.queries.expressions import Column, Expr, columns, is_total, substitute
 from anabranch_contract.queries.joins import Label, Stream
-from anabranch_runtime.columns.arrays import I32, Ints
+from anabranch_runtime.columns.arrays import I32, U64, Ints
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.tags.choices import ChoiceGroup, Choices, bits_of
 from anabranch_runtime.tags.predicates import PredicateIndex
 from anabranch_runtime.tags.rule_times import RuleTimes
+from anabranch_runtime.tags.trees import CompiledTrees, ProbeTree
 
 #: Name, up to the number of the generation, of the column with rows' predicate set numbers.
 TAGS = "#tags"
@@ -54,40 +55,6 @@ class RoundChoices:
     predicates: I32
     indexes: tuple[PredicateIndex, ...]
     index_of: Ints
-
-
-@dataclass(slots=True)
-class RoundChoicesBuilder:
-    """Collects :class:`RoundChoices`, rule by rule."""
-
-    rules: list[tuple[int, int, int, int]] = field(default_factory=list)
-    labels: list[tuple[int, int, int, int]] = field(default_factory=list)
-    predicates: list[I32] = field(default_factory=list)
-    indexes: list[PredicateIndex] = field(default_factory=list)
-
-    def add(self, places: Sequence[tuple[int, int, PredicateIndex]], predicates: I32) -> None:
-        """Add one probe rule's choices; ``places``: row set, column and index of each label."""
-        first, begun = len(self.labels), self.rules[-1][3] if self.rules else 0
-        for rows, column, index in places:
-            self.labels.append((rows, column, 0, 0))
-            self.indexes.append(index)
-        flat = predicates.reshape(-1)
-        self.predicates.append(flat)
-        self.rules.append((first, len(self.labels), begun, begun + len(flat)))
-
-    def made(self) -> RoundChoices | None:
-        """Return the collected choices; None if no rule has any."""
-        if not self.labels:
-            return None
-        distinct = list({id(index): index for index in self.indexes}.values())
-        numbers = {id(index): n for n, index in enumerate(distinct)}
-        return RoundChoices(
-            np.array(self.rules, np.int64),
-            np.array(self.labels, np.int64),
-            np.concatenate(self.predicates),
-            tuple(distinct),
-            np.array([numbers[id(index)] for index in self.indexes], np.int64),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +134,14 @@ class _Generation:
     """Predicate indexes, one per stream, for rows' predicate sets; replaced together when full.
 
     Attributes:
-        prepared: identity of each output rule of the newest program -> its tags. Most rules of a
-            ruleset are objects of the previous ruleset (``decoding.read_ruleset``).
+        prepared: identity of each output rule of the newest program -> its tags.
+        trees: the parts of the newest program.
     """
 
     def __init__(self, number: int) -> None:
         self.name = f"{TAGS}{number}"
         self.prepared: Mapping[int, _Prepared] = {}
+        self.trees: CompiledTrees[_TreeTags] = CompiledTrees()
         self._lock = Lock()
         self._found: dict[str, PredicateIndex] = {}
         self._columns: dict[str, object] = {}
@@ -239,12 +207,28 @@ def _kept(ruleset: Ruleset) -> _Kept:
 
 def _made(ruleset: Ruleset) -> TagProgram:
     layout = Layout(ruleset, {})
-    compiler = _TagCompiler(layout, _generation(lambda one: one.serves(ruleset.streams)))
-    program = compiler.program()
-    if compiler.generation.wastes(len(compiler.used)):
-        wasteful = compiler.generation
-        program = _TagCompiler(layout, _generation(lambda one: one is not wasteful)).program()
-    return program
+    generation = _generation(lambda one: one.serves(ruleset.streams))
+    parts = _TagCompiler(layout, generation).parts()
+    used = set[tuple[str, int]]().union(*(part.used for part in parts))
+    if generation.wastes(len(used)):
+        wasteful = generation
+        generation = _generation(lambda one: one is not wasteful)
+        parts = _TagCompiler(layout, generation).parts()
+        used = set[tuple[str, int]]().union(*(part.used for part in parts))
+    found = _TreeTags()
+    for part in parts:
+        found.inputs |= part.inputs
+        found.results |= part.results
+        found.residuals |= part.residuals
+        found.outputs |= part.outputs
+    return TagProgram(
+        generation.name,
+        {stream: generation.of(layout.streams[stream]) for stream, _ in used},
+        found.inputs,
+        found.results,
+        found.residuals,
+        found.outputs,
+    )
 
 
 @lru_cache(_CACHED)
@@ -282,67 +266,84 @@ class _Tree:
 
 
 @dataclass(slots=True)
-class _TagCompiler:
-    layout: Layout
-    generation: _Generation
-    #: Stream with tags -> its predicate index.
-    indexes: dict[str, PredicateIndex] = field(default_factory=dict)
+class _TreeTags:
+    """The part of a tag program for one probe tree, or for the outputs of starting tuples.
+
+    Attributes:
+        used: stream and number of each predicate.
+        prepared: identity of each output rule -> its tags.
+    """
+
     inputs: dict[str, Choices] = field(default_factory=dict)
     results: dict[str, Choices] = field(default_factory=dict)
     residuals: dict[str, tuple[Expr, ...]] = field(default_factory=dict)
     outputs: dict[str, TaggedOutputs] = field(default_factory=dict)
-    prepared: dict[int, _Prepared] = field(default_factory=dict)
-    #: Stream and number of each predicate that the ruleset uses.
     used: set[tuple[str, int]] = field(default_factory=set)
+    prepared: dict[int, _Prepared] = field(default_factory=dict)
 
-    def program(self) -> TagProgram:
-        layout = self.layout
-        arriving = [edge for edge in layout.probes if edge not in layout.rules]
-        for edge in dict.fromkeys([*arriving, *layout.outputs]):
-            if edge not in layout.rules:
-                root = _Tree()
-                self._below(edge, (), (), root)
-                self._finish(root)
-        self.generation.prepared = self.prepared
-        return TagProgram(
-            self.generation.name,
-            self.indexes,
-            self.inputs,
-            self.results,
-            self.residuals,
-            self.outputs,
-        )
 
-    def _below(
-        self, edge: str, labels: tuple[Label, ...], applied: tuple[Expr, ...], tree: _Tree
+@dataclass(slots=True)
+class _TagCompiler:
+    layout: Layout
+    generation: _Generation
+    #: The part that is compiled.
+    _made: _TreeTags = field(default_factory=_TreeTags)
+
+    def parts(self) -> list[_TreeTags]:
+        """Return the parts of the ruleset's tag program."""
+        parts = self.generation.trees.of(self.layout.ruleset, self._of_tree)
+        alone = self._made = _TreeTags()
+        for edge in self.layout.outputs:
+            if edge not in self.layout.rules:
+                tree = _Tree()
+                self._tag_outputs(edge, (), tree)
+                self._finish(tree)
+        prepared: dict[int, _Prepared] = {}
+        for part in (*parts, alone):
+            prepared |= part.prepared
+        self.generation.prepared = prepared
+        return [*parts, alone]
+
+    def _of_tree(self, tree: ProbeTree) -> _TreeTags:
+        made, collected = _TreeTags(), _Tree()
+        self._made = made
+        root = tree.rules[0]
+        self._probe(root, (root.start,), (), collected)
+        self._finish(collected)
+        return made
+
+    def _probe(
+        self,
+        rule: ProbeRule,
+        labels: tuple[Label, ...],
+        applied: tuple[Expr, ...],
+        tree: _Tree,
     ) -> list[_Predicates] | None:
-        """Return the predicates of each query downstream of ``edge``; None if all tuples are needed
-        because an intermediate result is stored downstream.
+        """Return the predicates of each query downstream of ``rule``; None if all its results are
+        needed because an intermediate result is stored downstream.
 
         Args:
+            labels: the labels of the tuples that probe.
             applied: residuals checked upstream.
-            tree: gets the steps and outputs; the probes of starting tuples begin trees of their
-                own.
+            tree: gets the steps and outputs.
         """
-        layout = self.layout
+        layout, edge = self.layout, rule.out
+        after, applied = (*labels, *rule.members), (*applied, *rule.residuals)
         needed = self._tag_outputs(edge, applied, tree)
-        all_wanted = edge in layout.rules and bool(layout.inserts.get(edge))
+        all_wanted = bool(layout.inserts.get(edge))
         for child in layout.probes.get(edge, ()):
-            own = tree if labels else _Tree()
-            before = labels or (child.start,)
-            made = (*before, *child.members)
-            found = self._below(child.out, made, (*applied, *child.residuals), own)
-            if found is not None:
-                needed += found
-                own.steps.append((child.out, before, made, found))
-                # Tags test the other residuals, in this probe's outputs and in later probes.
-                left = tuple(e for e in child.residuals if _local_to(e) is None)
-                if len(left) < len(child.residuals):
-                    self.residuals[child.out] = left
+            found = self._probe(child, after, applied, tree)
             all_wanted |= found is None
-            if own is not tree:
-                self._finish(own)
-        return None if all_wanted else needed
+            needed += found or ()
+        if all_wanted:
+            return None
+        if needed:
+            tree.steps.append((edge, labels, after, needed))
+        # Tags test the other residuals, in this probe's outputs and in later probes.
+        left = tuple(e for e in rule.residuals if _local_to(e) is None)
+        if len(left) < len(rule.residuals):
+            self._made.residuals[edge] = left
+        return needed
 
     def _tag_outputs(self, edge: str, applied: Sequence[Expr], tree: _Tree) -> list[_Predicates]:
         """Add the outputs of ``edge`` to ``tree``; return the predicates of their queries."""
@@ -353,14 +354,14 @@ class _TagCompiler:
             one = known.get(id(output))
             if one is None or one.output is not output or one.applied != applied:
                 one = self._prepared(output, applied)
-            self.prepared[id(output)] = one
+            self._made.prepared[id(output)] = one
             needed.append(one.wanted)
             if one.wanted:
                 rules[one.wanted].append(one.tagged)
             else:
                 untagged.append(output)
         for wanted in rules:
-            self.used.update((self._stream(label), number) for label, number in wanted)
+            self._made.used.update((self._stream(label), number) for label, number in wanted)
         if rules:
             tree.outputs.append((edge, untagged, rules))
         return needed
@@ -385,10 +386,7 @@ class _TagCompiler:
         return str(self.layout.stream(label))
 
     def _index(self, label: Label) -> PredicateIndex:
-        stream = self._stream(label)
-        if stream not in self.indexes:
-            self.indexes[stream] = self.generation.of(self.layout.streams[stream])
-        return self.indexes[stream]
+        return self.generation.of(self.layout.streams[self._stream(label)])
 
     def _finish(self, tree: _Tree) -> None:
         """Set the choices of the probes and outputs of a complete probe tree."""
@@ -409,22 +407,30 @@ class _TagCompiler:
             ),
         )
 
+        derived: dict[frozenset[int], tuple[Ints, U64, list[bool]]] = {}
+
         def choices(some: Iterable[_Predicates], tested: Container[Label]) -> Choices:
-            chosen = np.array(sorted({numbers[wanted] for wanted in some}), np.int64)
-            mask = bits_of(chosen, (len(ordered) + 63) // 64)
-            used: list[bool] = np.any(predicates[chosen] >= 0, axis=0).tolist()
+            key = frozenset(map(numbers.__getitem__, some))
+            known = derived.get(key)
+            if known is None:
+                chosen = np.array(sorted(key), np.int64)
+                mask = bits_of(chosen, (len(ordered) + 63) // 64)
+                any_of: list[bool] = np.any(predicates[chosen] >= 0, axis=0).tolist()
+                known = derived[key] = chosen, mask, any_of
+            chosen, mask, used = known
             kept = tuple(x for x, u in zip(labels, used, strict=True) if u and x in tested)
             return Choices(group, chosen, mask, kept)
 
-        for edge, before, made, found in tree.steps:
-            for into, tested in ((self.inputs, before), (self.results, made)):
+        made = self._made
+        for edge, before, after, found in tree.steps:
+            for into, tested in ((made.inputs, before), (made.results, after)):
                 if all(any(label in tested for label, _ in wanted) for wanted in found):
                     into[edge] = choices(found, tested)
-            if edge in self.results and set(self.results[edge].labels) <= set(before):
-                del self.results[edge]
+            if edge in made.results and set(made.results[edge].labels) <= set(before):
+                del made.results[edge]
         for edge, untagged, tagged in tree.outputs:
             one = choices(tagged, labels)
             by_choice = sorted(tagged, key=numbers.__getitem__)
-            self.outputs[edge] = TaggedOutputs(
+            made.outputs[edge] = TaggedOutputs(
                 tuple(untagged), one, tuple(tuple(tagged[wanted]) for wanted in by_choice)
             )

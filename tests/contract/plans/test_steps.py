@@ -8,9 +8,10 @@ import pytest
 
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans.ahead import askable
-from anabranch_contract.plans.ruleset import Edge, Ruleset, Substreams
+from anabranch_contract.plans.ruleset import Edge, KeyPart, Ruleset, Substreams
 from anabranch_contract.plans.steps import (
     WHOLE,
+    StepMemo,
     StepPart,
     SubJoinStep,
     counted_steps,
@@ -79,3 +80,22 @@ def test_substreams_that_are_not_there_are_refused(
     some = replace(PROBE, substreams=(number,))
     with pytest.raises(RulesetError):
         replace(RULES, substreams=functions, probe_rules=(*OTHERS, some)).validate()
+
+
+def test_steps_of_a_later_ruleset_come_from_the_last_one() -> None:
+    memo = StepMemo()
+    first = steps_of(BOTH, memo)
+    known = dict(memo.steps)
+    fewer = replace(BOTH, probe_rules=tuple(r for r in BOTH.probe_rules if r.start != "R"))
+    assert steps_of(fewer, memo) == steps_of(fewer)
+    assert memo.steps.items() < known.items()
+    assert counted_steps(BOTH, memo) == counted_steps(BOTH)
+    # On the same edges, other keys reach other sub-joins: here each key is compared as text.
+    other = tuple(
+        replace(r, key=tuple(KeyPart(k.probe, k.build, "string") for k in r.key))
+        for r in BOTH.probe_rules
+    )
+    assert steps_of(replace(BOTH, probe_rules=other), memo) != first
+    assert memo.steps.keys().isdisjoint(known)
+    mixed = replace(BOTH, probe_rules=(*other[:2], *BOTH.probe_rules[2:]))
+    assert steps_of(mixed, memo) == steps_of(mixed)
