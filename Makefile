@@ -34,6 +34,7 @@ $(STAMP): pyproject.toml constraints.txt | prerequisites
 	@$(BIN)/python -m pip install -qq --no-input -c constraints.txt -e ".[all,dev,bench,docs]" </dev/null
 	@echo "Compiling the runtime's kernels"
 	@$(BIN)/python -m anabranch_runtime.index.warming
+	@$(BIN)/python -m anabranch_runtime.expressions.functions.json_scan
 	@$(BIN)/python -m anabranch_runtime.sources.files.csv
 	@$(BIN)/python -m anabranch_runtime.tables.table
 	@touch $@

@@ -27,10 +27,12 @@ def main() -> None:
     import anabranch_runtime.spark.apart
     import anabranch_runtime.spark.job  # noqa: F401
     from anabranch_contract.collection import collect_rarely
+    from anabranch_runtime.expressions.functions import json_scan
     from anabranch_runtime.index import warming
 
     collect_rarely()
     warming.warm()
+    json_scan.warm()
     gc.collect()
     gc.freeze()
     tasks = 0

@@ -11,6 +11,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,10 +19,11 @@ from anabranch_contract.queries.expressions import Call, Literal
 from anabranch_contract.queries.json_paths import steps
 from anabranch_contract.queries.text_values import BITS, quantized, reader_of
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, DataType, TypeKind
-from anabranch_runtime.columns.arrays import by_value
+from anabranch_runtime.columns.arrays import assemble, by_value
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.columns.nested import json_of, json_strings
 from anabranch_runtime.expressions.casts import java_text
+from anabranch_runtime.expressions.functions.json_scan import values_at
 
 _NUMBERS = {"NaN": "NaN", "Infinity": "inf", "+Infinity": "inf", "-Infinity": "-inf",
             "INF": "inf", "+INF": "inf", "-INF": "-inf"}  # fmt: skip
@@ -40,7 +42,13 @@ def get_json_object(call: Call, args: list[pa.Array]) -> pa.Array:
     path = call.args[1]
     assert isinstance(path, Literal)
     through = steps(str(path.value))
-    return by_value(args[0], lambda text: _value_at_path(text, through), pa.string())
+    texts, unknown = values_at(args[0], through)
+    rows = np.flatnonzero(unknown)
+    if not len(rows):
+        return texts
+    slow = by_value(args[0].take(rows), lambda text: _value_at_path(text, through), pa.string())
+    known = np.flatnonzero(~unknown)
+    return assemble([(known, texts.take(known)), (rows, slow)], len(texts), pa.string())
 
 
 def _value_at_path(text: str, through: tuple[str | int, ...]) -> str | None:
