@@ -29,7 +29,6 @@ ELSEWHERE = {
     "runtime/control": "runtime/sources/pacing/test_rate_limiter.py",
     "runtime/driver/pipeline": "runtime/sources/ingest/test_queries.py",
     "runtime/probe/groups": "runtime/probe/test_reads.py",
-    "runtime/probe/program": "runtime/probe/test_rounds.py",
     "runtime/driver/reporting/reporting": "runtime/driver/test_driver.py",
     "runtime/expressions/functions": "runtime/expressions/functions/test_kernels.py",
     "runtime/index/kernels": "runtime/index/test_matching.py",

@@ -120,7 +120,7 @@ def steps_of(ruleset: Ruleset, memo: StepMemo | None = None) -> dict[str, SubJoi
     """Map the outgoing edge of each probe to its step, as if all tuples were counted.
 
     Args:
-        memo: gives the steps of the last ruleset's rules, and gets those of this one.
+        memo: steps of the last ruleset; this one replaces them.
     """
     return _steps_of(ruleset, ruleset.paths, memo or StepMemo())
 

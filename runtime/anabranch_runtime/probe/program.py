@@ -28,7 +28,7 @@ from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
 from anabranch_runtime.tags.choices import Choices
 from anabranch_runtime.tags.predicates import PredicateIndex
 from anabranch_runtime.tags.program import RoundChoices, TaggedRule, TagProgram
-from anabranch_runtime.tags.trees import CompiledTrees, ProbeTree
+from anabranch_runtime.tags.trees import CompiledTrees, RuleTree
 
 #: Label -> (index of its row set in a partial result, prefix of its columns): ``Partial.place``.
 Place = dict[Label, tuple[int, str]]
@@ -139,7 +139,7 @@ class _Family:
         self.names: dict[str, int] = {SIGMA: 0}
         self.lookups: dict[_Lookup, int] = {}
         self.indexes: dict[int, tuple[int, PredicateIndex]] = {}
-        self.parts: CompiledTrees[_Part] = CompiledTrees()
+        self.parts: CompiledTrees[_ProgramPart] = CompiledTrees()
 
     def serves(self, ruleset: Ruleset, tags: TagProgram) -> bool:
         """Whether parts compiled for the last ruleset fit this one, given its tag program."""
@@ -201,7 +201,7 @@ class _PartChoices:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _ProgramPart:
     """The part of a probe program for one tree; see :class:`ProbeProgram`.
 
     Rules and rows of tables are numbered in the part, columns and look-ups in the family.
@@ -231,7 +231,7 @@ class _Part:
     output_rules: Sequence[tuple[int, tuple[TaggedRule, ...]]]
 
 
-def _joined(parts: Sequence[_Part], family: _Family) -> ProbeProgram:
+def _joined(parts: Sequence[_ProgramPart], family: _Family) -> ProbeProgram:
     """Return the probe program of the parts for all trees."""
     parts = [part for part in parts if part.rules]
     sizes = [len(part.rules) for part in parts]
@@ -282,7 +282,7 @@ def _joined(parts: Sequence[_Part], family: _Family) -> ProbeProgram:
 
 
 def _outputs(
-    choices: RoundChoices, parts: Sequence[_Part], sizes: Sequence[int], delivers: Bools
+    choices: RoundChoices, parts: Sequence[_ProgramPart], sizes: Sequence[int], delivers: Bools
 ) -> RoundOutputs:
     first = np.cumsum([0, *sizes])[:-1].tolist()
     counts = itertools.chain.from_iterable(part.output_counts for part in parts)
@@ -367,7 +367,7 @@ class _Compiler:
         #: Type of a key's part, stream and attribute -> whether the kernel can read the column.
         self._plain: dict[tuple[str, str, str], bool] = {}
 
-    def part(self, tree: ProbeTree) -> _Part:
+    def part(self, tree: RuleTree) -> _ProgramPart:
         """Return the part of the program for a probe tree."""
         part = _PartCompiler(self)
         for rule in tree.rules:
@@ -459,7 +459,7 @@ class _PartCompiler:
         self.checked.append((bool(rule.residuals) or unbounded, bool(residuals) or unbounded))
         self._choose(rule, before, place, kinds)
 
-    def made(self) -> _Part:
+    def made(self) -> _ProgramPart:
         """Return the part with the added rules."""
         layout, tagged = self.compiler.layout, self.compiler.tags.outputs
         numbers = {str(rule.out): number for number, rule in enumerate(self.rules)}
@@ -478,7 +478,7 @@ class _PartCompiler:
             beyond = bool(others[-1]) or bool(inserts)
             left = tagged[edge].untagged if edge in tagged else outputs
             masks.append((beyond or bool(outputs), *checked, beyond or bool(left)))
-        return _Part(
+        return _ProgramPart(
             self.rules,
             self.places,
             self.kinds,

@@ -28,7 +28,7 @@ from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.tags.choices import ChoiceGroup, Choices, bits_of
 from anabranch_runtime.tags.predicates import PredicateIndex
 from anabranch_runtime.tags.rule_times import RuleTimes
-from anabranch_runtime.tags.trees import CompiledTrees, ProbeTree
+from anabranch_runtime.tags.trees import CompiledTrees, RuleTree
 
 #: Name, up to the number of the generation, of the column with rows' predicate set numbers.
 TAGS = "#tags"
@@ -304,7 +304,7 @@ class _TagCompiler:
         self.generation.prepared = prepared
         return [*parts, alone]
 
-    def _of_tree(self, tree: ProbeTree) -> _TreeTags:
+    def _of_tree(self, tree: RuleTree) -> _TreeTags:
         made, collected = _TreeTags(), _Tree()
         self._made = made
         root = tree.rules[0]

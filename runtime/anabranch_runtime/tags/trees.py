@@ -20,7 +20,7 @@ _OUTPUTS, _INSERTS, _LABELS = -1, -2, -3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ProbeTree:
+class RuleTree:
     """A probe of starting tuples and the probes after it.
 
     Attributes:
@@ -35,7 +35,7 @@ class ProbeTree:
 
 
 @per_ruleset
-def probe_trees(ruleset: Ruleset) -> tuple[ProbeTree, ...]:
+def rule_trees(ruleset: Ruleset) -> tuple[RuleTree, ...]:
     """Return the probe trees of ``ruleset``."""
     found = routes(ruleset)
     probes, outputs, inserts = dict(found.probes), dict(found.outputs), dict(found.inserts)
@@ -61,7 +61,7 @@ def probe_trees(ruleset: Ruleset) -> tuple[ProbeTree, ...]:
                 held.append(stream)
                 facts += (id(stream), ranks[stream.name])
             pending += probes.get(rule.out, ())
-        trees.append(ProbeTree(tuple(rules), tuple(facts), tuple(held)))
+        trees.append(RuleTree(tuple(rules), tuple(facts), tuple(held)))
     return tuple(trees)
 
 
@@ -69,12 +69,12 @@ class CompiledTrees(Generic[_T]):
     """Forms of the newest ruleset's probe trees."""
 
     def __init__(self) -> None:
-        self._known: Mapping[int, tuple[ProbeTree, _T]] = {}
+        self._known: Mapping[int, tuple[RuleTree, _T]] = {}
 
-    def of(self, ruleset: Ruleset, compiled: Callable[[ProbeTree], _T]) -> list[_T]:
+    def of(self, ruleset: Ruleset, compiled: Callable[[RuleTree], _T]) -> list[_T]:
         """Return the form of each probe tree; ``compiled`` makes the form of a new one."""
-        known, found = self._known, dict[int, tuple[ProbeTree, _T]]()
-        for tree in probe_trees(ruleset):
+        known, found = self._known, dict[int, tuple[RuleTree, _T]]()
+        for tree in rule_trees(ruleset):
             root = id(tree.rules[0])
             one = known.get(root)
             if one is None or one[0].facts != tree.facts:

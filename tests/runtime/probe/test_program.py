@@ -27,7 +27,7 @@ from anabranch_runtime.probe.program import program as probe_program
 from anabranch_runtime.tags import program as tags
 from anabranch_runtime.tags.choices import Choices
 from anabranch_runtime.tags.program import RoundChoices, TagProgram, tag_program
-from anabranch_runtime.tags.trees import probe_trees
+from anabranch_runtime.tags.trees import rule_trees
 
 pytestmark = pytest.mark.fast
 
@@ -198,10 +198,10 @@ def test_a_probe_tree_is_the_same_for_a_later_ruleset_with_its_rules() -> None:
     first = decoded(text)
     again = decoded(rulesets.renumbered(text, 1), first)
     assert again.ruleset is not first.ruleset
-    trees = probe_trees(first.ruleset)
-    assert [t.facts for t in trees] == [t.facts for t in probe_trees(again.ruleset)]
+    trees = rule_trees(first.ruleset)
+    assert [t.facts for t in trees] == [t.facts for t in rule_trees(again.ruleset)]
     other = decoded(_text(queries[:-1], Random(0), 2), first).ruleset
-    assert {t.facts for t in probe_trees(other)} != {t.facts for t in trees}
+    assert {t.facts for t in rule_trees(other)} != {t.facts for t in trees}
     assert sum(len(t.rules) for t in trees) == len(first.ruleset.probe_rules)
 
 
