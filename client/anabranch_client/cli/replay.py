@@ -142,8 +142,7 @@ def demo(
     if not result.exact:
         wrong = [name for name, found in result.comparisons.items() if not found.match]
         raise ClientError(
-            f"the results of {', '.join(wrong)} differ from the oracle's",
-            remedy=f"see {folder}",
+            f"the results of {', '.join(wrong)} differ from the oracle's", remedy=f"see {folder}"
         )
 
 

@@ -94,8 +94,7 @@ def up(
         ),
     ] = False,
     wait: Annotated[
-        bool,
-        typer.Option("--wait", help="Start in the background; return when all is ready."),
+        bool, typer.Option("--wait", help="Start in the background; return when all is ready.")
     ] = False,
     timeout: Annotated[
         float, typer.Option(min=1, help="Seconds that --wait waits.", show_default=True)
@@ -209,10 +208,7 @@ def _access(
                 remedy="name a Python module, or a folder of modules",
             )
     return Permissions(
-        tuple(roots),
-        given(hosts, "ALLOW_HOST", ","),
-        given(formats, "ALLOW_FORMAT", ","),
-        modules,
+        tuple(roots), given(hosts, "ALLOW_HOST", ","), given(formats, "ALLOW_FORMAT", ","), modules
     )
 
 

@@ -113,9 +113,7 @@ def check_messages(
         _check_upserts(options, lower, identity)
     elif options.payload is KafkaPayload.DEBEZIUM and identity is not None:
         raise bad_option(
-            "payload",
-            "changes of a view have no old rows, which envelopes need",
-            "give upsert",
+            "payload", "changes of a view have no old rows, which envelopes need", "give upsert"
         )
 
 

@@ -46,10 +46,7 @@ NAMES = (
 #: Part of a message -> allowed types of its column, and their names in errors. A key may have any
 #: type that is not nested.
 _TYPES = {
-    "headers": (
-        "array<struct<key:string,value:binary>>",
-        "array<struct<key:string,value:string>>",
-    ),
+    "headers": ("array<struct<key:string,value:binary>>", "array<struct<key:string,value:string>>"),
     "timestamp": ("timestamp",),
     "topic": ("string",),
     "partition": ("int", "bigint"),

@@ -6,13 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
-from pydantic import (
-    AfterValidator,
-    AwareDatetime,
-    Field,
-    JsonValue,
-    field_validator,
-)
+from pydantic import AfterValidator, AwareDatetime, Field, JsonValue, field_validator
 from pydantic_core import PydanticCustomError
 
 from anabranch_contract.durations import parse_duration

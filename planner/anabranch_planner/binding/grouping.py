@@ -13,12 +13,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.queries.views import GROUPING_ID
-from anabranch_planner.sql.unresolved import (
-    Node,
-    at,
-    bare,
-    unsupported,
-)
+from anabranch_planner.sql.unresolved import Node, at, bare, unsupported
 
 #: Maximum number of grouping sets: each joined row is in a group of each set.
 MOST_SETS = 256

@@ -20,7 +20,7 @@ from anabranch_planner.sql.mistakes.malformed import malformed
 from anabranch_planner.sql.places import SourceText, check_intervals, corresponding
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import SparkDialect, unclosed_at, what_is_wrong
-from anabranch_planner.sql.translation import translate
+from anabranch_planner.sql.translation.translation import translate
 from anabranch_planner.sql.unresolved import located
 
 if TYPE_CHECKING:

@@ -25,9 +25,7 @@ from sqlglot.parsers.spark import SparkParser
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.outer_joins import JoinKind
-from anabranch_planner.sql.aggregates import (
-    holds_aggregate,
-)
+from anabranch_planner.sql.aggregates import holds_aggregate
 from anabranch_planner.sql.arguments import check_arguments, refuse_others
 from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
 from anabranch_planner.sql.clauses.constant_rows import read_constants

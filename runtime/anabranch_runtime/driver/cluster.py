@@ -9,7 +9,8 @@ from pathlib import Path
 
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.placement import Placement, place
+from anabranch_runtime.placement.assignment import place
+from anabranch_runtime.state.placement import Placement
 from anabranch_runtime.storage.durable import Durable
 from anabranch_runtime.task.compact import Compaction
 from anabranch_runtime.task.context import BatchContext

@@ -130,11 +130,7 @@ class Driver:
         results, namespace = settings.results, control.keys.namespace
         clear_staging(results)
         writers = local_writers(
-            url=control.url,
-            namespace=namespace,
-            state=root,
-            access=settings.access,
-            role="results",
+            url=control.url, namespace=namespace, state=root, access=settings.access, role="results"
         )
         self.publisher = Publisher(results, beside_batches(writers))
         self.compactor = Compactor(root)

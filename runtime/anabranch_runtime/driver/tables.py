@@ -222,11 +222,7 @@ class TablesApart:
     """
 
     def __init__(
-        self,
-        settings: DriverSettings,
-        url: str,
-        namespace: str,
-        writers: Mapping[SinkKind, Write],
+        self, settings: DriverSettings, url: str, namespace: str, writers: Mapping[SinkKind, Write]
     ) -> None:
         """``writers``: writers of the sinks that only Spark writes."""
         self._arguments = settings, url, namespace
@@ -351,11 +347,7 @@ def serve(calls: Connection, settings: DriverSettings, url: str, namespace: str)
             raise message[1]
 
     local = local_writers(
-        url=url,
-        namespace=namespace,
-        state=settings.state,
-        access=settings.access,
-        role="tables",
+        url=url, namespace=namespace, state=settings.state, access=settings.access, role="tables"
     )
     control = Control(url, namespace)
     tails = Tails(url, Keys(namespace), settings.results)

@@ -21,7 +21,6 @@ from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.queries.joins import QueryId, Relation, Stream
 from anabranch_contract.queries.outer_joins import part_number
 from anabranch_contract.queries.runs import query_of
-from anabranch_runtime.epochs.lookups import completing
 from anabranch_runtime.sources.loads import streams_read
 from anabranch_runtime.state.coverage import covered_since
 from anabranch_runtime.state.manifest import State, StoreState, StreamState
@@ -270,10 +269,7 @@ def _cut(store: StoreState, fresh: list[QuerySpec], batch: int) -> StoreState:
 
 
 def _activate(
-    state: State,
-    query: QuerySpec,
-    relations: dict[Any, Relation],
-    since: Mapping[str, int] | None,
+    state: State, query: QuerySpec, relations: dict[Any, Relation], since: Mapping[str, int] | None
 ) -> Activation:
     """Activate a query: fix, per alias, the first batch from which all tuples are stored.
 
@@ -285,7 +281,7 @@ def _activate(
     seen: dict[str, Visibility] = {}
     missed: dict[str, int] = {}
     complete, complete_from = "always", None
-    waits_for = completing(query)
+    waits_for = query.completing
     for i, (alias, _, relation_id) in enumerate(query.members):
         relation = relations[relation_id]
         useful = [s for s in state.stores.values() if serves(s, relation)]

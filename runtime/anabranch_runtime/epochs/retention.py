@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_runtime.epochs.access import Generations, relation_tiles
-from anabranch_runtime.epochs.lookups import completing, unprobed
+from anabranch_runtime.epochs.lookups import unprobed
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.state.manifest import State, StoreState
@@ -82,7 +82,7 @@ def _needs(query: QuerySpec, streams: Mapping[str, str]) -> list[_Need]:
     are not needed for later tuples that are only looked up.
     """
     found = []
-    waits_for = completing(query)
+    waits_for = query.completing
     for i, bounds in enumerate(query.retention):
         others = [(streams[query.members[j][2]], bounds[j]) for j in waits_for if j != i]
         if any(bound is None for _, bound in others):

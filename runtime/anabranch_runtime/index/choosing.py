@@ -47,13 +47,7 @@ def has_all(predicates, first, width, labels, begin, at, sets):
 
 @njit(cache=True, nogil=True)
 def send(
-    edges: Ints,
-    which: I32,
-    rows: I32,
-    rules: Ints,
-    labels: Ints,
-    predicates: I32,
-    places: Ints,
+    edges: Ints, which: I32, rows: I32, rules: Ints, labels: Ints, predicates: I32, places: Ints
 ) -> tuple[I32, Ints]:
     """Choose the tuples that each edge sends: return their positions, ordered by edge, and the
     table of edges with ranges of these positions. The number of tuples for which an edge counts

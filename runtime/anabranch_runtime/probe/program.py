@@ -22,12 +22,7 @@ from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
 from anabranch_runtime.tags.choices import Choices
 from anabranch_runtime.tags.predicates import PredicateIndex
-from anabranch_runtime.tags.program import (
-    RoundChoices,
-    RoundChoicesBuilder,
-    TaggedRule,
-    TagProgram,
-)
+from anabranch_runtime.tags.program import RoundChoices, RoundChoicesBuilder, TaggedRule, TagProgram
 
 #: Label -> (index of its row set in a partial result, prefix of its columns): ``Partial.place``.
 Place = dict[Label, tuple[int, str]]

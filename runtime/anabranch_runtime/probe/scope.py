@@ -10,7 +10,6 @@ from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_runtime.epochs.access import latest_tiles, seen_from
 from anabranch_runtime.epochs.failed_queries import failed
-from anabranch_runtime.epochs.lookups import completing
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.epochs.retention import watermarks
 from anabranch_runtime.epochs.table_versions import looked_up
@@ -87,7 +86,7 @@ def _completing(ruleset: Ruleset) -> dict[str, frozenset[str]]:
     """Return query with a view -> streams whose rows can complete its joined rows."""
     streams = {str(r.id): str(r.stream) for r in ruleset.relations}
     return {
-        query.id: frozenset(streams[query.members[n][2]] for n in completing(query))
+        query.id: frozenset(streams[query.members[n][2]] for n in query.completing)
         for query in ruleset.queries
         if query.view is not None
     }

@@ -11,13 +11,15 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from anabranch_contract.connectors.sources import OnLoss
 from anabranch_contract.protocol.intake import SnapshotProgress
 from anabranch_runtime.sources.loads import Load
 
 if TYPE_CHECKING:  # pydantic is large, and tasks read no registrations
+    from anabranch_contract.connectors.kafka_sources import KafkaOptions
+    from anabranch_contract.connectors.sources import RedisStreamOptions
     from anabranch_contract.protocol.registered import StreamRecord
 
 
@@ -185,6 +187,34 @@ class CommonFeed:
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
         """Return the offset at which the first of ``pieces`` begins."""
         return min((piece.before for piece in pieces), default=end)
+
+
+class EntryFeed(CommonFeed):
+    """Methods of feeds of entries. An offset has the JSON list of a position per key or partition.
+
+    Attributes:
+        NUMBER: index, in a position, of the number of the next entry to read.
+    """
+
+    __slots__ = ()
+    NUMBER: ClassVar[int]
+    options: KafkaOptions | RedisStreamOptions
+
+    @property
+    def on_loss(self) -> OnLoss:
+        """The option for entries that were lost unread."""
+        return self.options.on_loss
+
+    def look(self: Feed, offset: Any) -> None:
+        """Check that the server answers and, unless losses are skipped, has the unread entries."""
+        self.waiting(offset)
+
+    def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
+        """Return ``end`` with the positions of ``pieces`` moved back to where these begin."""
+        first: dict[str, Any] = {}
+        for piece in sorted(pieces, key=lambda piece: piece.before[self.NUMBER]):
+            first.setdefault(piece.source, piece.before)
+        return {**end, **first}
 
 
 def feed_id(record: StreamRecord, made_of: object) -> str:

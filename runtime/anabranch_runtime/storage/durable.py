@@ -307,16 +307,16 @@ class Mirrored(Durable):
         """Upload the sources' logs that have grown."""
         for name in logs:
             if name.startswith(_LOGS) and logs[name] != known.get(name):
-                self.remote.upload(name, self.root / name)
+                self.remote.put(name, self.root / name)
 
     def upload(self, pack: str) -> None:
         """Upload a pack file to the object store."""
-        self.remote.upload(pack, self.root / pack)
+        self.remote.put(pack, self.root / pack)
 
     def offer(self, name: str) -> None:
         """Upload a file to the object store, unless it is there."""
         if self.remote.size(name) != (self.root / name).stat().st_size:
-            self.remote.upload(name, self.root / name)
+            self.remote.put(name, self.root / name)
 
     def fetch(self, wanted: Segment) -> bool:
         """Fetch a pack file from the object store.

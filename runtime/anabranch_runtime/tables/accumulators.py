@@ -193,14 +193,7 @@ class Least:
         given = self.layout.encode([rows.column(name) for name in self.columns])
         pool = self.layout.pool
         trees.least(
-            state,
-            at,
-            index,
-            given,
-            rows.valid(self.known),
-            self.layout.texts,
-            pool.data,
-            pool.ends,
+            state, at, index, given, rows.valid(self.known), self.layout.texts, pool.data, pool.ends
         )
 
     def value(self, state: Ints, at: int, field: int) -> pa.Array:

@@ -22,12 +22,7 @@ from anabranch_runtime.tables.groups import Earlier, Groups
 from anabranch_runtime.tables.inputs import Inputs, grouping_ids, grouping_keys
 from anabranch_runtime.tables.ordered import Ordered
 from anabranch_runtime.tables.slots import Slots
-from anabranch_runtime.tables.words import (
-    TupleField,
-    TupleLayout,
-    integers_of,
-    texts_allowed,
-)
+from anabranch_runtime.tables.words import TupleField, TupleLayout, integers_of, texts_allowed
 
 _TIME = TupleField(DataType(TypeKind.BIGINT), nullable=False)
 _WEIGHT = "anabranch_weight"

@@ -15,13 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from anabranch_contract.queries.expressions import Column, Literal, Output
-from anabranch_contract.queries.outer_joins import (
-    JoinKind,
-    LookUp,
-    Nearest,
-    NearestSide,
-    OuterJoin,
-)
+from anabranch_contract.queries.outer_joins import JoinKind, LookUp, Nearest, NearestSide, OuterJoin
 from anabranch_contract.queries.types import DataType, parse_type
 from anabranch_contract.queries.views import (
     CHANGE,

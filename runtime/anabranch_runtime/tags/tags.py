@@ -28,12 +28,7 @@ from anabranch_runtime.index.rounds import RULE
 from anabranch_runtime.storage.partial import Partial, Renamed, RowSet, Table, Tables
 from anabranch_runtime.tags.choices import Choices, addresses_of
 from anabranch_runtime.tags.predicates import PredicateIndex, TaggedTable
-from anabranch_runtime.tags.program import (
-    RoundChoices,
-    TaggedOutputs,
-    TagProgram,
-    tag_program,
-)
+from anabranch_runtime.tags.program import RoundChoices, TaggedOutputs, TagProgram, tag_program
 
 #: Maximum number of pairs of tuple and choice that are tested in one call.
 _PAIRS = 1 << 22

@@ -38,12 +38,7 @@ from anabranch_service.planning.epoch import PlannedEpoch, dump_ruleset, plan_ep
 from anabranch_service.planning.process.process import NICE, PlannerProcess
 from anabranch_service.planning.rations import expected_schedule, may_ration
 from anabranch_service.planning.replanning.reviser import Reviser
-from anabranch_service.planning.request import (
-    Registered,
-    plan_task,
-    read_registered,
-    running_epoch,
-)
+from anabranch_service.planning.request import Registered, plan_task, read_registered, running_epoch
 from anabranch_service.planning.sharing import decide_sharing
 from anabranch_service.planning.task import PlanTask
 from anabranch_service.planning.what_if.explanation import explained

@@ -258,9 +258,7 @@ def _divided(
     running = {(str(one.start), one.attribute, one.count) for one in ruleset.substreams}
     return [
         DividedOut(
-            alias=aliases[one["start"]],
-            attribute=one["attribute"],
-            substreams=one["substreams"],
+            alias=aliases[one["start"]], attribute=one["attribute"], substreams=one["substreams"]
         )
         for one in explained
         if one["start"] in aliases

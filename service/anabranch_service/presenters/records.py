@@ -134,10 +134,7 @@ def _table_out(record: StreamRecord, progress: Progress | None) -> TableOut | No
     found = known or TableProgress()
     read_at = None if found.read_at is None else iso_time(int(found.read_at * 1e6))
     return TableOut(
-        version=record.version,
-        looked_up=found.version or None,
-        read_at=read_at,
-        rows=found.rows,
+        version=record.version, looked_up=found.version or None, read_at=read_at, rows=found.rows
     )
 
 

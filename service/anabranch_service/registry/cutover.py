@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from anabranch_contract.protocol.activations import Activation, PastStatus
 from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.queries.outer_joins import registered
-from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.documents import iso_time
 from anabranch_service.registry.records import QueryRecord
 
@@ -82,10 +81,12 @@ def last_read(
 
 
 def as_of(run: QueryRecord, records: Sequence[QueryRecord], batch: int) -> QueryRecord | None:
-    """Return the run that a query's name means as of ``batch``; ``run`` is its meaning as of the
-    newest batch. None: the record of that run is gone.
+    """Return the run that a query's name means as of ``batch``; None: its record is gone.
+
+    Args:
+        run: the meaning of the name as of the newest batch. ``records``: all runs of the query.
     """
-    known = {one.id: one for one in records if query_of(one.id) == query_of(run.id)}
+    known = {one.id: one for one in records}
     found: QueryRecord | None = run
     while found is not None and found.read_from is not None and batch < found.read_from:
         found = known.get(found.replaces)

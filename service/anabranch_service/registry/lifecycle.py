@@ -33,10 +33,7 @@ GOING_ON = LIVE - {Status.EXPIRING}
 
 
 def status_of(
-    record: QueryRecord,
-    activation: Activation | None,
-    progress: Progress | None,
-    now: datetime,
+    record: QueryRecord, activation: Activation | None, progress: Progress | None, now: datetime
 ) -> Status:
     """Return the state of a run of a query.
 

@@ -14,12 +14,7 @@ from anabranch_contract.rest.planning.series import HistoryOut, SeriesOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
-from anabranch_service.presenters.series import (
-    batch_out,
-    history_out,
-    series_out,
-    with_forecasts,
-)
+from anabranch_service.presenters.series import batch_out, history_out, series_out, with_forecasts
 from anabranch_service.registry.publishing.history import KEPT
 
 router = guarded_router("/v1", tag="state")

@@ -48,7 +48,7 @@ from anabranch_service.parameters import StreamPath
 from anabranch_service.presenters.records import stream_out
 from anabranch_service.presenters.statistics import sample_out
 from anabranch_service.registry.alterations.reread import check_followers, check_reread
-from anabranch_service.registry.alterations.retention import replanned
+from anabranch_service.registry.alterations.retention import check_kept, replanned
 from anabranch_service.registry.derived import is_query
 from anabranch_service.registry.lifecycle import LIVE, overtaken, readers, reads, status_of
 from anabranch_service.registry.permitted import check_policy, check_push, check_stream
@@ -82,8 +82,7 @@ async def add_stream(
     ctx: Ctx,
     response: Response,
     wait: Annotated[
-        float,
-        Query(ge=0, le=30, description="Seconds to wait for the first read of the source."),
+        float, Query(ge=0, le=30, description="Seconds to wait for the first read of the source.")
     ] = TRIAL_SECONDS,
 ) -> StreamOut:
     """Register a stream. If the name is taken, the answer is 200 if the definitions are equal, else
@@ -212,7 +211,7 @@ async def patch_stream(
                 field="name",
                 remedy="its properties do not change",
             )
-        _check_kept(record, changes)
+        check_kept(record, changes)
         changed = record.model_copy(update=changes)
         before = record.to_stream()
         policies = {
@@ -609,21 +608,6 @@ def _retain(text: str) -> int | None:
         "a duration of nothing retains nothing",
         "give all, none, or a positive duration",
     )
-
-
-def _check_kept(record: StreamRecord, changes: Mapping[str, Any]) -> None:
-    """Refuse to change the key or retention of a table or of upserts."""
-    whole = record.kind in (StreamKind.TABLE, StreamKind.UPSERT)
-    for field in ("retain", "ttl", "latest"):
-        if whole and changes.get(field, getattr(record, field)) != (getattr(record, field)):
-            raise InvalidInput(
-                "table-property",
-                f"{record.name!r} is of kind {record.kind}, which keeps all of its rows, or the "
-                "last of each key",
-                field="retain" if field == "retain" else f"retention.{field}",
-                remedy="leave retention out; to change the key, delete the table and "
-                "register it again",
-            )
 
 
 def _check_lateness(record: StreamRecord) -> None:

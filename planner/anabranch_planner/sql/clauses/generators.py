@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.aggregates import holds_aggregate, windows_in
-from anabranch_planner.sql.calls.rules import SPARKS
+from anabranch_planner.sql.translation.rules import SPARKS
 from anabranch_planner.sql.unresolved import (
     GENERATORS,
     Node,

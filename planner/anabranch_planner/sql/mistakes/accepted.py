@@ -155,9 +155,7 @@ def _is_number(token: Token | None) -> bool:
 def _misplaced(token: Token, before: Token) -> QueryError:
     if token.token_type is not before.token_type:
         return malformed_at(
-            f"{token.text!r} stands after {before.text!r}",
-            f"move it before {before.text!r}",
-            token,
+            f"{token.text!r} stands after {before.text!r}", f"move it before {before.text!r}", token
         )
     conditions = token.token_type in (TokenType.WHERE, TokenType.HAVING)
     joined = "AND between the conditions" if conditions else "one list with a comma"
@@ -193,9 +191,7 @@ def _without(
 
 def _lacks(token: Token, second: TokenType) -> QueryError:
     return malformed_at(
-        f"{token.text.upper()} has no {second.name}",
-        f"write {_SHAPES[token.token_type]}",
-        token,
+        f"{token.text.upper()} has no {second.name}", f"write {_SHAPES[token.token_type]}", token
     )
 
 

@@ -77,13 +77,14 @@ def _first_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_constant(name: str) -> Any:
+def no_constant(name: str) -> Any:
+    """Refuse NaN and Infinity, which ``json`` would read."""
     raise ValueError(f"{name} is no JSON")
 
 
 #: Reader of JSON as Spark reads it: uses the first of equal keys, allows control characters.
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_first_of_each, parse_constant=_no_constant, strict=False
+    object_pairs_hook=_first_of_each, parse_constant=no_constant, strict=False
 )
 
 

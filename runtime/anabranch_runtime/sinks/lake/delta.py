@@ -27,13 +27,7 @@ from anabranch_contract.connectors.sinks import (
 )
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.delivery import Delivery
-from anabranch_runtime.sinks.lake.rows import (
-    ATTEMPTS,
-    GONE,
-    check_partitions,
-    new_columns,
-    rows_of,
-)
+from anabranch_runtime.sinks.lake.rows import ATTEMPTS, GONE, check_partitions, new_columns, rows_of
 from anabranch_runtime.sources.lake.library import library
 from anabranch_runtime.storage.documents import sync_filesystem
 

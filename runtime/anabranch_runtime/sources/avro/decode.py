@@ -8,22 +8,14 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from anabranch_contract.connectors.schemas.avro import (
-    AvroSchema,
-    record_schema,
-    registered_schema,
-)
+from anabranch_contract.connectors.schemas.avro import AvroSchema, record_schema, registered_schema
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.columns.arrays import Ints
 from anabranch_runtime.sources.avro.columns import read_columns
 from anabranch_runtime.sources.avro.program import program_of
 from anabranch_runtime.sources.decode import Columns
 from anabranch_runtime.sources.invalid import Decoded
-from anabranch_runtime.sources.schemas.messages import (
-    PREFIX,
-    EncodedMessages,
-    ReadColumns,
-)
+from anabranch_runtime.sources.schemas.messages import PREFIX, EncodedMessages, ReadColumns
 from anabranch_runtime.sources.schemas.registry import schemas_of
 
 _schema = lru_cache(maxsize=64)(record_schema)

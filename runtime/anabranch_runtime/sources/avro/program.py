@@ -95,9 +95,7 @@ class AvroProgram:
 
 
 def program_of(
-    writer: AvroSchema,
-    columns: Sequence[tuple[str, DataType]],
-    reader: AvroSchema | None = None,
+    writer: AvroSchema, columns: Sequence[tuple[str, DataType]], reader: AvroSchema | None = None
 ) -> AvroProgram:
     """Resolve a writer's schema against columns.
 

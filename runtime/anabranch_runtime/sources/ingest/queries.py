@@ -43,12 +43,7 @@ from anabranch_runtime.sources.ingest.checkpoints import mend, offsets_of
 from anabranch_runtime.sources.ingest.evaluate import Evaluation
 from anabranch_runtime.sources.ingest.feed import LANDED
 from anabranch_runtime.sources.ingest.source import LOOK, IngestSource
-from anabranch_runtime.sources.ingest.spark_stream import (
-    has_files,
-    reason,
-    source_name,
-    spark_rows,
-)
+from anabranch_runtime.sources.ingest.spark_stream import has_files, reason, source_name, spark_rows
 from anabranch_runtime.sources.loads import LONGEST_FIRST, QUIET, QUIET_FIRST, longest_pause
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.offsets import Offsets

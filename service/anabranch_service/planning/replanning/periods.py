@@ -53,11 +53,7 @@ class Periods:
         self._frequent: Mapping[str, Mapping[str, FrequentValues]] = {}
         self._values: ValueShares | None = None
 
-    def read(
-        self,
-        texts: Sequence[str],
-        snapshot: Snapshot | None = None,
-    ) -> tuple[Measured, ...]:
+    def read(self, texts: Sequence[str], snapshot: Snapshot | None = None) -> tuple[Measured, ...]:
         """Parse JSON texts of periods, in order; unreadable ones are left out and logged once.
 
         Args:
@@ -75,11 +71,7 @@ class Periods:
         return measured(read[0], self._inference, self._values) if read else None
 
 
-def measured(
-    interim: Interim,
-    inference: Inference,
-    values: ValueShares | None = None,
-) -> Measured:
+def measured(interim: Interim, inference: Inference, values: ValueShares | None = None) -> Measured:
     """Add the counts of measured and inferred steps to a period."""
     samples = inference.extend(
         [

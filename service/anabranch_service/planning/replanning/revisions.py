@@ -29,13 +29,7 @@ from anabranch_contract.rest.planning.revisions import RevisionReason
 from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.plans.decisions import footprint_document
-from anabranch_planner.replan.revise import (
-    Revised,
-    RevisionRequest,
-    compared_with,
-    restore,
-    revise,
-)
+from anabranch_planner.replan.revise import Revised, RevisionRequest, compared_with, restore, revise
 from anabranch_planner.replan.running import RunningPlan
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.costs import FITTED, timed

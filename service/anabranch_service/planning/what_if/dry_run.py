@@ -233,10 +233,7 @@ def budget_after(
 
 
 def dry_run_out(
-    planned: PlannedEpoch,
-    shown: dict[str, Any],
-    detail: Detail,
-    effects: EffectsOut | None = None,
+    planned: PlannedEpoch, shown: dict[str, Any], detail: Detail, effects: EffectsOut | None = None
 ) -> DryRunOut:
     """Make the body of the answer to a dry run; ``shown``: the plan as JSON."""
     task, options, whole = planned.task, planned.task.options, detail == "full"

@@ -15,7 +15,7 @@ from anabranch_contract.protocol.keys import CHANGES_KEPT
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.runs import SEPARATOR, next_run, number_of, query_of, run_name
 from anabranch_service.registry.mirror import Mirror
-from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.records import QueryRecord, name_key
 from anabranch_service.registry.redis.base import CHANGED, RedisRecords, Swap
 from anabranch_service.registry.redis.reading import lenient, reply, reply_text, strict
 from anabranch_service.registry.search import ListedQuery, listed
@@ -124,6 +124,11 @@ class QueryStore(RedisRecords):
         found, index = await self._queries.indexed()
         return list(found.values()), index
 
+    async def runs_of(self, query: str) -> list[QueryRecord]:
+        """Return the runs of a query, oldest first."""
+        runs = (await self._queries.indexed())[1].get(name_key(query), {}).values()
+        return [run for run in runs if query_of(run.id) == query]
+
     async def count_queries(self) -> int:
         """Return the number of runs of all queries."""
         return await self._queries.count()
@@ -224,10 +229,7 @@ class QueryStore(RedisRecords):
         await self._transact(attempt, self.keys.queries, self.keys.streams)
 
     async def update_query(
-        self,
-        run: str,
-        change: Callable[[QueryRecord], QueryRecord],
-        swap: Swap | None = None,
+        self, run: str, change: Callable[[QueryRecord], QueryRecord], swap: Swap | None = None
     ) -> QueryRecord | None:
         """Apply ``change`` to the newest version of a run; None if no such run exists.
 

@@ -345,11 +345,6 @@ async def status_now(ctx: Context, record: QueryRecord) -> Status:
     return status_of(record, activation, progress, ctx.clock())
 
 
-async def runs_of(ctx: Context, query: str) -> list[QueryRecord]:
-    """Return the runs of a query, oldest first."""
-    return [run for run in await ctx.store.queries() if query_of(run.id) == query]
-
-
 def check_unchanged(records: Sequence[QueryRecord], seen: Sequence[QueryRecord]) -> None:
     """Check that ``seen`` has all runs of its query, in their newest versions.
 
@@ -375,7 +370,7 @@ def updated(
 
 async def waiting_run(ctx: Context, present: QueryRecord) -> QueryRecord | None:
     """Return the live run that waits for the place of a query's ``present`` run, if any."""
-    found = standby(present, await ctx.store.queries())
+    found = standby(present, await ctx.store.runs_of(query_of(present.id)))
     if found is None or not found.waits:
         return None
     return found if await status_now(ctx, found) in LIVE else None

@@ -8,13 +8,7 @@ from dataclasses import replace
 
 from anabranch_contract.connectors.addresses import parse_path
 from anabranch_contract.connectors.policy import AccessError
-from anabranch_contract.connectors.sinks import (
-    CONTENT,
-    LakeContent,
-    SinkKind,
-    check_sink,
-    target,
-)
+from anabranch_contract.connectors.sinks import CONTENT, LakeContent, SinkKind, check_sink, target
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.queries.views import change_columns

@@ -8,9 +8,9 @@ from sqlglot import exp
 from sqlglot.expressions import DType
 
 from anabranch_contract.queries.types import TypeKind
-from anabranch_planner.sql.calls.rules import SPARKS, DialectRules, call_of
 from anabranch_planner.sql.clauses.char_patterns import as_sparks
-from anabranch_planner.sql.kinds import Types
+from anabranch_planner.sql.translation.kinds import Types
+from anabranch_planner.sql.translation.rules import SPARKS, DialectRules, call_of
 from anabranch_planner.sql.unresolved import Node, as_written, unsupported
 
 _MOMENTS = frozenset({TypeKind.TIMESTAMP})
