@@ -19,10 +19,10 @@ from anabranch_client.cli.context import (
     show,
     stderr,
 )
+from anabranch_client.doctor.requirements import WHOLE, require
 from anabranch_client.errors import ClientError, RefusedError, UsageError
 from anabranch_client.processes.pipeline import Pipeline, running
 from anabranch_client.render import tables as render
-from anabranch_client.requirements import WHOLE, require
 
 #: Minimum number of batches of the demo, which has five epochs and changes its queries after one
 #: third and two thirds of the batches.

@@ -13,9 +13,9 @@ from sqlglot.errors import ErrorLevel, SqlglotError, UnsupportedError
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.joins import Stream
-from anabranch_planner.sql.beginnings import check_beginning
 from anabranch_planner.sql.clauses.everyday import keep_commas
 from anabranch_planner.sql.mistakes.accepted import check_parsed
+from anabranch_planner.sql.mistakes.beginnings import check_beginning
 from anabranch_planner.sql.mistakes.malformed import malformed
 from anabranch_planner.sql.places import SourceText, check_intervals, corresponding
 from anabranch_planner.sql.scope import nearest

@@ -280,13 +280,9 @@ def _rationed(
     left_out = activation.withheld + activation.owed + activation.blind + undecided
     if not (left_out or activation.caught_up or shares or floor):
         return None
-    return RationedOut(
-        withheld=activation.withheld,
-        completeness=activation.completeness,
-        blind=activation.blind,
+    return RationedOut.of(
+        activation,
         shares=shares,
-        owed=activation.owed,
-        caught_up=activation.caught_up,
         floor=None if floor is None else floor.completeness,
         floor_needs=None if floor is None else floor.needs,
         floor_broken=broken,

@@ -1,1 +1,1 @@
-"""Mistakes in the wording of a statement: missing, superfluous and misspelt words."""
+"""Mistakes in a statement's wording: wrong first words, missing, superfluous and misspelt words."""
