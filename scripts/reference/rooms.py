@@ -35,7 +35,10 @@ def page(text: str) -> str:
         return f"| `{found[1]}`" + (f" in `{min(rooms)}/`" if len(rooms) == 1 else "") + " |"
 
     rows = [[f"`{room}/`", _about(folder)] for room, folder in _folders()]
-    intro = f"{TITLE}\n\nThe folders of the product; each package's name is left out of the paths."
+    intro = (
+        f"{TITLE}\n\nThe folders of the product, without the packages' names. Made from their "
+        "docstrings by\n`make reference`."
+    )
     return "\n".join(
         [
             _CODE.sub(code, text[: text.index(TITLE)]) + f"{intro}\n",

@@ -1,6 +1,5 @@
 """Options of Kafka topics that the runtime writes itself, exactly once: sinks of format ``kafka``.
-Sinks whose options begin with ``kafka.`` are written by Spark's connector.
-"""
+Sinks whose options begin with ``kafka.`` are written by Spark's connector."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Options of Kafka topics that the runtime reads itself: sources of format ``kafka`` with the
-option ``brokers`` or ``topics``. Other ``kafka`` sources are read by Spark's connector.
-"""
+option ``brokers`` or ``topics``. Other ``kafka`` sources are read by Spark's connector."""
 
 from __future__ import annotations
 

@@ -117,13 +117,10 @@ def _sets(node: Node) -> Iterator[_Set]:
         yield from (tuple(key for part in some for key in part) for some in chosen)
     elif isinstance(node, exp.GroupingSets):
         for part in node.expressions:
-            yield from _sets(part) if _is_nested(part) else iter([_together(part)])
+            nested = isinstance(part, exp.Rollup | exp.Cube | exp.GroupingSets)
+            yield from _sets(part) if nested else iter([_together(part)])
     else:
         yield _together(node)
-
-
-def _is_nested(node: Node) -> bool:
-    return isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets)
 
 
 def bits(sets: Sequence[Sequence[int]], places: Sequence[int | None], keys: int) -> dict[int, int]:

@@ -1,6 +1,5 @@
 """Time windows in GROUP BY: ``window(ts, length[, slide[, start]])``, ``session_window(ts, gap)``
-and ``cumulate(ts, step, size[, start])``.
-"""
+and ``cumulate(ts, step, size[, start])``."""
 
 from __future__ import annotations
 

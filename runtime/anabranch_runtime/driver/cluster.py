@@ -48,8 +48,7 @@ class Cluster:
 
     def office_of(self, work: Compaction) -> str | None:
         """Return the address of the merging process on the host where the placement of partitions
-        has the segments of ``work`` (``exchange.fleet``); None if no host is known.
-        """
+        has the segments of ``work`` (``exchange.fleet``); None if no host is known."""
         offices, part = self.offices, work.merge.segments[0]
         if not offices:
             return None

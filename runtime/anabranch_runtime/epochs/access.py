@@ -232,8 +232,7 @@ def stored_in(state: State, relation: Relation, batches: Interval) -> tuple[Segm
 
 def containers(state: State, preferred: str) -> list[tuple[str, StoreState]]:
     """Return older stores of the join of store ``preferred`` that can replace it: they have its
-    columns and key values, and time bounds that are not tighter.
-    """
+    columns and key values, and time bounds that are not tighter."""
     wanted = state.stores[preferred].spec
     columns = set(wanted.columns)
     bounds = {(b.earlier, b.later): b.micros for b in wanted.bounds}

@@ -130,8 +130,7 @@ def _may_change(
     at: NDArray[np.int64], weight: Floats, load: Floats, within: tuple[Floats, Floats]
 ) -> Bools:
     """Return, by pair of partitions, whether swapping their hosts would keep loads within their
-    bounds; False for partitions on the same host.
-    """
+    bounds; False for partitions on the same host."""
     least, most = within
     after = load[at][:, None] - weight[:, None] + weight
     fits: Bools = (after >= least[at][:, None]) & (after <= most[at][:, None])
@@ -182,8 +181,7 @@ def _balance(
 ) -> None:
     """Move partitions from the host with the greatest load relative to its share to the one with
     the least, until both are near their shares. Each move reduces the difference by more than
-    rounding errors, so the loop ends.
-    """
+    rounding errors, so the loop ends."""
     while True:
         filled = [has / wanted for has, wanted in zip(load, share, strict=True)]
         heavy, light = filled.index(max(filled)), filled.index(min(filled))

@@ -51,8 +51,7 @@ def met(state: State, reports: Sequence[TaskReport]) -> State:
 
 def placed(state: State) -> State:
     """Return ``state`` with partitions placed on the hosts of the last batch, by stored bytes,
-    seconds of probes, and hosts where tuples arrive; unchanged if tasks share a state directory.
-    """
+    seconds of probes, and hosts where tuples arrive; unchanged if tasks share a state directory."""
     known = state.hosts
     if not known.tasks:
         return state

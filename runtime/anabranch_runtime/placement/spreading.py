@@ -64,8 +64,7 @@ def _dealt(
 
 def _targets(spec: StoreSpec, value: HotValue, placement: Placement | None) -> tuple[int, ...]:
     """Return the partitions, one per host, over which to spread rows of the hot ``value``: its home
-    partition, and the next partition of each further host; empty if there is only one host.
-    """
+    partition, and the next partition of each further host; empty if there is only one host."""
     owners = None if placement is None else placement.of(spec.partitions)
     if spec.partition is None or owners is None:
         return ()

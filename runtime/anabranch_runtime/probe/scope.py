@@ -73,8 +73,7 @@ _activated = Derived[Activation, int](lambda _, known: known.activated_batch)
 
 def _is_whole(known: Activation, streams: frozenset[str], marks: Mapping[str, int]) -> bool:
     """Whether no row that arrives from now on can join a row that is invisible to the query, since
-    all rows that could would be late by the watermarks.
-    """
+    all rows that could would be late by the watermarks."""
     since = known.complete_from
     if since is None:
         return known.complete == "always"

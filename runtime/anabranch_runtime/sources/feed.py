@@ -145,8 +145,7 @@ class Feed(Protocol):
 
     def is_apart(self, offset: Any, load: Load) -> bool:
         """Whether the input after ``offset`` arrived so much later than earlier input that it
-        belongs to the next load, although the end of ``load`` is not fixed yet.
-        """
+        belongs to the next load, although the end of ``load`` is not fixed yet."""
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """Return the feed's offset about ``rows`` rows after ``offset``, at most ``end``, and at
@@ -220,8 +219,7 @@ class EntryFeed(CommonFeed):
 def feed_id(record: StreamRecord, made_of: object) -> str:
     """Return a feed's id: the stream's name, a digest of the registration and of ``made_of`` (the
     source), and the version of a table. So after a stream's deletion and new registration, or for a
-    table's new version, reading starts at the beginning.
-    """
+    table's new version, reading starts at the beginning."""
     digest = hashlib.sha256(repr((record.registration, made_of)).encode()).hexdigest()[:12]
     version = f".{record.version}" if record.version > 1 else ""
     return f"{record.name}-{digest}{version}"

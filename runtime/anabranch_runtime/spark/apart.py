@@ -77,8 +77,7 @@ def as_here(context: BatchContext, piece: Piece) -> Piece:
 @contextmanager
 def told(context: BatchContext, line: TaskLine, address: str) -> Iterator[None]:
     """Send an error of the ``with`` block to the driver as structured data; Spark would pass on
-    only a failed task's traceback.
-    """
+    only a failed task's traceback."""
     try:
         yield
     except Exception as error:

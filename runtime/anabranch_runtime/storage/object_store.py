@@ -201,8 +201,7 @@ class Remote:
 
     def _replace(self, name: str, content: bytes, known: Version | None) -> Version:
         """Replace an object by a conditional request. If its answer is lost, the request may have
-        succeeded: then ``content`` in the object counts as success.
-        """
+        succeeded: then ``content`` in the object counts as success."""
         mode: Any = "create"
         if known is not None:
             given = (("e_tag", known.tag), ("version", known.number))

@@ -401,8 +401,7 @@ class SegmentReader:
 
     def index(self, key: IndexKey, columns: Callable[[], list[pa.Array]]) -> HashIndex:
         """Return the index over ``key``: from the file, or built now from ``columns()`` if the
-        segment has none. The reader keeps a built index.
-        """
+        segment has none. The reader keeps a built index."""
         found = self._indexes.get(key)
         if found is None:
             name = key.name

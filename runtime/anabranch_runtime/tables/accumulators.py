@@ -109,8 +109,7 @@ class FloatSum:
 @dataclass(frozen=True, slots=True)
 class ProductSum:
     """The sum over a group of the products of two columns, as doubles, over rows without NULL in
-    these columns and in the column ``known``.
-    """
+    these columns and in the column ``known``."""
 
     column: str
     other: str

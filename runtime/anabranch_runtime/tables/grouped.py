@@ -406,8 +406,7 @@ def _numbers(column: pa.Array, shown: Bools) -> Ints:
 
 def _copies(many: Ints, few: Ints) -> tuple[Ints, Ints]:
     """Return the copies ``few[i] + 1`` to ``many[i]`` of each group ``i``: the group's position,
-    and the copy's number in the group, from 1.
-    """
+    and the copy's number in the group, from 1."""
     more = np.maximum(many - few, 0)
     groups = np.repeat(np.arange(len(more)), more)
     starts = np.repeat(np.cumsum(more) - more, more)

@@ -155,8 +155,7 @@ class SessionGroups(Groups):
 
     def _spans(self, points: Ints, owners: Ints, limits: Ints) -> Ints:
         """Return disjoint, ascending spans (slot, first time, last time) that contain all rows of
-        sessions that may change: the old sessions (``owners``, ``limits``), and ``points``.
-        """
+        sessions that may change: the old sessions (``owners``, ``limits``), and ``points``."""
         old = np.column_stack([owners, limits[:, 0], limits[:, 1] - self._gap])
         both = np.concatenate([old, np.column_stack([points, points[:, 1]])])
         is_point = np.arange(len(both)) >= len(old)

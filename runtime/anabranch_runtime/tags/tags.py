@@ -1,7 +1,6 @@
 """Tags in one batch and task: sets of predicates of tables' rows, and the tuples that pass tags.
 The sets of a table's rows are computed when the table is first read, and kept with the table in
-memory only: they are computed again for a merged segment, or after a start (ADR 0074).
-"""
+memory only: they are computed again for a merged segment, or after a start (ADR 0074)."""
 
 from __future__ import annotations
 
@@ -55,8 +54,7 @@ class ChosenTuples:
 
     def timely(self) -> Iterator[tuple[int, OutputRule, int]]:
         """Yield the output rules that have tuples within their time bounds: the choice, the rule
-        without the conditions that tags test, and the number of these tuples.
-        """
+        without the conditions that tags test, and the number of these tuples."""
         times = self.outputs.times
         counts = times.counts(self.tuples, self.positions, self.ends)
         some = np.flatnonzero(counts)

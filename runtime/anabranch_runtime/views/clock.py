@@ -67,8 +67,7 @@ def _view_clock(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) ->
 
 def timed_by(query: QuerySpec, ruleset: Ruleset) -> tuple[int, StreamName] | None:
     """Return the alias (its index) and stream whose event time is the view's window column; None
-    without windows, or if the window column is no stream's event time.
-    """
+    without windows, or if the window column is no stream's event time."""
     window = None if query.view is None else query.view.window
     if window is None:
         return None

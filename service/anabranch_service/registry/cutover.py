@@ -1,6 +1,5 @@
 """Cutover of a query to a new run that has caught up: rows that the run still lacks, and the run to
-read as of a batch (``docs/semantics.md``, "Cutover when complete"). Pure functions.
-"""
+read as of a batch (``docs/semantics.md``, "Cutover when complete"). Pure functions."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ def lack(
     run: QueryRecord, activations: Mapping[str, Activation], progress: Progress | None
 ) -> Lack | None:
     """Return why a planned run has not caught up: results of the past are pending, or later results
-    may still lack tuples from before the run. None: it has caught up.
-    """
+    may still lack tuples from before the run. None: it has caught up."""
     own = [one for name, one in activations.items() if registered(name) == run.id]
     if not own or progress is None:
         return Lack("it has not begun")
@@ -72,8 +70,7 @@ def last_read(
     run: QueryRecord, records: Iterable[QueryRecord], activation: Activation | None
 ) -> int | None:
     """Return the last batch for which the query's name means ``run``, if the run has ended because
-    another run had caught up; else None.
-    """
+    another run had caught up; else None."""
     over = any(one.replaces == run.id and one.caught_up for one in records)
     if not over or activation is None or activation.expired_batch is None:
         return None

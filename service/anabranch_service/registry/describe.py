@@ -127,8 +127,7 @@ def _listed(query: JoinQuery) -> tuple[str, ...]:
 
 def _unbounded(query: JoinQuery, exempt: Collection[Label]) -> Iterator[str]:
     """Return the aliases of one join, except ``exempt``, whose tuples join tuples of other aliases
-    with arbitrarily late event times.
-    """
+    with arbitrarily late event times."""
     ignored = [label in exempt for label in query.labels]
     for alias, row, without in zip(_listed(query), query.bounds, ignored, strict=True):
         bounds = zip(row, ignored, strict=True)

@@ -257,8 +257,7 @@ class NormalForms:
         statement: Statement | None = None,
     ) -> None:
         """Cache the normal form of ``record`` over ``streams``. Until shared stores are decided for
-        it, its parsed ``statement`` is cached, too (:meth:`statement`).
-        """
+        it, its parsed ``statement`` is cached, too (:meth:`statement`)."""
         names = {relation.stream for part in query.planned for relation in part.relations}
         used = tuple(streams[name] for name in sorted(names))
         entry = _KeptStatement(

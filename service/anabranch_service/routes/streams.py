@@ -184,8 +184,7 @@ async def patch_stream(
     """Change a stream: its idle timeout, handling of late tuples and retention from the next
     planned epoch on, its handling of lost input at once. A shorter ttl drops stored tuples that no
     query can join any more. A changed or removed ``latest`` key drops all stored tuples of the
-    stream; its queries then see only later tuples.
-    """
+    stream; its queries then see only later tuples."""
     changes: dict[str, Any] = body.model_dump(include=PROPERTIES, exclude_none=True)
     if body.accepted_rejects is not None:
         changes["accepted_rejects"] = body.accepted_rejects
@@ -324,8 +323,7 @@ async def get_sample(name: StreamPath, ctx: Ctx) -> SampleOut:
 @needs(Need.EDIT)
 async def delete_stream(name: StreamPath, ctx: Ctx, if_match: IfMatch = None) -> None:
     """Delete a stream; 409 while a live query reads it. Without a running runtime, which alone can
-    end queries, withdrawn queries do not count as live.
-    """
+    end queries, withdrawn queries do not count as live."""
     activations, progress = await ctx.store.activations(), await ctx.store.progress()
     now = ctx.clock()
     runs = await ctx.store.heartbeat() is not None
@@ -372,8 +370,7 @@ async def _shown(ctx: Context, record: StreamRecord, response: Response) -> Stre
 
 async def _tried(ctx: Context, record: StreamRecord, seconds: float) -> None:
     """Wait until the runtime, if it is running, has tried to read the source of ``record``. No wait
-    in step mode, in which the runtime opens one source after the other.
-    """
+    in step mode, in which the runtime opens one source after the other."""
     if ctx.settings.mode is Mode.STEP:
         return
     deadline = time.monotonic() + seconds
@@ -522,8 +519,7 @@ def _stream_lateness(body: StreamIn) -> int | None:
 
 def _bounds_ahead(body: StreamIn) -> dict[str, int | None]:
     """Return the bounds on event times in the future for a new stream. With a watermark there are
-    defaults: a single tuple of the far future would move the watermark past all others.
-    """
+    defaults: a single tuple of the far future would move the watermark past all others."""
     bounded = body.event_time is not None and _stream_lateness(body) is not None
     given = {field: getattr(body, field) for field in AHEAD}
     return {
@@ -641,8 +637,7 @@ def _users(
     runs: bool,
 ) -> list[str]:
     """Return the live queries over a stream, which prevent its deletion. Without a running runtime
-    (not ``runs``) withdrawn queries can't end, and do not count.
-    """
+    (not ``runs``) withdrawn queries can't end, and do not count."""
     past = {q.id for q in overtaken(queries, now)}
     found = {
         query_of(q.id): None

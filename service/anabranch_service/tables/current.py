@@ -19,8 +19,7 @@ NO_ROWS = -1
 
 class TableKind(StrEnum):
     """Meaning of a query's result rows: ``RESULTS`` are final, ``CHANGES`` insert or delete equal
-    rows, changes of a ``VIEW`` replace or delete the row with the same identity.
-    """
+    rows, changes of a ``VIEW`` replace or delete the row with the same identity."""
 
     RESULTS = "results"
     CHANGES = "changes"
@@ -70,8 +69,7 @@ def schema_of(columns: Sequence[tuple[str, str]]) -> pa.Schema:
 
 def typed_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
     """Return the schema of :func:`schema_of`, with the types and metadata that intervals have in
-    result files; DuckDB reads them as numbers.
-    """
+    result files; DuckDB reads them as numbers."""
     schema = schema_of(columns)
     for place, (name, text) in enumerate(columns):
         kind = None if text == "void" else parse_type(text)

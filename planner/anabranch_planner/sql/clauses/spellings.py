@@ -403,10 +403,6 @@ def _cast(node: exp.Cast | exp.TryCast) -> None:
         raise unsupported(f"TIMESTAMP({digits}), of fewer digits than six,", remedy)
 
 
-def _filtered(node: exp.Filter) -> Node | None:
-    return _percentiles(node.this, node.expression)
-
-
 def _percentiles(node: Node, condition: Node | None) -> Node | None:
     """Rewrite ``percentile(x, array(0.5, 0.9))`` as an array; NULL without values of x."""
     parts = node.expressions if isinstance(node, exp.Anonymous) else []
@@ -437,7 +433,7 @@ _RULES: dict[type[Node], Callable[..., Node | None]] = {
     exp.Select: _items,
     exp.Window: _over,
     exp.Anonymous: _called,
-    exp.Filter: _filtered,
+    exp.Filter: lambda node: _percentiles(node.this, node.expression),
     exp.Cast: _cast,
     exp.TryCast: _cast,
     exp.AtTimeZone: _zoned,

@@ -1,1 +1,1 @@
-"""Mistakes in a statement's wording: wrong first words, missing, superfluous and misspelt words."""
+"""Mistakes in a statement: wrong first words, missing and misspelt words, further errors."""

@@ -125,8 +125,7 @@ def _quotes(tokens: Sequence[Token]) -> Iterator[QueryError]:
 
 def misplaced_clause(tokens: Sequence[Token]) -> QueryError | None:
     """The error of the first clause that stands twice in a SELECT, or after a later one; None if
-    all are in order.
-    """
+    all are in order."""
     if any(token.token_type is TokenType.PIPE_GT for token in tokens):
         # Steps of |> are in any order.
         return None

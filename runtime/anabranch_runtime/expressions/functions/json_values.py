@@ -35,8 +35,7 @@ _ESCAPED = re.compile("\\\\u[0-9a-f]{4}|\\\\.|[\ud800-\udfff\U00010000-\U0010fff
 
 def get_json_object(call: Call, args: list[pa.Array]) -> pa.Array:
     """Evaluate ``get_json_object(text, path)``: NULL if not JSON, if nothing is there, or for a
-    member that is ``null``. For an array's element and a whole text that is the text ``null``.
-    """
+    member that is ``null``. For an array's element and a whole text that is the text ``null``."""
     path = call.args[1]
     assert isinstance(path, Literal)
     through = steps(str(path.value))
@@ -137,8 +136,7 @@ def _escape(found: re.Match[str]) -> str:
 
 def from_json(call: Call, args: list[pa.Array]) -> pa.Array:
     """Evaluate ``from_json(text, schema)``: values that do not fit are NULL, as are all fields of a
-    text that is no JSON. Each distinct text is parsed once.
-    """
+    text that is no JSON. Each distinct text is parsed once."""
     kind = call.type
     return by_value(args[0], lambda text: _parsed(text, kind), arrow_type(kind))
 

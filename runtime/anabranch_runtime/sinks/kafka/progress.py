@@ -1,8 +1,7 @@
 """The progress topic of a Kafka sink: for each query, the last delivery that its topic has. It is a
 compacted topic with one partition. A transaction that sends a delivery's messages also sends a
 record to it, so both are committed or neither. Its key is ``<namespace>/<pipeline>/<role>/<run>``
-(``role``: of the process), its value the :class:`DeliveryRecord` as JSON.
-"""
+(``role``: of the process), its value the :class:`DeliveryRecord` as JSON."""
 
 from __future__ import annotations
 

@@ -121,8 +121,7 @@ class _Source(IngestSource):
 
     def _follow(self, query: StreamingQuery, ended: threading.Event) -> None:
         """Until ``query`` has ``ended``, record when its source has no more input: for a source of
-        files, if none is new for a while; for other sources, once the backlog is read.
-        """
+        files, if none is new for a while; for other sources, once the backlog is read."""
         from pyspark.errors import PySparkException
 
         try:
@@ -276,8 +275,7 @@ class Ingest:
 
     def committed(self, state: State, choices: Journal) -> None:
         """After the commit of ``state``, allow deletion of landed batches that have been read,
-        except input of batches that, by the journal ``choices``, may be repeated.
-        """
+        except input of batches that, by the journal ``choices``, may be repeated."""
         self._offsets = state.offsets
         if not self._sources:
             return

@@ -168,8 +168,7 @@ class KafkaFeed(EntryFeed):
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """Move the offset on by ``rows`` rows, divided among partitions in proportion to unread
-        rows. Partitions that are not in ``end`` belong to the next load.
-        """
+        rows. Partitions that are not in ``end`` belong to the next load."""
         settled = self._settled(offset, self._looks or self._look())
         upto = {p: look.high for p, (look, _) in settled.items()}
         if end is not None:
@@ -247,8 +246,7 @@ class KafkaFeed(EntryFeed):
     @property
     def _tombstones(self) -> str:
         """Meaning of messages without a value: they ``delete`` the row of their key, or only follow
-        a deletion (``ignore``), or are ``invalid``.
-        """
+        a deletion (``ignore``), or are ``invalid``."""
         changes = self.record.changes
         if changes is None:
             return "invalid"

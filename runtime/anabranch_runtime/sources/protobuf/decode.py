@@ -1,7 +1,6 @@
 """Decoder of Protobuf messages: plain ones, or with the id of their schema in a registry first.
 After the id come the indexes of the message's type: how many, then each index, zigzag-encoded; the
-number 0 alone stands for the first type.
-"""
+number 0 alone stands for the first type."""
 
 from __future__ import annotations
 

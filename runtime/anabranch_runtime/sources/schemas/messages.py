@@ -1,6 +1,5 @@
 """Decoding of messages with several schemas, schema by schema, into rows in the messages' order. A
-message with the id of its schema in a registry begins with a 0 byte and the id (big-endian).
-"""
+message with the id of its schema in a registry begins with a 0 byte and the id (big-endian)."""
 
 from __future__ import annotations
 

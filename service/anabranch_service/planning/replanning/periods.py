@@ -111,8 +111,7 @@ def recent(snapshot: Snapshot, periods: Sequence[Measured]) -> Snapshot:
 def _summed(periods: Sequence[Measured], usual: float) -> dict[SubJoinStep, JoinSample]:
     """Return counts per step, recent ones weighted more. For a sub-join, the total weight of counts
     from before a drift is at most :data:`DRIFTED` times that of later ones, once these suffice.
-    Earlier periods may be long, and cover all tuples, where later ones cover substreams.
-    """
+    Earlier periods may be long, and cover all tuples, where later ones cover substreams."""
     last = max((n for n, one in enumerate(periods) if one.interim.drifted.steps), default=0)
     found = dict[SubJoinStep, JoinSample]()
     for steps, counts in _faded(periods[last:], usual):

@@ -96,8 +96,7 @@ class RevisionInput:
     @property
     def rationed(self) -> dict[tuple[str, Label], float]:
         """Rations for pricing a revision, by query and alias. Empty unless the last :data:`ENOUGH`
-        periods were all rationed: a short overload must not change the choice of stores.
-        """
+        periods were all rationed: a short overload must not change the choice of stores."""
         newest = self.periods[-ENOUGH:]
         if len(newest) < ENOUGH or not all(period.interim.rationed for period in newest):
             return {}

@@ -152,8 +152,7 @@ def _standing(
 
 def _effects(planned: PlannedEpoch, standing: _Standing) -> EffectsOut | None:
     """Return effects of the plan on the completeness of queries; None if their computation fails,
-    which must not fail the dry run.
-    """
+    which must not fail the dry run."""
     try:
         return _compared(planned, standing)
     except Exception as cause:  # noqa: BLE001 - logged

@@ -142,8 +142,7 @@ class QueryStore(RedisRecords):
 
     async def query(self, name: str) -> QueryRecord | None:
         """Return the run with exactly this name or, for a query's name, the newest run that does
-        not wait for a cutover; None if there is none.
-        """
+        not wait for a cutover; None if there is none."""
         if SEPARATOR in name:
             run = run_name(query_of(name), number_of(name))
         else:
@@ -152,8 +151,7 @@ class QueryStore(RedisRecords):
 
     async def query_and_next(self, name: str) -> tuple[QueryRecord | None, str]:
         """Return :meth:`query`, and the name for the query's next run. If another run is registered
-        meanwhile, the name is taken by that run.
-        """
+        meanwhile, the name is taken by that run."""
         last = await self._last_run(name)  # read first: a run registered later has the next name
         record = await self.query(name)
         if last is None:
@@ -162,8 +160,7 @@ class QueryStore(RedisRecords):
 
     async def _last_run(self, query: str) -> str | None:
         """Return the name of the newest run of a query, whether or not its record was removed; None
-        if the query never ran, or only its first run exists.
-        """
+        if the query never ran, or only its first run exists."""
         fields = (query, query + SEPARATOR)
         names = [name for one in fields if (name := await self._hget(self.runs_key, one))]
         return max(names, key=number_of, default=None)
@@ -195,8 +192,7 @@ class QueryStore(RedisRecords):
         self, runs: Sequence[NewRun], version: str, idempotency_key: str = "", answer: str = ""
     ) -> Added:
         """Register several queries or runs, all or none, if the registry has the ``version`` that
-        they were checked in; keep ``answer`` under the idempotency key, if one is given.
-        """
+        they were checked in; keep ``answer`` under the idempotency key, if one is given."""
         keys, seen = self.keys, self._own("idempotency", idempotency_key)
         documents = json.dumps([run.document for run in runs])
         outcome, kept = await self._run(
@@ -213,8 +209,7 @@ class QueryStore(RedisRecords):
     ) -> None:
         """Write the changed records that ``decide`` returns for all records, in one transaction: no
         stream or query is registered or changed in between. ``check`` is called first. Both may run
-        several times, and may raise.
-        """
+        several times, and may raise."""
 
         async def attempt(pipe: Pipeline) -> None:
             if check is not None:

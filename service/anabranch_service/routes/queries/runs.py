@@ -88,8 +88,7 @@ async def _put(
     dry_run: bool,
 ) -> QueryChange:
     """Do the same as :func:`put_query`; raise :class:`Stale` if other requests have meanwhile
-    changed the query, or streams or queries that it reads.
-    """
+    changed the query, or streams or queries that it reads."""
     now, version = ctx.clock(), await ctx.store.version()
     seen = await ctx.store.runs_of(query_of(name))
     before, run = await ctx.store.query_and_next(name)

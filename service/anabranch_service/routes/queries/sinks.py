@@ -44,8 +44,7 @@ def check_columns_of_sink(sink: SinkRecord, query: JoinQuery) -> None:
 
 async def check_target(ctx: Context, record: QueryRecord) -> None:
     """Refuse a sink that belongs to another query: a Redis Stream to which another query has ever
-    written, or a location of another kind to which a live query writes.
-    """
+    written, or a location of another kind to which a live query writes."""
     wanted = target_of(record.sink)
     if wanted is None:
         return
