@@ -38,7 +38,7 @@ from anabranch_planner.sql.clauses.spellings import PATH, respell
 from anabranch_planner.sql.clauses.window_layers import layer_windows
 from anabranch_planner.sql.mistakes.accepted import check_parsed, check_tokens
 from anabranch_planner.sql.mistakes.beginnings import SHAPE, check_beginning, no_query
-from anabranch_planner.sql.mistakes.malformed import malformed
+from anabranch_planner.sql.mistakes.malformed import malformed, too_deep
 from anabranch_planner.sql.places import check_intervals
 from anabranch_planner.sql.quoted_names import read_names
 from anabranch_planner.sql.translation.flink import simplified, spelled_as_spark
@@ -199,11 +199,7 @@ def _parse(text: str, prefix: str = "") -> list[Node | None]:
             raise
         raise error.moved(position=(1, max(column - len(prefix), 1))) from error.__cause__
     except RecursionError as cause:
-        raise QueryError(
-            "malformed-sql",
-            "the statement is nested too deeply",
-            remedy="use IN (...) or fewer parentheses",
-        ) from cause
+        raise too_deep() from cause
 
 
 _UNCLOSED, _NEAR = "an unclosed quote or comment", "check the statement near that place"

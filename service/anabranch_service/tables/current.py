@@ -8,6 +8,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
+from anabranch_contract.connectors.postgres.catalog import quoted
 from anabranch_contract.queries.types import FIELD_TYPE, INTERVALS, TypeKind, parse_type
 from anabranch_contract.queries.views import CHANGE, VERSION
 from anabranch_service.streaming.samples.arrow_types import arrow_type
@@ -78,15 +79,6 @@ def typed_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
             note = {FIELD_TYPE: kind.encode()}
             schema = schema.set(place, pa.field(name, stored, metadata=note))
     return schema
-
-
-def quoted(name: str) -> str:
-    """Return ``name`` as a quoted identifier of DuckDB.
-
-    >>> quoted('a"b')
-    '"a""b"'
-    """
-    return '"' + name.replace('"', '""') + '"'
 
 
 def table_sql(spec: TableSpec, pieces: Sequence[FileRows]) -> str:
