@@ -8,13 +8,14 @@ not moved: they stay in their partitions, and are found there as long as they ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from anabranch_contract.plans.ruleset import HotValue, Ruleset, StoreSpec, home_partition
-from anabranch_runtime.state.dealt import Dealt, forget_cold
+from anabranch_runtime.state.dealt import Dealt
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.placement import Placement
+from anabranch_runtime.storage.segment import Segment
 
 #: Maximum number of spread values of a store; rows of other hot values stay in their home.
 REMEMBERED = 256
@@ -60,6 +61,25 @@ def _dealt(
             places = tuple(sorted(away.union(before.partitions)))
             known[value.hash] = Dealt(value.hash, places, targets, before.first, before.last)
     return tuple(sorted(known.values()))
+
+
+def forget_cold(entries: tuple[Dealt, ...], segments: Iterable[Segment]) -> tuple[Dealt, ...]:
+    """Drop entries of values that are no longer hot and have no spread rows left.
+
+    ``segments``: all segments of the store.
+    """
+    cold = [one for one in entries if not one.now]
+    if not cold:
+        return entries
+    left = {
+        one.hash
+        for segment in segments
+        for one in cold
+        if segment.partition in one.partitions
+        and segment.first_batch <= one.last
+        and segment.last_batch >= one.first
+    }
+    return tuple(one for one in entries if one.now or one.hash in left)
 
 
 def _targets(spec: StoreSpec, value: HotValue, placement: Placement | None) -> tuple[int, ...]:
