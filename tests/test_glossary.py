@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("contract", "planner", "runtime", "service", "client", "benchmarks/papers")
-_ROW = re.compile(r"^\| (?P<term>[^|]+?) \|.*\| `(?P<name>\w+)` \|$", re.MULTILINE)
+_ROW = re.compile(r"^\| (?P<term>[^|]+?) \|.*\| `(?P<name>\w+)`(?: in `\S+`)? \|$", re.MULTILINE)
 TERMS = {m["term"]: m["name"] for m in _ROW.finditer((ROOT / "docs/glossary.md").read_text())}
 
 

@@ -53,6 +53,7 @@ from anabranch_planner.plans.optimise import (
 )
 from anabranch_planner.sql.functions import is_reserved
 from anabranch_planner.sql.functions import names as function_names
+from anabranch_planner.sql.mistakes.malformed import too_deep
 from anabranch_planner.sql.syntax import parse_expression, parse_statement
 from anabranch_planner.sql.unresolved import Unresolved, located
 from anabranch_planner.subqueries.decorrelation import decorrelated
@@ -362,11 +363,7 @@ def _malformed() -> Iterator[None]:
         try:
             yield
         except RecursionError as cause:
-            raise QueryError(
-                "malformed-sql",
-                "the statement is nested too deeply",
-                remedy="use IN (...) or fewer parentheses",
-            ) from cause
+            raise too_deep() from cause
 
 
 def parse_structured(

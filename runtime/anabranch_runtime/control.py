@@ -1,6 +1,5 @@
 """The runtime's client of the Redis through which service and runtime exchange rulesets, settings
-and reports; keys and documents are defined in ``anabranch_contract.protocol``.
-"""
+and reports; keys and documents are defined in ``anabranch_contract.protocol``."""
 
 from __future__ import annotations
 
@@ -150,8 +149,7 @@ class Control:
 
     def publish(self, name: RulesetId, text: str) -> str:
         """Publish the ruleset ``text`` as ``name``, unless a readable ruleset is published there
-        already; returns the published one.
-        """
+        already; returns the published one."""
         key = self.keys.ruleset(name)
         self._redis.set(key, pack(text), nx=True)
         if not name.revision:
@@ -217,8 +215,7 @@ class Control:
 
     def report_latest(self, latest: Mapping[str, str], gone: Collection[str]) -> None:
         """Publish latest rows: stream -> text (``protocol.measurements.LatestRows``); remove the
-        rows of streams that are ``gone``.
-        """
+        rows of streams that are ``gone``."""
         if latest:
             documents: dict[EncodableT, EncodableT] = dict(latest.items())
             self._redis.hset(self.keys.latest, mapping=documents)
@@ -244,8 +241,7 @@ class Control:
     ) -> None:
         """In one transaction, write the progress and the changed activations (records of queries)
         to Redis, and append the reports of ``batches`` to their list. If Redis has other
-        activations than this process reported last, all are written.
-        """
+        activations than this process reported last, all are written."""
         journal = self.keys.activation_changes
         newest = cast("Any", self._redis.xrevrange(journal, count=1))
         known = self._reported if newest and newest[0][0] == self._noted else {}
@@ -272,8 +268,7 @@ class Control:
 
     def included(self) -> dict[str, int]:
         """Return view -> number of batches included in its rows, as last reported to Redis; empty
-        if there is no report, or only one of an earlier release without this number.
-        """
+        if there is no report, or only one of an earlier release without this number."""
         text = cast("bytes | None", self._redis.get(self.keys.runtime))
         try:
             last = None if text is None else Progress.loads(text)
@@ -302,8 +297,7 @@ class Control:
 
     def report_state(self, report: str, parts: Mapping[str, str], gone: Collection[str]) -> None:
         """Write reports of stores' contents: texts of ``StateReport`` and, by store, ``StoreParts``
-        (:mod:`anabranch_contract.protocol.state_report`); delete reports of stores ``gone``.
-        """
+        (:mod:`anabranch_contract.protocol.state_report`); delete reports of stores ``gone``."""
         with self._redis.pipeline() as pipe:
             pipe.set(self.keys.state, report)
             if parts:
@@ -349,8 +343,7 @@ class Control:
 
     def registry_digest(self) -> int:
         """Return a checksum that changes when a client changes a stream, query or setting, a query
-        expires, or a plan is approved, but not when planning itself changes these.
-        """
+        expires, or a plan is approved, but not when planning itself changes these."""
         self._follow_registry()
         now = datetime.now(UTC)
         over = sorted(q for q, end in self._ends.items() if end is not None and end <= now)

@@ -22,8 +22,7 @@ _LOOK = 0.002
 
 class Point(StrEnum):
     """Fault points in the order in which a batch passes them: in the driver, in a task, or in
-    background work concurrent with batches.
-    """
+    background work concurrent with batches."""
 
     WAITING = "waiting"
     """While the driver waits for the epoch's ruleset."""

@@ -63,8 +63,7 @@ class Traced(dict[str, _V]):
 
     def since(self, before: object) -> Collection[str] | None:
         """Return the names of all entries that differ from the version ``before``, and possibly
-        some others; None if ``before`` is no earlier version, or is too old.
-        """
+        some others; None if ``before`` is no earlier version, or is too old."""
         if before is self:
             return ()
         trace = self._trace
@@ -97,8 +96,7 @@ def changed(known: dict[str, _V], entries: Mapping[str, _V]) -> dict[str, _V]:
 
 def changes(before: Mapping[str, _V], after: Mapping[str, _V]) -> Collection[str] | None:
     """Return the names of all entries in which ``after`` differs from ``before``, and possibly some
-    others; None if unknown. If it is not None, ``after`` has all names of ``before``.
-    """
+    others; None if unknown. If it is not None, ``after`` has all names of ``before``."""
     if before is after:
         return ()
     return after.since(before) if isinstance(after, Traced) else None

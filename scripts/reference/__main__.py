@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from scripts.reference import cli, errors, rest, settings, site_index, statements, tried
+from scripts.reference import cli, errors, rest, rooms, settings, site_index, statements, tried
 from scripts.site_pages import PAGES
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
@@ -19,6 +19,7 @@ def pages() -> dict[str, str]:
     return {
         "cli.md": cli.page(),
         "errors.md": errors.page(),
+        "glossary.md": rooms.page((DOCS / "glossary.md").read_text(encoding="utf-8")),
         "rest.md": rest.page(guide),
         "settings.md": settings.page(),
         "llms.txt": site_index.page(PAGES),

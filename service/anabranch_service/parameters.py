@@ -11,8 +11,7 @@ from anabranch_contract.rest.documents import QueryName
 StreamPath = Annotated[str, Path(description="Name of the stream.")]
 ColumnPath = Annotated[str, Path(description="Name of the column.")]
 RunPath = Annotated[
-    str,
-    Path(description="Name of a query (for its newest run), or name of a run."),
+    str, Path(description="Name of a query (for its newest run), or name of a run.")
 ]
 QueryPath = Annotated[QueryName, Path(description="Name of the query.")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of entries on the page.")]

@@ -51,8 +51,7 @@ def _require(condition: bool, name: str, message: str) -> None:
 @dataclass(frozen=True, slots=True)
 class PlanningOptions:
     """Settings of planning. Optimizer, objective, parallelism and revision_gain are initial values,
-    which ``PATCH /v1/settings`` changes.
-    """
+    which ``PATCH /v1/settings`` changes."""
 
     optimizer: Annotated[Optimizer, "optimizer of the plan"] = Optimizer.CLASH
     objective: Annotated[Objective, "objective of the plan"] = Objective.SECONDS
@@ -141,8 +140,7 @@ class WebOptions:
 @dataclass(frozen=True, slots=True)
 class SizeOptions:
     """Limits of registered streams and queries, since planning time grows faster than linearly
-    with queries and their aliases. Aliases of subqueries count.
-    """
+    with queries and their aliases. Aliases of subqueries count."""
 
     max_aliases: Annotated[int, "maximum number of aliases per query"] = 16
     max_columns: Annotated[int, "maximum number of columns per stream, and of results"] = 1000

@@ -105,7 +105,7 @@ class ClientCommands(TyperGroup):
             package = str(cause.name).partition(".")[0]
             if package.startswith("anabranch_"):
                 raise
-            from anabranch_client.requirements import remedy_of
+            from anabranch_client.doctor.requirements import remedy_of
 
             raise UsageError(
                 f"anabranch {ctx.invoked_subcommand} needs {package}, which is not installed",
@@ -123,7 +123,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        from anabranch_client.requirements import installed
+        from anabranch_client.doctor.requirements import installed
 
         for name, version in installed("anabranch", "Python", "pyspark").items():
             typer.echo(f"{name} {version or 'is not installed'}")

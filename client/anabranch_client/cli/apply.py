@@ -108,11 +108,7 @@ def _check(client: Client, declared: Declaration) -> dict[str, QueryChange]:
             if cause.status in (0, 401, 403) or cause.status >= 500:
                 raise
             refused = declared.refusal(
-                one,
-                cause.message,
-                field=cause.field,
-                remedy=cause.remedy,
-                position=cause.position,
+                one, cause.message, field=cause.field, remedy=cause.remedy, position=cause.position
             )
             errors.append(refused)
     if errors:

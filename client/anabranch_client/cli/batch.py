@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from anabranch_client.declared.declaration import Declaration, Declared
 
 Each = Annotated[
-    bool,
-    typer.Option("--each", help="With --file: register each valid query, not all or none."),
+    bool, typer.Option("--each", help="With --file: register each valid query, not all or none.")
 ]
 
 #: Pattern of an error's field in a refused batch: the query's index, and the query's field.

@@ -95,9 +95,7 @@ def epoch_diff(
     first: Annotated[
         int | None,
         typer.Argument(
-            min=0,
-            help="The earlier epoch; without SECOND, the later one.",
-            show_default=False,
+            min=0, help="The earlier epoch; without SECOND, the later one.", show_default=False
         ),
     ] = None,
     second: Annotated[

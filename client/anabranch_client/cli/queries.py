@@ -61,8 +61,7 @@ TERMS = ("dialect", "ttl", "expires_at", "priority", "title", "owner", "tags", "
 CHANGED = ("ttl", "expires_at", "priority", "title", "owner", "tags")
 FLAGS = {"tags": "--tag"}
 _LatencyGoal = Annotated[
-    str | None,
-    typer.Option(help="Latency goal of the results, such as '2 seconds', or 'none'."),
+    str | None, typer.Option(help="Latency goal of the results, such as '2 seconds', or 'none'.")
 ]
 _Freshness = Annotated[
     list[str] | None,
@@ -71,8 +70,7 @@ _Freshness = Annotated[
     ),
 ]
 CommitInterval = Annotated[
-    str | None,
-    typer.Option(help="Interval whose results are gathered into one file or delivery."),
+    str | None, typer.Option(help="Interval whose results are gathered into one file or delivery.")
 ]
 _Completeness = Annotated[
     str | None,
@@ -331,10 +329,7 @@ def slo_document(
 
 
 def sink_document(
-    form: str | None,
-    options: Sequence[str] | None,
-    path: str | None,
-    interval: str | None = None,
+    form: str | None, options: Sequence[str] | None, path: str | None, interval: str | None = None
 ) -> dict[str, Any] | None:
     """The sink document from ``--sink-format``, ``--sink-option``, ``--sink-path`` and
     ``--commit-interval``; the last one needs no format.

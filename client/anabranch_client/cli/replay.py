@@ -19,10 +19,10 @@ from anabranch_client.cli.context import (
     show,
     stderr,
 )
+from anabranch_client.doctor.requirements import WHOLE, require
 from anabranch_client.errors import ClientError, RefusedError, UsageError
 from anabranch_client.processes.pipeline import Pipeline, running
 from anabranch_client.render import tables as render
-from anabranch_client.requirements import WHOLE, require
 
 #: Minimum number of batches of the demo, which has five epochs and changes its queries after one
 #: third and two thirds of the batches.
@@ -142,8 +142,7 @@ def demo(
     if not result.exact:
         wrong = [name for name, found in result.comparisons.items() if not found.match]
         raise ClientError(
-            f"the results of {', '.join(wrong)} differ from the oracle's",
-            remedy=f"see {folder}",
+            f"the results of {', '.join(wrong)} differ from the oracle's", remedy=f"see {folder}"
         )
 
 

@@ -16,12 +16,12 @@ from typing import Annotated, Literal
 import typer
 
 from anabranch_client.cli.context import HOME, CacheDirectory, Folder, Master, ObjectStore
+from anabranch_client.doctor.requirements import WHOLE, require
 from anabranch_client.errors import ClientError, ProcessError, UsageError
 from anabranch_client.processes.allowed import Permissions
 from anabranch_client.processes.environment import REDIS_URL_VARIABLE, given_redis_url
 from anabranch_client.processes.pipeline import PipelineSpec, requires_token
 from anabranch_client.processes.signals import ending_signals
-from anabranch_client.requirements import WHOLE, require
 from anabranch_client.supervise.home import HeldError, held, holder_of, reap, refuse_held
 from anabranch_client.supervise.supervisor import Supervisor
 from anabranch_contract.connectors.addresses import masked
@@ -94,8 +94,7 @@ def up(
         ),
     ] = False,
     wait: Annotated[
-        bool,
-        typer.Option("--wait", help="Start in the background; return when all is ready."),
+        bool, typer.Option("--wait", help="Start in the background; return when all is ready.")
     ] = False,
     timeout: Annotated[
         float, typer.Option(min=1, help="Seconds that --wait waits.", show_default=True)
@@ -209,10 +208,7 @@ def _access(
                 remedy="name a Python module, or a folder of modules",
             )
     return Permissions(
-        tuple(roots),
-        given(hosts, "ALLOW_HOST", ","),
-        given(formats, "ALLOW_FORMAT", ","),
-        modules,
+        tuple(roots), given(hosts, "ALLOW_HOST", ","), given(formats, "ALLOW_FORMAT", ","), modules
     )
 
 

@@ -1,1 +1,1 @@
-"""Checks of the machine and of a pipeline's folder, for ``anabranch doctor``."""
+"""Checks of the machine, packages and a pipeline's folder, for ``anabranch doctor``."""

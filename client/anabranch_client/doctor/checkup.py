@@ -10,7 +10,7 @@ from anabranch_client.doctor.holder import check_holder
 from anabranch_client.doctor.java import check_java
 from anabranch_client.doctor.machine import check_folder, check_port
 from anabranch_client.doctor.packages import check_packages, check_python
-from anabranch_client.requirements import installed
+from anabranch_client.doctor.requirements import installed
 
 
 def check_up(folder: Path, host: str, port: int, redis_url: str | None) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ import re
 from importlib.metadata import PackageNotFoundError, metadata
 
 from anabranch_client.doctor.findings import Finding, Verdict
-from anabranch_client.requirements import PACKAGE, WHOLE, installed, remedy_of, required
+from anabranch_client.doctor.requirements import PACKAGE, WHOLE, installed, remedy_of, required
 
 _BOUND = re.compile(r"\s*(>=|<)\s*([0-9.]+)\s*")
 

@@ -67,10 +67,7 @@ def _check_given(url: str) -> Finding:
 def _asked(url: str) -> tuple[str, str, dict[str, Any]]:
     """The server's name and version, and the fields of its answer to INFO."""
     with redis.Redis.from_url(
-        url,
-        socket_timeout=_SECONDS,
-        socket_connect_timeout=_SECONDS,
-        retry=Retry(NoBackoff(), 0),
+        url, socket_timeout=_SECONDS, socket_connect_timeout=_SECONDS, retry=Retry(NoBackoff(), 0)
     ) as client:
         server: Any = client.info("server")
         info: dict[str, Any] = {**server, **cast("Any", client.info("persistence"))}

@@ -152,8 +152,7 @@ def shares_table(shares: SharesRecord, most: int | None = MAX_LINES) -> Renderab
     table.title_justify = "left"
     for share in shares.queries[:most]:
         table.add_row(
-            escape(share.query),
-            *numbers(*(getattr(share, method) for method in methods)),
+            escape(share.query), *numbers(*(getattr(share, method) for method in methods))
         )
     omitted = shares.omitted + _left_out(shares.queries, most)
     notes = [f"{omitted} more queries"] if omitted else []

@@ -92,10 +92,7 @@ def recorded_tables(streams: Sequence[RecordedStream]) -> Iterator[duckdb.DuckDB
 
 
 def _compare_query(
-    connection: duckdb.DuckDBPyConnection,
-    query: DemoQuery,
-    active: Active | None,
-    folder: Path,
+    connection: duckdb.DuckDBPyConnection, query: DemoQuery, active: Active | None, folder: Path
 ) -> Comparison:
     wanted = f"{query.sql} WHERE false" if active is None else oracle_sql(query, active)
     connection.execute(f"CREATE OR REPLACE TEMP TABLE expected AS {wanted}")

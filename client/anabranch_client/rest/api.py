@@ -372,12 +372,7 @@ class Calls(QueryCalls):
 
     @method
     def dry_run(
-        self,
-        /,
-        add: Sequence[JsonObject] = (),
-        *,
-        drop: Sequence[str] = (),
-        **assumed: Any,
+        self, /, add: Sequence[JsonObject] = (), *, drop: Sequence[str] = (), **assumed: Any
     ) -> RestCall[DryRunOut]:
         """Plan with the queries ``add`` added and the queries ``drop`` dropped; changes nothing.
 

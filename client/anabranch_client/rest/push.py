@@ -81,9 +81,7 @@ def _parquet_rows(path: Path) -> Iterator[list[dict[str, Any]]]:
 
 def _unreadable(file: str, cause: Exception) -> UsageError:
     return UsageError(
-        f"{file} can't be read: {cause}",
-        field="file",
-        remedy="give a Parquet file, or JSON lines",
+        f"{file} can't be read: {cause}", field="file", remedy="give a Parquet file, or JSON lines"
     )
 
 

@@ -197,10 +197,7 @@ class QueryCalls:
         """Difference of an epoch's plan from an earlier one's; None: the one published before."""
         params = given(**{"from": since if since is None else str(since)})
         return RestCall(
-            "GET",
-            f"/v1/epochs/{number}/diff",
-            planning.epochs.EpochDiffOut.read,
-            params=params,
+            "GET", f"/v1/epochs/{number}/diff", planning.epochs.EpochDiffOut.read, params=params
         )
 
     @method

@@ -132,9 +132,7 @@ def _number_option(found: Mapping[str, str], name: str, least: int) -> int | Non
         return None
     if not text.lstrip("-").isdecimal() or int(text) < least:
         raise UsageError(
-            f"{text!r} is no whole number",
-            field=name,
-            remedy=f"give a number of at least {least}",
+            f"{text!r} is no whole number", field=name, remedy=f"give a number of at least {least}"
         )
     return int(text)
 

@@ -20,8 +20,8 @@ import httpx
 
 from anabranch_client.doctor.checkup import check_up
 from anabranch_client.doctor.findings import findings_document
+from anabranch_client.doctor.requirements import installed
 from anabranch_client.errors import UsageError
-from anabranch_client.requirements import installed
 from anabranch_client.rest import token as access
 from anabranch_client.support.redaction import Redactor
 

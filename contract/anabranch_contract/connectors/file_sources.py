@@ -8,11 +8,7 @@ from dataclasses import dataclass
 
 from anabranch_contract.connectors.addresses import parse_path
 from anabranch_contract.connectors.csv_text import CsvDialect, csv_dialect
-from anabranch_contract.connectors.kafka_sources import (
-    MessagePayload,
-    is_own_topic,
-    kafka_options,
-)
+from anabranch_contract.connectors.kafka_sources import MessagePayload, is_own_topic, kafka_options
 from anabranch_contract.connectors.sources import (
     FILES,
     REDIS_STREAM,

@@ -1,6 +1,5 @@
 """Options of Kafka topics that the runtime writes itself, exactly once: sinks of format ``kafka``.
-Sinks whose options begin with ``kafka.`` are written by Spark's connector.
-"""
+Sinks whose options begin with ``kafka.`` are written by Spark's connector."""
 
 from __future__ import annotations
 
@@ -113,9 +112,7 @@ def check_messages(
         _check_upserts(options, lower, identity)
     elif options.payload is KafkaPayload.DEBEZIUM and identity is not None:
         raise bad_option(
-            "payload",
-            "changes of a view have no old rows, which envelopes need",
-            "give upsert",
+            "payload", "changes of a view have no old rows, which envelopes need", "give upsert"
         )
 
 

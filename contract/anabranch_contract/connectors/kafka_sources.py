@@ -1,6 +1,5 @@
 """Options of Kafka topics that the runtime reads itself: sources of format ``kafka`` with the
-option ``brokers`` or ``topics``. Other ``kafka`` sources are read by Spark's connector.
-"""
+option ``brokers`` or ``topics``. Other ``kafka`` sources are read by Spark's connector."""
 
 from __future__ import annotations
 
@@ -46,10 +45,7 @@ NAMES = (
 #: Part of a message -> allowed types of its column, and their names in errors. A key may have any
 #: type that is not nested.
 _TYPES = {
-    "headers": (
-        "array<struct<key:string,value:binary>>",
-        "array<struct<key:string,value:string>>",
-    ),
+    "headers": ("array<struct<key:string,value:binary>>", "array<struct<key:string,value:string>>"),
     "timestamp": ("timestamp",),
     "topic": ("string",),
     "partition": ("int", "bigint"),

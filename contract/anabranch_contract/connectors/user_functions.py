@@ -24,13 +24,7 @@ from functools import lru_cache
 
 from anabranch_contract.codec import Message
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.queries.expressions import (
-    FUNCTION,
-    Call,
-    Expr,
-    Literal,
-    terms,
-)
+from anabranch_contract.queries.expressions import FUNCTION, Call, Expr, Literal, terms
 from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 
 #: Environment variable of service and workers: files and folders of modules, separated by colons.

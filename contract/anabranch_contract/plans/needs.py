@@ -11,13 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from anabranch_contract.plans.routes import Routes
-from anabranch_contract.plans.ruleset import (
-    KeyPart,
-    OutputRule,
-    ProbeRule,
-    StoreSpec,
-    TimeBound,
-)
+from anabranch_contract.plans.ruleset import KeyPart, OutputRule, ProbeRule, StoreSpec, TimeBound
 from anabranch_contract.queries.expressions import Expr, columns, read_by
 from anabranch_contract.queries.joins import ARRIVAL, Label, StreamName
 

@@ -372,6 +372,11 @@ class QuerySpec:
         return QueryId(registered(self.id))
 
     @property
+    def completing(self) -> tuple[int, ...]:
+        """Indexes of the aliases whose tuples can complete a result."""
+        return tuple(i for i, (_, lab, _) in enumerate(self.members) if lab not in self.looked_up)
+
+    @property
     def has_post_join(self) -> bool:
         """Whether the sink receives rows of a view or an outer join instead of the joined rows."""
         return self.view is not None or self.has_outer_join

@@ -287,11 +287,7 @@ def of_outer_join(pairs: Activation, left: Activation, left_rows: LeftRows) -> A
     # Assume the same share of results among owed left rows as among the others.
     share = min(found / (left.results + left.withheld or 1.0), 1.0) if found else 1.0
     own = replace(
-        pairs,
-        results=given,
-        withheld=missing,
-        owed=left.owed * share,
-        caught_up=left.caught_up,
+        pairs, results=given, withheld=missing, owed=left.owed * share, caught_up=left.caught_up
     )
     if left_rows.kind is not JoinKind.LEFT:
         return own

@@ -96,9 +96,7 @@ def _text_of_time(value: Any) -> Any:
 
 #: A point in time as ISO 8601 text with a time zone; a ``datetime`` is converted.
 Time = Annotated[
-    str,
-    BeforeValidator(_text_of_time),
-    WithJsonSchema({"type": "string", "format": "date-time"}),
+    str, BeforeValidator(_text_of_time), WithJsonSchema({"type": "string", "format": "date-time"})
 ]
 
 

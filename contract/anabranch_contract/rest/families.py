@@ -44,10 +44,7 @@ class FamilyIn(RegistrationIn):
 
     name: QueryName = Field(validation_alias=NAME_KEYS)
     sql: StatementText
-    parameters: Annotated[
-        dict[str, Parameters],
-        Field(min_length=1, max_length=MAX_BATCH),
-    ]
+    parameters: Annotated[dict[str, Parameters], Field(min_length=1, max_length=MAX_BATCH)]
 
     def member(self, key: str) -> QueryIn:
         """Return the registration of the family's query with the key ``key``.

@@ -6,11 +6,7 @@ from typing import Annotated, TypedDict
 
 from pydantic import Field
 
-from anabranch_contract.connectors.user_functions import (
-    FunctionKind,
-    UserFunction,
-    read_signature,
-)
+from anabranch_contract.connectors.user_functions import FunctionKind, UserFunction, read_signature
 from anabranch_contract.protocol.registered import Description
 from anabranch_contract.rest.documents import (
     Closed,
@@ -50,8 +46,7 @@ class FunctionIn(Closed):
         ),
     ]
     module: Annotated[
-        str,
-        Field(max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"),
+        str, Field(max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")
     ]
     attribute: StreamName | None = None
     kind: FunctionKind = FunctionKind.ARROW

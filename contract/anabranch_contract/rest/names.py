@@ -59,11 +59,7 @@ def readable_explain(explain: Mapping[str, Any], names: Mapping[str, str]) -> di
 
     def orders(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         return [
-            {
-                **order,
-                "start": readable(order["start"], names),
-                "owner": _goal(order["owner"]),
-            }
+            {**order, "start": readable(order["start"], names), "owner": _goal(order["owner"])}
             for order in found
         ]
 

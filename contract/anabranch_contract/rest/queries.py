@@ -6,13 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
-from pydantic import (
-    AfterValidator,
-    AwareDatetime,
-    Field,
-    JsonValue,
-    field_validator,
-)
+from pydantic import AfterValidator, AwareDatetime, Field, JsonValue, field_validator
 from pydantic_core import PydanticCustomError
 
 from anabranch_contract.durations import parse_duration
@@ -471,7 +465,34 @@ class ReplacementOut(Document):
     remedy: str = ""
 
 
-class QueryOut(QueryTerms):
+class RunOfQuery(Document):
+    """Beginning, end and results of a query's run.
+
+    Attributes:
+        created_at: time of its registration, replacement or resumption.
+        first_epoch: first published epoch that includes it; null: none yet.
+        last_epoch: last published epoch that includes it, once it has ended; null: it has not.
+        activated_batch: first batch whose arrivals can complete a result; null: not active yet.
+        expired_batch: first batch whose arrivals complete no result any more; null: not ended.
+        complete_from: event time from which results miss no tuple of the past; null: ``complete``
+            is not ``from``.
+        complete: event times whose results miss no tuple of the past: ``always`` (all), ``from``
+            (from ``complete_from`` on) or ``never``; null: not active yet.
+        results: number of results emitted so far; for a view, of its current rows (if they are too
+            many to be kept, their last known number).
+    """
+
+    created_at: Time
+    first_epoch: int | None
+    last_epoch: int | None
+    activated_batch: int | None
+    expired_batch: int | None
+    complete_from: str | None
+    complete: str | None
+    results: int
+
+
+class QueryOut(RunOfQuery, QueryTerms):
     """A registered query: its terms, normal form, status and progress.
 
     Attributes:
@@ -488,25 +509,14 @@ class QueryOut(QueryTerms):
         reads: registered queries that it reads by name.
         read_by: live queries that read it by name.
         part_of: query that contains it as a subquery; null: it is registered by itself.
-        created_at: time of its registration.
         expires_at: time of its expiry; null: it does not expire.
         normalised: its normal form.
-        first_epoch: first published epoch that includes the query; null: none yet.
-        last_epoch: last published epoch that includes it, once it has ended; null: it has not.
-        activated_batch: first batch whose arrivals can complete a result; null: not active yet.
-        expired_batch: first batch whose arrivals complete no result any more; null: not ended.
         visible_from: alias -> its first tuples that join; null: not active yet.
-        complete_from: event time from which results miss no tuple of the past; null: ``complete``
-            is not ``from``.
-        complete: event times whose results miss no tuple of the past: ``always`` (all), ``from``
-            (from ``complete_from`` on) or ``never``; null: not active yet.
         missed: rows read before the query and not stored, which its results miss (while it is
             pending: would miss).
         past_results: progress of results over rows stored before it; null: the past was not
             requested, or emission has not begun.
         earlier: its activations before this one, oldest first.
-        results: number of results emitted so far; for a view, of its current rows (if they are too
-            many to be kept, their last known number).
         joined_rows: for a view or outer join, number of results of the inner joins that it reads.
         rationed: results withheld by load shedding; null: none, and no floor is known.
         problem: error for which the query was rejected; null: it was not.
@@ -525,20 +535,12 @@ class QueryOut(QueryTerms):
     reads: list[str] = Field(default=[])
     read_by: list[str] = Field(default=[])
     part_of: str | None = None
-    created_at: Time
     expires_at: Time | None
     normalised: NormalisedInfo
-    first_epoch: int | None
-    last_epoch: int | None
-    activated_batch: int | None
-    expired_batch: int | None
     visible_from: dict[str, VisibleFrom] | None
-    complete_from: str | None
-    complete: str | None
     missed: list[MissedOut] = Field(default=[])
     past_results: PastOut | None = None
     earlier: list[ActivationOut]
-    results: int
     joined_rows: int | None = None
     rationed: RationedOut | None = None
     problem: ProblemRecord | None
@@ -557,7 +559,7 @@ class QueryList(Document):
     next_cursor: str | None
 
 
-class RunOut(Document):
+class RunOut(RunOfQuery):
     """One run of a query: from its registration, replacement or resumption to its end.
 
     Attributes:
@@ -565,16 +567,6 @@ class RunOut(Document):
         status: status of the run.
         sql: its SQL statement; null: the query is in ``query``.
         query: the query as JSON; null: it is in ``sql``.
-        created_at: time of its beginning.
-        first_epoch: first published epoch that includes the run; null: none yet.
-        last_epoch: last published epoch that includes it, once it has ended; null: it has not.
-        activated_batch: first batch whose arrivals can complete a result; null: not active yet.
-        expired_batch: first batch whose arrivals complete no result any more; null: not ended.
-        complete_from: event time from which results miss no tuple of the past; null: ``complete``
-            is not ``from``.
-        complete: event times whose results miss no tuple of the past: ``always`` (all), ``from``
-            (from ``complete_from`` on) or ``never``; null: not active yet.
-        results: number of results emitted so far; for a view, of its current rows.
         results_at: location of the results; null: the sink only counts them.
     """
 
@@ -582,14 +574,6 @@ class RunOut(Document):
     status: Open[QueryStatus]
     sql: str | None
     query: dict[str, JsonValue] | None
-    created_at: Time
-    first_epoch: int | None
-    last_epoch: int | None
-    activated_batch: int | None
-    expired_batch: int | None
-    complete_from: str | None
-    complete: str | None
-    results: int
     results_at: str | None
 
 

@@ -6,13 +6,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from anabranch_contract.rest.documents import (
-    Closed,
-    Document,
-    Open,
-    StatementText,
-    examples,
-)
+from anabranch_contract.rest.documents import Closed, Document, Open, StatementText, examples
 from anabranch_contract.rest.normalised import OutputInfo
 from anabranch_contract.rest.queries import Dialect
 

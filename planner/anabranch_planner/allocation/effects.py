@@ -30,10 +30,7 @@ class Rationed(NamedTuple):
 
 
 def rationed_forest(
-    plan: Plan,
-    queries: Sequence[JoinQuery],
-    model: CostModel,
-    streams: Mapping[StreamName, Stream],
+    plan: Plan, queries: Sequence[JoinQuery], model: CostModel, streams: Mapping[StreamName, Stream]
 ) -> Rationed:
     """Probe trees of ``plan`` for queries that load shedding may affect, with costs by ``model``.
 

@@ -30,11 +30,7 @@ from anabranch_planner.allocation.forest import Forest
 
 
 def by_productivity(
-    forest: Forest,
-    queries: Collection[str],
-    paid: Sequence[float],
-    *,
-    tied: Collection[str] = (),
+    forest: Forest, queries: Collection[str], paid: Sequence[float], *, tied: Collection[str] = ()
 ) -> Iterator[tuple[float, ...]]:
     """JAQPOT's greedy algorithm GrePP: all rations after each further input path is admitted.
 

@@ -112,9 +112,7 @@ def _is_rolling(query: JoinQuery) -> bool:
 
 
 def _rankings(
-    query: JoinQuery,
-    streams: Mapping[StreamName, Stream],
-    by_batch: Mapping[StreamName, Ranking],
+    query: JoinQuery, streams: Mapping[StreamName, Stream], by_batch: Mapping[StreamName, Ranking]
 ) -> Mapping[Label, Ranking]:
     """Alias -> ranking by which load shedding withholds its tuples; empty: not rationed."""
     stream_of = {r.id: streams[r.stream] for r in query.relations}

@@ -40,13 +40,7 @@ from anabranch_planner.sql.aggregates import (
     result_type,
 )
 from anabranch_planner.sql.scope import Scope
-from anabranch_planner.sql.unresolved import (
-    Node,
-    at,
-    bare,
-    describe,
-    unsupported,
-)
+from anabranch_planner.sql.unresolved import Node, at, bare, describe, unsupported
 
 _F = AggregateFunction
 _ONE = Literal(1, INT)
@@ -368,9 +362,7 @@ def _require(
     """Reject an SQL aggregate with a wrong number of arguments; ``wanted``: text for it."""
     if len(arguments) != count:
         raise QueryError(
-            "bad-arguments",
-            f"{call.name}() takes {wanted}, not {len(arguments)}",
-            remedy=remedy,
+            "bad-arguments", f"{call.name}() takes {wanted}, not {len(arguments)}", remedy=remedy
         )
 
 

@@ -24,13 +24,7 @@ from anabranch_contract.queries.expressions import (
     substitute,
 )
 from anabranch_contract.queries.joins import Stream
-from anabranch_contract.queries.outer_joins import (
-    JoinKind,
-    LookUp,
-    Nearest,
-    NearestSide,
-    OuterJoin,
-)
+from anabranch_contract.queries.outer_joins import JoinKind, LookUp, Nearest, NearestSide, OuterJoin
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
 from anabranch_planner.binding.look_ups import ChainPlan, is_look_up, with_inner
 from anabranch_planner.binding.typecheck import (

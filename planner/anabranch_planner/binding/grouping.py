@@ -13,12 +13,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.queries.views import GROUPING_ID
-from anabranch_planner.sql.unresolved import (
-    Node,
-    at,
-    bare,
-    unsupported,
-)
+from anabranch_planner.sql.unresolved import Node, at, bare, unsupported
 
 #: Maximum number of grouping sets: each joined row is in a group of each set.
 MOST_SETS = 256
@@ -122,13 +117,10 @@ def _sets(node: Node) -> Iterator[_Set]:
         yield from (tuple(key for part in some for key in part) for some in chosen)
     elif isinstance(node, exp.GroupingSets):
         for part in node.expressions:
-            yield from _sets(part) if _is_nested(part) else iter([_together(part)])
+            nested = isinstance(part, exp.Rollup | exp.Cube | exp.GroupingSets)
+            yield from _sets(part) if nested else iter([_together(part)])
     else:
         yield _together(node)
-
-
-def _is_nested(node: Node) -> bool:
-    return isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets)
 
 
 def bits(sets: Sequence[Sequence[int]], places: Sequence[int | None], keys: int) -> dict[int, int]:

@@ -17,14 +17,7 @@ from math import isfinite
 
 from anabranch_contract.durations import parse_duration, unit_micros
 from anabranch_contract.errors import PlannerError, QueryError
-from anabranch_contract.queries.coercion import (
-    BIGINT,
-    DOUBLE,
-    INT,
-    MAX_PRECISION,
-    decimal_of,
-    fits,
-)
+from anabranch_contract.queries.coercion import BIGINT, DOUBLE, INT, MAX_PRECISION, decimal_of, fits
 from anabranch_contract.queries.expressions import Call, Expr, Literal
 from anabranch_contract.queries.text_values import INTERVAL_BITS, interval_text, reader_of
 from anabranch_contract.queries.types import (
@@ -48,10 +41,7 @@ _TRUE = {"true", "t", "yes", "y", "1"}
 _FALSE = {"false", "f", "no", "n", "0"}
 _MONTHS = {"year": 12, "month": 1}
 #: Unit of an interval in SQL text -> unit in the name of the interval's type.
-_SHOWN = {
-    "week": "day",
-    **dict.fromkeys(("millisecond", "microsecond"), "second"),
-}
+_SHOWN = {"week": "day", **dict.fromkeys(("millisecond", "microsecond"), "second")}
 _MOST_DIGITS = 1000
 _DOUBLE = re.compile(r"[0-9.]+e[+-]?[0-9]+", re.IGNORECASE)
 #: A number with a unit, as in ``1 year -2 months``.
@@ -63,9 +53,7 @@ def number(text: str) -> Literal:
     if "e" in text.lower():
         if not _DOUBLE.fullmatch(text):
             raise QueryError(
-                "bad-literal",
-                f"{text[:40]} has no exponent after e",
-                remedy="write e.g. 1.5e3",
+                "bad-literal", f"{text[:40]} has no exponent after e", remedy="write e.g. 1.5e3"
             )
         double = float(text)
         if not isfinite(double):
@@ -85,9 +73,7 @@ def _whole(text: str) -> int:
     """The value of an SQL integer literal, also beyond Python's limit of 4300 digits."""
     if len(text) > _MOST_DIGITS:
         raise QueryError(
-            "bad-literal",
-            f"a number has {len(text)} characters",
-            remedy="write 38 digits at most",
+            "bad-literal", f"a number has {len(text)} characters", remedy="write 38 digits at most"
         )
     return int(text)
 

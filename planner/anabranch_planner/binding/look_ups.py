@@ -19,13 +19,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from anabranch_contract.queries.coercion import BIGINT
-from anabranch_contract.queries.expressions import (
-    Column,
-    Expr,
-    Output,
-    columns,
-    substitute,
-)
+from anabranch_contract.queries.expressions import Column, Expr, Output, columns, substitute
 from anabranch_contract.queries.joins import ARRIVAL
 from anabranch_contract.queries.outer_joins import JoinKind, LookUp, OuterJoin
 from anabranch_planner.binding.typecheck import aliases, boolean, typed
@@ -228,10 +222,7 @@ def with_inner(
         for c in query.conditions
     ]
     return replace(
-        query,
-        sources=tuple(sources),
-        outer=tuple(outer),
-        conditions=(*whole, *conditions),
+        query, sources=tuple(sources), outer=tuple(outer), conditions=(*whole, *conditions)
     )
 
 

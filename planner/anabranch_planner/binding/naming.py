@@ -24,11 +24,7 @@ from anabranch_planner.binding.functions.rewrites import REWRITINGS
 from anabranch_planner.binding.typecheck import cast_target, interval_literal
 from anabranch_planner.sql import functions
 from anabranch_planner.sql.clauses.everyday import CAST_CALL
-from anabranch_planner.sql.unresolved import (
-    COLUMN,
-    Node,
-    bare,
-)
+from anabranch_planner.sql.unresolved import COLUMN, Node, bare
 
 _INFIX: dict[type[Node], str] = {
     exp.Add: "+",

@@ -1,6 +1,5 @@
 """Time windows in GROUP BY: ``window(ts, length[, slide[, start]])``, ``session_window(ts, gap)``
-and ``cumulate(ts, step, size[, start])``.
-"""
+and ``cumulate(ts, step, size[, start])``."""
 
 from __future__ import annotations
 
@@ -59,9 +58,7 @@ def independent(keys: Sequence[Node]) -> list[Node]:
 def no_window(name: str) -> QueryError:
     """The error for a time-window function ``name`` whose window GROUP BY does not have."""
     return QueryError(
-        "not-grouped",
-        f"GROUP BY has no {name}",
-        remedy=f"add GROUP BY {name}(ts, '10 minutes')",
+        "not-grouped", f"GROUP BY has no {name}", remedy=f"add GROUP BY {name}(ts, '10 minutes')"
     )
 
 
@@ -139,8 +136,6 @@ def _micros(node: Node) -> int:
         text = str(node.this.this) + (f" {unit.name}" if unit is not None else "")
     if text is None:
         raise QueryError(
-            "bad-window",
-            f"{describe(node)} is not a duration",
-            remedy="write e.g. '10 minutes'",
+            "bad-window", f"{describe(node)} is not a duration", remedy="write e.g. '10 minutes'"
         )
     return parse_duration(text.lower())

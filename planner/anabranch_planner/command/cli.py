@@ -113,8 +113,7 @@ def plan(
         ),
     ] = 1,
     look_ahead: Annotated[
-        bool,
-        typer.Option(help="Drop tuples that no later probe can match, if it pays."),
+        bool, typer.Option(help="Drop tuples that no later probe can match, if it pays.")
     ] = False,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the solver.")] = 1,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Random seed.")] = 0,

@@ -1,1 +1,1 @@
-"""Prices of plans: cardinalities, selectivities, the cost model; validation of priced plans."""
+"""Prices of plans: cardinalities, selectivities, the cost model; validation and parts of plans."""

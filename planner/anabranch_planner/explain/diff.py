@@ -202,10 +202,7 @@ def diff(
 
 
 def _side(
-    plan: Plan | Footprint,
-    own: Sequence[JoinQuery],
-    others: Sequence[JoinQuery],
-    pricing: _Pricing,
+    plan: Plan | Footprint, own: Sequence[JoinQuery], others: Sequence[JoinQuery], pricing: _Pricing
 ) -> _Side:
     """Steps and store copies of one of two compared plans, with estimated costs."""
     if isinstance(plan, Plan):

@@ -37,11 +37,7 @@ class Backtest:
 
 
 def backtest(
-    values: Array,
-    weights: Array,
-    history: Fit,
-    horizon: int,
-    bounds: tuple[float, float],
+    values: Array, weights: Array, history: Fit, horizon: int, bounds: tuple[float, float]
 ) -> Backtest:
     """Mean errors of forecasting a series' values from values up to ``horizon`` periods earlier.
 

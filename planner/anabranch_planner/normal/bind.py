@@ -221,11 +221,7 @@ def _tables_of(query: Unresolved, scopes: Sequence[Scope], found: Bound) -> Iter
 
 
 def _source(
-    source: FromEntry,
-    place: int,
-    streams: Mapping[str, Stream],
-    found: Bound,
-    within: str,
+    source: FromEntry, place: int, streams: Mapping[str, Stream], found: Bound, within: str
 ) -> Scope:
     """The scope of a single entry of a FROM list, with names bound; ``place``: its index."""
     if isinstance(source.of, str):

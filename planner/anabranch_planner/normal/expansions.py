@@ -46,7 +46,9 @@ def expansion_of(
         of_variant(function, value)
         value = typed(_members(argument), scope)
     kind, fields = value.type, variant or function == "inline"
-    good = kind.kind in _ROWS if not fields else _is_of_structs(kind)
+    good = kind.kind in _ROWS
+    if fields:
+        good = kind.kind is TypeKind.ARRAY and kind.element.kind is TypeKind.STRUCT
     if not good or kind.element == NULL:
         raise _mismatch(generator, value)
     position = function == "posexplode" or variant or generator.first is not None
@@ -73,10 +75,6 @@ def _members(value: Node) -> Node:
     for place in list(tree.find_all(exp.Placeholder)):
         place.replace(value.copy())
     return tree
-
-
-def _is_of_structs(kind: DataType) -> bool:
-    return kind.kind is TypeKind.ARRAY and kind.element.kind is TypeKind.STRUCT
 
 
 def _mismatch(generator: RowGenerator, value: Expr) -> QueryError:

@@ -47,13 +47,7 @@ from anabranch_planner.normal import rolling, varying, weights
 from anabranch_planner.normal import time_bounds as matrices
 from anabranch_planner.normal.bind import Bound, Registration, bind
 from anabranch_planner.normal.conditions import canonical, is_true
-from anabranch_planner.normal.key_classes import (
-    Class,
-    Side,
-    classes_of,
-    local_filters,
-    relabelled,
-)
+from anabranch_planner.normal.key_classes import Class, Side, classes_of, local_filters, relabelled
 from anabranch_planner.normal.occurrences import Structure, occurrences
 from anabranch_planner.normal.unions import united
 from anabranch_planner.normal.widened import typed

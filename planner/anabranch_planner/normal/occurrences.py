@@ -89,10 +89,7 @@ def _refined(
 
 
 def _seen_from(
-    alias: str,
-    query: Structure,
-    colours: Mapping[str, str],
-    outputs: Sequence[tuple[str, Expr]],
+    alias: str, query: Structure, colours: Mapping[str, str], outputs: Sequence[tuple[str, Expr]]
 ) -> str:
     """Description of an alias by the colours of aliases connected with it, for its new colour."""
 

@@ -238,9 +238,7 @@ def with_limits(parts: Split | None, limits: Sequence[Rolling]) -> Split | None:
     return replace(parts, joined=joined, view=replace(parts.view, limits=found))
 
 
-def named(
-    limits: Sequence[Rolling],
-) -> tuple[tuple[tuple[str, Expr], ...], tuple[TimeLimit, ...]]:
+def named(limits: Sequence[Rolling]) -> tuple[tuple[tuple[str, Expr], ...], tuple[TimeLimit, ...]]:
     """The columns of joined rows that time limits read, and the limits over these columns."""
     columns = dict[Expr, str]()
     found = list[TimeLimit]()

@@ -41,9 +41,7 @@ def single(size: int, i: int, j: int, micros: Micros) -> Bounds:
 
 
 def from_windows(
-    aliases: Sequence[str],
-    windows: Mapping[str, Micros | None],
-    timeless: Collection[str] = (),
+    aliases: Sequence[str], windows: Mapping[str, Micros | None], timeless: Collection[str] = ()
 ) -> Bounds:
     """Bounds that windows imply: ``D[i][j] = W_i`` for every other ``j``; unbounded for aliases
     without a window (or with None), and for ``j`` in ``timeless`` (tables).

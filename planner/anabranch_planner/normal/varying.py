@@ -18,14 +18,7 @@ import msgspec
 
 from anabranch_contract.connectors.user_functions import UserFunction
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries.expressions import (
-    FUNCTION,
-    NOW,
-    Call,
-    Column,
-    Literal,
-    terms,
-)
+from anabranch_contract.queries.expressions import FUNCTION, NOW, Call, Column, Literal, terms
 from anabranch_contract.queries.joins import JoinQuery, Stream
 
 

@@ -415,11 +415,5 @@ class _HotValueChooser:
         load = float(self.parts[pair] + self.probes[pair]) / self.loads.total
         text = self.loads.texts(store).get(value, "")
         return Hot(
-            store.spec.id,
-            store.spec.partition[0],
-            HotValue(value, ways),
-            text,
-            load,
-            spared,
-            price,
+            store.spec.id, store.spec.partition[0], HotValue(value, ways), text, load, spared, price
         )

@@ -16,12 +16,7 @@ from functools import reduce
 
 from msgspec import structs
 
-from anabranch_contract.plans.partial import (
-    ValueSet,
-    Ways,
-    check_kept,
-    kept_values,
-)
+from anabranch_contract.plans.partial import ValueSet, Ways, check_kept, kept_values
 from anabranch_contract.plans.ruleset import KeptValues, Ruleset, StoreId, StoreSpec
 from anabranch_contract.queries.mirs import MirId
 

@@ -177,11 +177,7 @@ def _model(request: RevisionRequest) -> CostModel:
 
 
 def _revised(
-    request: RevisionRequest,
-    model: CostModel,
-    plan: Plan,
-    marks: Footprint,
-    running_cost: float,
+    request: RevisionRequest, model: CostModel, plan: Plan, marks: Footprint, running_cost: float
 ) -> Revised:
     """Compile ``plan``, whose footprint is ``marks``, to a revision."""
     running = request.running

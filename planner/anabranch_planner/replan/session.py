@@ -159,11 +159,7 @@ class Session:
         self._last: _LastPlan | None = None
 
     def plan(
-        self,
-        queries: Sequence[JoinQuery],
-        figures: Settled,
-        options: Options,
-        weight: float = 0.0,
+        self, queries: Sequence[JoinQuery], figures: Settled, options: Options, weight: float = 0.0
     ) -> Plan:
         """The joint plan of exactly ``queries``, as :func:`~anabranch_planner.passes.optimise`.
 
@@ -460,10 +456,7 @@ def _loosened(last: _LastPlan) -> _LastPlan:
 
 
 def _enter(
-    last: _LastPlan,
-    change: _QueryChange,
-    queries: Sequence[JoinQuery],
-    statistics: Statistics,
+    last: _LastPlan, change: _QueryChange, queries: Sequence[JoinQuery], statistics: Statistics
 ) -> _LastPlan | None:
     """The last plan with new queries that take others' routes; None unless all of them can."""
     if change.dropped or change.moved:
@@ -649,9 +642,7 @@ def _charged(
             copies.update(dict.fromkeys(((store, a) for a in fresh), weight * price))
     edges = reach(problem, free).edges - last.accesses.keys()
     return replace(
-        problem,
-        extra_steps={e: weight * graph.cost[e] for e in edges},
-        extra_copies=copies,
+        problem, extra_steps={e: weight * graph.cost[e] for e in edges}, extra_copies=copies
     )
 
 

@@ -32,12 +32,7 @@ from anabranch_planner.search.general import delegate
 from anabranch_planner.search.neighbourhood import search
 from anabranch_planner.search.outcome import ComponentPlans, Outcome, SolveSettings, Tally
 from anabranch_planner.search.problem import PlanProblem, Sub
-from anabranch_planner.search.routes import (
-    Routes,
-    Routing,
-    finish,
-    first_routing,
-)
+from anabranch_planner.search.routes import Routes, Routing, finish, first_routing
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.registry import solve as solve_program
@@ -288,12 +283,7 @@ def _enforce(part: SubProblem, search: Search, settings: SolveSettings, deadline
     if inner is None:
         return
     found = _branch(
-        inner.problem,
-        split(inner.problem),
-        settings,
-        deadline,
-        Tally(),
-        nodes=RESTRICTED_NODES,
+        inner.problem, split(inner.problem), settings, deadline, Tally(), nodes=RESTRICTED_NODES
     )
     routes = {inner.goals[g]: path for g, path in found.routes.items()}
     search.improve(finish(part.problem, routes, found.copies))

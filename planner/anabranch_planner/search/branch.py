@@ -35,13 +35,7 @@ from anabranch_planner.search.bounds.cuts import broken
 from anabranch_planner.search.copies import Kept, decided
 from anabranch_planner.search.formulation import Variables, formulate
 from anabranch_planner.search.problem import EdgeId, PlanProblem, Sub
-from anabranch_planner.search.routes import (
-    Routing,
-    finish,
-    route_greedily,
-    shortest,
-    tree_routes,
-)
+from anabranch_planner.search.routes import Routing, finish, route_greedily, shortest, tree_routes
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.program import INFINITY
 from anabranch_planner.solvers.relaxation import Relaxation

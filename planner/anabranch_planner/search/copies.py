@@ -90,11 +90,7 @@ def _fit(problem: PlanProblem, probes: dict[Sub, list[EdgeId]], copies: dict[Sub
     size = problem.bytes
     while not fits(problem, copies):
         options = [
-            (
-                (_priced(problem, edges, less) - _priced(problem, edges, kept)) / size[s],
-                s,
-                less,
-            )
+            ((_priced(problem, edges, less) - _priced(problem, edges, kept)) / size[s], s, less)
             for s, edges in probes.items()
             if size[s] > 0 and len(kept := copies[s]) > 1
             for less in combinations(kept, len(kept) - 1)

@@ -156,10 +156,7 @@ def tree_routes(problem: PlanProblem, edges: Iterable[EdgeId], barred: Collectio
 
 
 def route_greedily(
-    problem: PlanProblem,
-    kept: Collection[Sub] = (),
-    rounds: int = 2,
-    hints: Prices | None = None,
+    problem: PlanProblem, kept: Collection[Sub] = (), rounds: int = 2, hints: Prices | None = None
 ) -> Routing | None:
     """Route one goal after the other by its cheapest path, where edges already paid for are free.
 

@@ -70,10 +70,7 @@ class Leaving:
 
 
 def set_aside(
-    starts: Starts,
-    chosen: Sequence[Substreams],
-    most: int,
-    earlier: Iterable[Substreams] = (),
+    starts: Starts, chosen: Sequence[Substreams], most: int, earlier: Iterable[Substreams] = ()
 ) -> tuple[Substreams, ...]:
     """``chosen``, extended by substreams of key values that stores should exclude; sorted.
 
@@ -118,10 +115,7 @@ def _key(query: JoinQuery) -> KeyClass | None:
 
 
 def _best(
-    query: JoinQuery,
-    whole: KeyClass,
-    starts: Starts,
-    before: dict[Label, tuple[int, ...]],
+    query: JoinQuery, whole: KeyClass, starts: Starts, before: dict[Label, tuple[int, ...]]
 ) -> Leaving | None:
     """The best values to exclude for ``query``, whose aliases the key class ``whole`` joins; None
     if no exclusion pays."""
@@ -208,11 +202,7 @@ def _leaving(
 
 
 def _told_apart(
-    function: Substreams | None,
-    ref: AttrRef,
-    leaving: Leaving,
-    model: CostModel,
-    query: JoinQuery,
+    function: Substreams | None, ref: AttrRef, leaving: Leaving, model: CostModel, query: JoinQuery
 ) -> Substreams | None:
     """``function`` with substreams for excluded values; None if it splits by another attribute."""
     left = set(leaving.hashes)

@@ -61,9 +61,7 @@ class SubstreamChoice:
 
 
 def choose(
-    starts: Starts,
-    most: int,
-    earlier: Iterable[Substreams] = (),
+    starts: Starts, most: int, earlier: Iterable[Substreams] = ()
 ) -> tuple[SubstreamChoice, ...]:
     """Choose the aliases whose tuples are split into two to ``most`` substreams; sorted.
 

@@ -79,11 +79,7 @@ _SCHEMA_COLUMN = re.compile(
 )
 
 
-def spark_source(
-    format: str,
-    options: Mapping[str, str],
-    columns: Columns,
-) -> SparkSource:
+def spark_source(format: str, options: Mapping[str, str], columns: Columns) -> SparkSource:
     """Instructions for Spark to read a stream of ``columns`` from ``format`` with ``options``.
 
     Raises:

@@ -13,7 +13,7 @@ from collections.abc import Container
 
 from sqlglot import exp
 
-from anabranch_planner.sql.beginnings import SHAPE
+from anabranch_planner.sql.mistakes.beginnings import SHAPE
 from anabranch_planner.sql.unresolved import Node, at, unsupported
 
 _BINARY = frozenset({"this", "expression"})

@@ -13,14 +13,14 @@ from sqlglot.errors import ErrorLevel, SqlglotError, UnsupportedError
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.joins import Stream
-from anabranch_planner.sql.beginnings import check_beginning
 from anabranch_planner.sql.clauses.everyday import keep_commas
 from anabranch_planner.sql.mistakes.accepted import check_parsed
-from anabranch_planner.sql.mistakes.malformed import malformed
+from anabranch_planner.sql.mistakes.beginnings import check_beginning
+from anabranch_planner.sql.mistakes.malformed import malformed, too_deep
 from anabranch_planner.sql.places import SourceText, check_intervals, corresponding
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import SparkDialect, unclosed_at, what_is_wrong
-from anabranch_planner.sql.translation import translate
+from anabranch_planner.sql.translation.translation import translate
 from anabranch_planner.sql.unresolved import located
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def to_spark(sql: str, dialect: str = SPARK, streams: Mapping[str, Stream] | Non
         near = f"check the statement near that place, it is read as {dialect}"
         raise malformed(sql, tokens, message, place, near).moved(field="sql") from cause
     except RecursionError as cause:
-        raise _too_deep() from cause
+        raise too_deep().moved(field="sql") from cause
     except (AttributeError, LookupError, TypeError, ValueError, re.error) as cause:
         # The parser of this dialect fails on arguments that it expects in another form.
         raise QueryError(
@@ -115,16 +115,7 @@ def to_spark(sql: str, dialect: str = SPARK, streams: Mapping[str, Stream] | Non
             remedy="write the statement in Spark's dialect",
         ) from cause
     except RecursionError as cause:
-        raise _too_deep() from cause
-
-
-def _too_deep() -> QueryError:
-    return QueryError(
-        "malformed-sql",
-        "the statement is nested too deeply",
-        field="sql",
-        remedy="use fewer parentheses",
-    )
+        raise too_deep().moved(field="sql") from cause
 
 
 @contextmanager

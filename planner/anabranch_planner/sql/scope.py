@@ -13,7 +13,7 @@ qualified name, ``recent.orders``.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from anabranch_contract.errors import QueryError
@@ -21,7 +21,7 @@ from anabranch_contract.queries.changes import IDENTITY
 from anabranch_contract.queries.expressions import Call, Column, Expr, Literal, columns
 from anabranch_contract.queries.joins import Stream
 from anabranch_planner.sql.mistakes.words import meant_by
-from anabranch_planner.sql.unresolved import RowGenerator
+from anabranch_planner.sql.unresolved import RowGenerator, Unresolved, at
 
 #: Operations whose result is NULL if one of their operands is.
 _COMPUTING = frozenset({"add", "sub", "mul", "neg", "cast"})
@@ -67,6 +67,24 @@ def find_stream(name: str, streams: Mapping[str, Stream]) -> Stream:
             remedy=nearest(name, streams) if not found else "spell it exactly",
         )
     return found[0]
+
+
+def unknown_streams(query: Unresolved, streams: Mapping[str, Stream]) -> Iterator[QueryError]:
+    """The errors for names in FROM that denote no stream, one error per name."""
+    seen, pending = set[str](), [query]
+    while pending:
+        one = pending.pop()
+        pending += one.subqueries.values()
+        pending += [entry.of for entry in one.entries if not isinstance(entry.of, str)]
+        for entry in one.entries:
+            name = entry.of
+            if entry.node is not None and isinstance(name, str) and name not in seen:
+                seen.add(name)
+                try:
+                    with at(entry.node):
+                        find_stream(name, streams)
+                except QueryError as error:
+                    yield error
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,8 @@ from sqlglot.parsers.spark import SparkParser
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.outer_joins import JoinKind
-from anabranch_planner.sql.aggregates import (
-    holds_aggregate,
-)
+from anabranch_planner.sql.aggregates import holds_aggregate
 from anabranch_planner.sql.arguments import check_arguments, refuse_others
-from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
 from anabranch_planner.sql.clauses.constant_rows import read_constants
 from anabranch_planner.sql.clauses.everyday import keep_commas, no_stream, simplify, with_commas
 from anabranch_planner.sql.clauses.generators import generators_of, in_items
@@ -39,11 +36,12 @@ from anabranch_planner.sql.clauses.own_queries import INNER, POST_JOIN, own_clau
 from anabranch_planner.sql.clauses.set_operations import as_values, clauses_after, set_operation
 from anabranch_planner.sql.clauses.spellings import PATH, respell
 from anabranch_planner.sql.clauses.window_layers import layer_windows
-from anabranch_planner.sql.flink import simplified, spelled_as_spark
 from anabranch_planner.sql.mistakes.accepted import check_parsed, check_tokens
-from anabranch_planner.sql.mistakes.malformed import malformed
+from anabranch_planner.sql.mistakes.beginnings import SHAPE, check_beginning, no_query
+from anabranch_planner.sql.mistakes.malformed import malformed, too_deep
 from anabranch_planner.sql.places import check_intervals
 from anabranch_planner.sql.quoted_names import read_names
+from anabranch_planner.sql.translation.flink import simplified, spelled_as_spark
 from anabranch_planner.sql.unresolved import (
     SUBQUERY,
     Condition,
@@ -201,11 +199,7 @@ def _parse(text: str, prefix: str = "") -> list[Node | None]:
             raise
         raise error.moved(position=(1, max(column - len(prefix), 1))) from error.__cause__
     except RecursionError as cause:
-        raise QueryError(
-            "malformed-sql",
-            "the statement is nested too deeply",
-            remedy="use IN (...) or fewer parentheses",
-        ) from cause
+        raise too_deep() from cause
 
 
 _UNCLOSED, _NEAR = "an unclosed quote or comment", "check the statement near that place"

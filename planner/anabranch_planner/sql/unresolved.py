@@ -347,6 +347,11 @@ def operands(node: Node, kind: type[Node]) -> list[Node]:
     return found
 
 
+def not_null(node: Node) -> Node:
+    """The condition ``node IS NOT NULL``."""
+    return exp.Not(this=exp.Is(this=node.copy(), expression=exp.Null()))
+
+
 def conjunction(nodes: Iterable[Node]) -> Node:
     """AND of one or more nodes, which are not copied, but become children of the result."""
     return reduce(lambda a, b: exp.And(this=a, expression=b), nodes)

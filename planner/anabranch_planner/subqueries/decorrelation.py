@@ -17,7 +17,7 @@ from anabranch_contract.errors import MOST_ERRORS, QueryError
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.binding.naming import spark_name
-from anabranch_planner.sql.scope import find_stream
+from anabranch_planner.sql.scope import unknown_streams
 from anabranch_planner.sql.unresolved import (
     SUBQUERY,
     Condition,
@@ -50,29 +50,11 @@ def decorrelated(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved
     Raises:
         QueryError: ``unsupported-sql``, naming the subquery; ``unknown-stream``.
     """
-    missing = sorted(_missing(query, streams), key=lambda one: one.position or (0, 0))
+    missing = sorted(unknown_streams(query, streams), key=lambda one: one.position or (0, 0))
     if missing:
         raise missing[0].beside(missing[1:MOST_ERRORS])
     joined = _Decorrelation(streams).rewritten(query, ())
     return with_join_parts(with_expansion_parts(joined, streams), streams)
-
-
-def _missing(query: Unresolved, streams: Mapping[str, Stream]) -> Iterator[QueryError]:
-    """The errors for names in FROM that denote no stream, one error per name."""
-    seen, pending = set[str](), [query]
-    while pending:
-        one = pending.pop()
-        pending += one.subqueries.values()
-        pending += [entry.of for entry in one.entries if not isinstance(entry.of, str)]
-        for entry in one.entries:
-            name = entry.of
-            if entry.node is not None and isinstance(name, str) and name not in seen:
-                seen.add(name)
-                try:
-                    with at(entry.node):
-                        find_stream(name, streams)
-                except QueryError as error:
-                    yield error
 
 
 @dataclass(slots=True)

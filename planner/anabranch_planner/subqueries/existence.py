@@ -24,16 +24,11 @@ from anabranch_planner.sql.unresolved import (
     SelectItem,
     called,
     describe,
+    not_null,
     unsupported,
 )
 from anabranch_planner.subqueries.grouped import GroupedEntry
-from anabranch_planner.subqueries.joins import (
-    Inner,
-    Joins,
-    all_of,
-    as_where,
-    known,
-)
+from anabranch_planner.subqueries.joins import Inner, Joins, all_of, as_where
 from anabranch_planner.subqueries.names import FromTables, column_of, columns_in, replaced
 from anabranch_planner.subqueries.outer_values import by_equalities
 from anabranch_planner.subqueries.right_sides import RightSide, is_limited, own_conjuncts, right_of
@@ -117,7 +112,7 @@ def as_value(joins: Joins, holder: Node, *, monotone: bool) -> Node:
     given = [(right.raw(own), outer) for own, outer in correlated]
     if not given and not compared:
         return _flags(joins, right, [_some()])[0]
-    found = known(_grouped(joins, inner, right, [*given, *compared]).key(0))
+    found = not_null(_grouped(joins, inner, right, [*given, *compared]).key(0))
     if monotone or not compared:
         return found
     if len(compared) > 1:
@@ -212,7 +207,7 @@ def _unless_null(
     """The condition that NOT IN needs beside its anti join if values may be NULL."""
     some, null = _flags(joins, right, [_some(), _some_null(right.raw(shown))])
     none = exp.Not(this=exp.Paren(this=some))
-    parts: list[Node] = [known(tested)] if unknown[0] else []
+    parts: list[Node] = [not_null(tested)] if unknown[0] else []
     parts += [exp.Not(this=exp.Paren(this=null))] if unknown[1] else []
     return as_where([exp.Or(this=none, expression=exp.Paren(this=all_of(parts)))])
 

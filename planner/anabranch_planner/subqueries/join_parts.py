@@ -34,11 +34,12 @@ from anabranch_planner.sql.unresolved import (
     at,
     called,
     describe,
+    not_null,
     operands,
     unsupported,
 )
 from anabranch_planner.subqueries.grouped import PARTS, STRICT
-from anabranch_planner.subqueries.joins import all_of, as_where, known
+from anabranch_planner.subqueries.joins import all_of, as_where
 from anabranch_planner.subqueries.names import (
     FromTables,
     column_of,
@@ -327,7 +328,7 @@ def _look_ups_first(query: Unresolved, streams: Mapping[str, Stream]) -> tuple[U
             return query, 0
         # Make it a LEFT JOIN, because a subquery with inner joins only would be inlined.
         first.append(OuterSide(JoinKind.LEFT, entry, all_of(on)))
-        conditions.append(Condition(as_where([known(key)]), len(left)))
+        conditions.append(Condition(as_where([not_null(key)]), len(left)))
     for side in looked:
         names.add(_named(side.source))
         if side.on is None or not _read(side.on, whole) <= names:

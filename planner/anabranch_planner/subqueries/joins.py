@@ -346,11 +346,6 @@ def all_of(conjuncts: Iterable[Node]) -> Node:
     return conjunction(inside)
 
 
-def known(node: Node) -> Node:
-    """The condition ``node IS NOT NULL``, for the join with a subquery."""
-    return exp.Not(this=exp.Is(this=node.copy(), expression=exp.Null()))
-
-
 def count_of(node: Node) -> int:
     """The value of an integer literal, such as a LIMIT of a subquery; -1 for others."""
     text = str(node.this) if isinstance(node, exp.Literal) else ""

@@ -89,10 +89,7 @@ def by_equalities(joins: Joins, inner: Inner) -> Inner:
         for column in columns_in(pair.expression):
             column.meta[OUTER] = True
     return replace(
-        inner,
-        query=query,
-        tables=FromTables.of(query, joins.streams),
-        correlated=tuple(pairs),
+        inner, query=query, tables=FromTables.of(query, joins.streams), correlated=tuple(pairs)
     )
 
 

@@ -29,6 +29,7 @@ from anabranch_planner.sql.unresolved import (
     at,
     bare,
     describe,
+    not_null,
     unsupported,
 )
 from anabranch_planner.subqueries.grouped import GroupedEntry, is_strict
@@ -38,7 +39,6 @@ from anabranch_planner.subqueries.joins import (
     count_of,
     groups_of,
     is_grouped,
-    known,
     of_item,
 )
 from anabranch_planner.subqueries.names import FromTables, column_of, columns_in
@@ -140,7 +140,7 @@ def of_groups(joins: Joins, inner: Inner, item: Node, *, strict: bool) -> Node:
     if clauses.having is not None:
         value = _case(entry.over(clauses.having, zeros=zeros), value)
     if not always and not joined:
-        value = _case(known(entry.key(0)), value)
+        value = _case(not_null(entry.key(0)), value)
     on: list[Node] = [
         exp.EQ(this=entry.key(keys.index(own)), expression=outer.copy()) for own, outer in pairs
     ]

@@ -121,8 +121,7 @@ def field_type(field: pa.Field) -> DataType:
 
 def noted(schema: pa.Schema) -> pa.Schema:
     """Return the Arrow ``schema`` with Spark's own schema added as metadata. From it Spark
-    recognizes intervals in Parquet files; without it, Spark would read integers.
-    """
+    recognizes intervals in Parquet files; without it, Spark would read integers."""
     if not any(interval_type(field.metadata) for field in schema):
         return schema
     fields = [(field.name, field_type(field)) for field in schema]

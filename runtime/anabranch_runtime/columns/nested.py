@@ -24,8 +24,7 @@ from anabranch_runtime.errors import ExpressionError
 
 def elements(column: pa.Array) -> tuple[Ints, pa.Array]:
     """Flatten a list or map column: return the offsets of its rows (one more than there are rows),
-    and the elements of all rows. A map's elements are structs of key and value.
-    """
+    and the elements of all rows. A map's elements are structs of key and value."""
     if pa.types.is_map(column.type):
         key = pa.field("key", column.type.key_type, nullable=False)
         column = column.cast(pa.list_(pa.struct([key, ("value", column.type.item_type)])))
@@ -209,8 +208,7 @@ def json_lines(lines: bytes, schema: pa.Schema) -> pa.Table:
 
 def exact_text(column: pa.Array) -> pa.Array:
     """Return each nested value as a text from which :func:`exact_value` restores it. Equal values
-    have equal texts; floats are written as their bits.
-    """
+    have equal texts; floats are written as their bits."""
     return json_of(_as_pairs(column), _exact_leaf).cast(pa.string())
 
 

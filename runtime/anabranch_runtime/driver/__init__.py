@@ -1,1 +1,1 @@
-"""The driver of a pipeline: runs and commits batches, begins and ends epochs, merges segments."""
+"""The driver of a pipeline: batches, epochs, merges of segments, processes for views and sinks."""

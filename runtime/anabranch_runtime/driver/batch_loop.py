@@ -34,8 +34,7 @@ class BatchPace:
     def pause(self, rows: int, seconds: float) -> float:
         """Return the seconds to wait after a batch of ``rows`` that took ``seconds``: three times
         the fixed cost (the time of an empty batch) if it was empty; 0 if it took at least twice the
-        fixed cost, or had many rows.
-        """
+        fixed cost, or had many rows."""
         if rows > FEW:
             return 0.0
         self._fixed = min(seconds, 1.01 * self._fixed)
@@ -65,8 +64,7 @@ class BatchLoop:
 
     def start(self) -> None:
         """Start the thread that runs batches, and the bell that wakes it when input arrives in
-        Redis.
-        """
+        Redis."""
         sources = self.driver.progress.sources
         waking = (one.waking for one in sources.planned.values()) if sources is not None else ()
         self._bell = KeyBell(self.driver.control.url, frozenset().union(*waking))
@@ -76,8 +74,7 @@ class BatchLoop:
     @contextlib.contextmanager
     def between_batches(self) -> Iterator[bool]:
         """Keep the loop from starting a batch during the ``with`` block. Yields False if a batch is
-        being planned or run already; then the block must not disturb that batch.
-        """
+        being planned or run already; then the block must not disturb that batch."""
         free = self._busy.acquire(blocking=False)
         try:
             yield free
@@ -115,16 +112,14 @@ class BatchLoop:
     @property
     def _may_pause(self) -> bool:
         """Whether a pause before the next batch may make it larger. It can't while a snapshot is
-        read, or with recordings, whose batches have a fixed size.
-        """
+        read, or with recordings, whose batches have a fixed size."""
         sources, live = self.driver.progress.sources, self.driver.settings.mode is Mode.LIVE
         feeds = live and sources is not None and bool(sources.feeds)
         return feeds and not self.driver.progress.rate_limiter.input.reads_snapshot
 
     def _turn(self) -> int | None:
         """Deliver groups of results that are due, let epochs begin and end, and run the next batch.
-        Return the batch's number of tuples; None if no input waits.
-        """
+        Return the batch's number of tuples; None if no input waits."""
         with self._busy:
             self.prepare()
             self.driver.publisher.retry()

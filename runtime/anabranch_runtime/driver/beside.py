@@ -32,10 +32,7 @@ def spark_writers(
 ) -> dict[SinkKind, Write]:
     """Return the writers of the kinds of sinks that only Spark can write."""
     write = spark_writer(
-        session,
-        results=settings.results,
-        namespace=namespace,
-        access=settings.access,
+        session, results=settings.results, namespace=namespace, access=settings.access
     )
     return dict.fromkeys(OF_SPARK, write)
 

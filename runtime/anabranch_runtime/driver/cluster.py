@@ -9,7 +9,8 @@ from pathlib import Path
 
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.placement import Placement, place
+from anabranch_runtime.placement.assignment import place
+from anabranch_runtime.state.placement import Placement
 from anabranch_runtime.storage.durable import Durable
 from anabranch_runtime.task.compact import Compaction
 from anabranch_runtime.task.context import BatchContext
@@ -47,8 +48,7 @@ class Cluster:
 
     def office_of(self, work: Compaction) -> str | None:
         """Return the address of the merging process on the host where the placement of partitions
-        has the segments of ``work`` (``exchange.fleet``); None if no host is known.
-        """
+        has the segments of ``work`` (``exchange.fleet``); None if no host is known."""
         offices, part = self.offices, work.merge.segments[0]
         if not offices:
             return None

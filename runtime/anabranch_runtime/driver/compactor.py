@@ -149,8 +149,7 @@ class Compactor:
 
     def begin(self, state: State, ruleset: Ruleset, fanout: int, most: int | None = None) -> None:
         """Merge the due segments of ``state`` into segments of at most ``most`` bytes (None: any
-        number) in the threads that are free; returns at once, unless compaction is far behind.
-        """
+        number) in the threads that are free; returns at once, unless compaction is far behind."""
         found = merges(state, ruleset, fanout, most, self._quiet, self._taken)
         self.due_bytes = sum(due.bytes for due in found) + sum(s.bytes for s in self._taken)
         # Merged segments go first. New ones are merged meanwhile if the memory suffices for both.
@@ -173,8 +172,7 @@ class Compactor:
 
     def _bytes(self, lowest: bool) -> int | None:
         """Return the bytes of the largest merge that runs in the thread for segments of batches
-        (``lowest``) or in the one for merged segments; None if the thread is free.
-        """
+        (``lowest``) or in the one for merged segments; None if the thread is free."""
         thread, largest = self._threads.get(lowest, (None, 0))
         return largest if thread is not None and thread.is_alive() else None
 

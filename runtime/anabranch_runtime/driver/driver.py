@@ -130,11 +130,7 @@ class Driver:
         results, namespace = settings.results, control.keys.namespace
         clear_staging(results)
         writers = local_writers(
-            url=control.url,
-            namespace=namespace,
-            state=root,
-            access=settings.access,
-            role="results",
+            url=control.url, namespace=namespace, state=root, access=settings.access, role="results"
         )
         self.publisher = Publisher(results, beside_batches(writers))
         self.compactor = Compactor(root)
@@ -195,8 +191,7 @@ class Driver:
 
     def tick(self) -> None:
         """Between batches, report changes, and commit the progress of tables. In live mode, begin
-        and end epochs (``epoch_cycle``).
-        """
+        and end epochs (``epoch_cycle``)."""
         self._note_tables()
         self.reporting.tick(self.state)
         if self.settings.mode is Mode.STEP:
@@ -303,8 +298,7 @@ class Driver:
 
     def _without_input(self) -> Offsets | None:
         """In live mode, return the end of a batch without input if views gain or lose rows just
-        because time has passed; at most one such batch in :data:`TICK` seconds.
-        """
+        because time has passed; at most one such batch in :data:`TICK` seconds."""
         before, now = self.state.offsets, time.time_ns() // 1000
         if self.settings.mode is not Mode.LIVE or before is None:
             return None

@@ -181,8 +181,7 @@ def _between_batches(
 
 def _end(cycle: Cycle, now: float) -> Step:
     """End the cycle's epoch. After a rollback of the state, the ends of this and of later epochs
-    may have been reported already, so the cycle skips these epochs.
-    """
+    may have been reported already, so the cycle skips these epochs."""
     if cycle.epoch <= cycle.reported:
         return cycle._entering(cycle.reported + 1, now), []
     ended = replace(cycle, reported=cycle.epoch)._entering(cycle.epoch + 1, now)

@@ -110,8 +110,7 @@ def steps_of_epoch(state: State, steps: Mapping[str, CountedStep]) -> tuple[Join
 
 def stream_counts(state: State) -> dict[str, dict[str, int]]:
     """Return stream -> number of tuples read, late, invalid and in the future (``ahead``) so far,
-    and tuples invisible to a query that begins now (``unseen``).
-    """
+    and tuples invisible to a query that begins now (``unseen``)."""
     hidden = unseen(state)
     return {
         name: {

@@ -265,8 +265,7 @@ class SparkPipeline:
 
     def _cluster(self, workers: Workers) -> Cluster | None:
         """Return the coordinator of tasks whose hosts share only the object store; None without an
-        object store, where tasks share the state directory.
-        """
+        object store, where tasks share the state directory."""
         if self.settings.object_store is None:
             return None
         token = workers.listener.address.token
@@ -352,8 +351,7 @@ class SparkPipeline:
 
     def _open(self, records: list[StreamRecord], tasks: int, control: InputControl) -> Opened:
         """Open the sources of all streams, divided among ``tasks`` tasks. In step mode, a source
-        that can't be opened is an error.
-        """
+        that can't be opened is an error."""
         opened = Opened()
         url, namespace = self.control.url, self.control.keys.namespace
         state, access = str(self.settings.state), self.settings.access
@@ -488,8 +486,7 @@ def _session(begun: Future[SparkSession]) -> SparkSession:
 
 def _stop(begun: Future[SparkSession]) -> None:
     """Stop a started session, within :data:`STOP` seconds: Spark waits for a hanging daemon of its
-    workers for ever. A session that is still starting ends with this process.
-    """
+    workers for ever. A session that is still starting ends with this process."""
 
     def stop() -> None:
         # The connection to the JVM may be lost.

@@ -37,8 +37,7 @@ class Revisions:
 
     def newest(self, state: State, answer: RevisionAnswer | None) -> RulesetId:
         """The newest valid revision of the ruleset of ``state``, which is also kept on disk; the
-        running ruleset itself if there is none.
-        """
+        running ruleset itself if there is none."""
         running = state.ruleset
         if answer is None:
             return running
@@ -58,8 +57,7 @@ class Revisions:
 
     def entering(self, state: State, published: int, answer: RevisionAnswer | None) -> RulesetId:
         """The ruleset of a new epoch's first batch: the running one if it was planned for epoch
-        ``published``, otherwise the newest valid revision of the ruleset published for it.
-        """
+        ``published``, otherwise the newest valid revision of the ruleset published for it."""
         if published == state.ruleset.epoch:
             return state.ruleset
         base = RulesetId(published)

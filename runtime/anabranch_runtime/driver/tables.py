@@ -95,14 +95,12 @@ class MaintainedTables:
 
     def entered(self, state: State, ruleset: Ruleset) -> State:
         """Return ``state``, about to be committed, with the tables of new queries of ``ruleset``,
-        whose first batch is the next one.
-        """
+        whose first batch is the next one."""
         return rounds.entered(state, ruleset, state.next_batch, self._write)
 
     def settled(self, state: State, ruleset: Ruleset, reports: list[TaskReport], now: int) -> State:
         """Return the ``state`` after a batch at ``now`` (microseconds since 1970), about to be
-        committed, with the batch's round, new tables, and the progress of existing tables.
-        """
+        committed, with the batch's round, new tables, and the progress of existing tables."""
         state = rounds.entered(state, ruleset, state.next_batch - 1, self._write)
         return rounds.with_round(self.progressed(state), ruleset, reports, now)
 
@@ -222,11 +220,7 @@ class TablesApart:
     """
 
     def __init__(
-        self,
-        settings: DriverSettings,
-        url: str,
-        namespace: str,
-        writers: Mapping[SinkKind, Write],
+        self, settings: DriverSettings, url: str, namespace: str, writers: Mapping[SinkKind, Write]
     ) -> None:
         """``writers``: writers of the sinks that only Spark writes."""
         self._arguments = settings, url, namespace
@@ -351,11 +345,7 @@ def serve(calls: Connection, settings: DriverSettings, url: str, namespace: str)
             raise message[1]
 
     local = local_writers(
-        url=url,
-        namespace=namespace,
-        state=settings.state,
-        access=settings.access,
-        role="tables",
+        url=url, namespace=namespace, state=settings.state, access=settings.access, role="tables"
     )
     control = Control(url, namespace)
     tails = Tails(url, Keys(namespace), settings.results)

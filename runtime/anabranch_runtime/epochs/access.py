@@ -7,13 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from anabranch_contract.plans.partial import covers
-from anabranch_contract.plans.ruleset import (
-    FillStep,
-    KeyPart,
-    ProbeRule,
-    Ruleset,
-    StoreSpec,
-)
+from anabranch_contract.plans.ruleset import FillStep, KeyPart, ProbeRule, Ruleset, StoreSpec
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.queries.joins import Relation, RelationId
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
@@ -176,10 +170,7 @@ def known_attributes(key: Sequence[KeyPart]) -> frozenset[tuple[str, str]]:
 
 
 def _access(
-    state: State,
-    rule: ProbeRule,
-    relations: dict[RelationId, Relation],
-    generations: Generations,
+    state: State, rule: ProbeRule, relations: dict[RelationId, Relation], generations: Generations
 ) -> Access:
     now = state.next_batch
     if not rule.fill:
@@ -241,8 +232,7 @@ def stored_in(state: State, relation: Relation, batches: Interval) -> tuple[Segm
 
 def containers(state: State, preferred: str) -> list[tuple[str, StoreState]]:
     """Return older stores of the join of store ``preferred`` that can replace it: they have its
-    columns and key values, and time bounds that are not tighter.
-    """
+    columns and key values, and time bounds that are not tighter."""
     wanted = state.stores[preferred].spec
     columns = set(wanted.columns)
     bounds = {(b.earlier, b.later): b.micros for b in wanted.bounds}

@@ -134,8 +134,7 @@ def advance(
     if failed:
         given_up = replace(before, sources=(), segments=(), failed=failed)
         return replace(
-            state,
-            stores=changed(state.stores, {done.store: replace(store, backfill=given_up)}),
+            state, stores=changed(state.stores, {done.store: replace(store, backfill=given_up)})
         )
     gone = {s for r in reports for n in r.backfill.merged for s in done.merges[n].segments}
     fresh = [s for r in reports for s in r.backfill.segments]

@@ -174,8 +174,7 @@ class Layout:
 
     def changed(self, store: str) -> ChangedColumns:
         """Return the columns that rows stored in ``store`` may lack or have with an earlier type,
-        because their streams got these columns or types later.
-        """
+        because their streams got these columns or types later."""
         known = self.stores[store]
         streams = tuple(self.streams.get(StreamName(name)) for name in known.streams)
         if not any(s is not None and (s.added or s.widened or s.dropped) for s in streams):

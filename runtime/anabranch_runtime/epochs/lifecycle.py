@@ -21,7 +21,6 @@ from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.queries.joins import QueryId, Relation, Stream
 from anabranch_contract.queries.outer_joins import part_number
 from anabranch_contract.queries.runs import query_of
-from anabranch_runtime.epochs.lookups import completing
 from anabranch_runtime.sources.loads import streams_read
 from anabranch_runtime.state.coverage import covered_since
 from anabranch_runtime.state.manifest import State, StoreState, StreamState
@@ -116,8 +115,7 @@ def serves(store: StoreState, relation: Relation) -> bool:
 def _versions(ruleset: Ruleset) -> dict[QueryId, list[str]]:
     """Return, per join of an outer join, the aliases with tuples visible from before the
     activation: aliases of streams with latest per key, unless left rows have only such aliases. So
-    the last member of a left row arrives after the activation.
-    """
+    the last member of a left row arrives after the activation."""
     latest = {s.name for s in ruleset.streams if s.latest}
     kept = {r.id for r in ruleset.relations if r.stream in latest}
     left = {q.registered: q.members for q in ruleset.queries if q.left_of and not part_number(q.id)}
@@ -152,8 +150,7 @@ def _anew(known: Activation, activation: Activation) -> Activation:
 
 def _forgotten(state: State, ruleset: Ruleset) -> frozenset[str]:
     """Return streams that kept the latest tuple per key and now have another key or none, so that
-    tuples may be missing that are needed now.
-    """
+    tuples may be missing that are needed now."""
     known = ((spec, state.streams.get(spec.name)) for spec in ruleset.streams)
     return frozenset(
         spec.name
@@ -167,8 +164,7 @@ def _forgotten(state: State, ruleset: Ruleset) -> frozenset[str]:
 
 def keep_latest(state: State, ruleset: Ruleset) -> State:
     """Set, per stream, the first batch from which it has kept the latest tuple per key (None if
-    ``ruleset`` does not keep it).
-    """
+    ``ruleset`` does not keep it)."""
     keep = {r.stream for r in ruleset.latest_rules}
 
     def since(name: str, stream: StreamState) -> int | None:
@@ -183,8 +179,7 @@ def keep_latest(state: State, ruleset: Ruleset) -> State:
 def _streams(state: State, ruleset: Ruleset, forgotten: frozenset[str]) -> State:
     """Take over the epoch's stream definitions. A stream with another definition restarts without
     progress. Stored rows of restarted streams and of ``forgotten`` streams are dropped. Streams
-    that are read but not yet named by a ruleset keep their counts and watermarks.
-    """
+    that are read but not yet named by a ruleset keep their counts and watermarks."""
     read = streams_read(state.offsets)
     streams = {n: s for n, s in state.streams.items() if s.spec is None and n in read}
     changed: set[str] = set(forgotten)
@@ -270,10 +265,7 @@ def _cut(store: StoreState, fresh: list[QuerySpec], batch: int) -> StoreState:
 
 
 def _activate(
-    state: State,
-    query: QuerySpec,
-    relations: dict[Any, Relation],
-    since: Mapping[str, int] | None,
+    state: State, query: QuerySpec, relations: dict[Any, Relation], since: Mapping[str, int] | None
 ) -> Activation:
     """Activate a query: fix, per alias, the first batch from which all tuples are stored.
 
@@ -285,7 +277,7 @@ def _activate(
     seen: dict[str, Visibility] = {}
     missed: dict[str, int] = {}
     complete, complete_from = "always", None
-    waits_for = completing(query)
+    waits_for = query.completing
     for i, (alias, _, relation_id) in enumerate(query.members):
         relation = relations[relation_id]
         useful = [s for s in state.stores.values() if serves(s, relation)]
@@ -341,8 +333,7 @@ def unseen(state: State) -> dict[str, int]:
 
 def _missed(state: State, stream: str, visible: Visibility) -> int | str | None:
     """Return the greatest event time of the tuples invisible to a new query; ``"nothing"`` if all
-    are visible; None if unknown.
-    """
+    are visible; None if unknown."""
     known = state.streams.get(stream)
     if known is None or known.input == 0:
         return "nothing"

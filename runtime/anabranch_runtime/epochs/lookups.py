@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from anabranch_contract.plans.ruleset import QuerySpec, Ruleset, arrival_edge
+from anabranch_contract.plans.ruleset import Ruleset, arrival_edge
 from anabranch_contract.queries.joins import RelationId
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 
@@ -28,7 +28,7 @@ def unprobed(ruleset: Ruleset) -> frozenset[RelationId]:
     probed: set[RelationId] = set()
     joined: set[RelationId] = set()
     for query in ruleset.queries:
-        streams = [query.members[i][2] for i in completing(query)]
+        streams = [query.members[i][2] for i in query.completing]
         if len(query.members) > 1:
             joined.update(streams)
         if len(streams) > 1:
@@ -36,11 +36,6 @@ def unprobed(ruleset: Ruleset) -> frozenset[RelationId]:
     kept = {s.name for s in ruleset.streams if s.is_retained or s.latest}
     kept_whole = {r.id for r in ruleset.relations if r.stream in kept}
     return frozenset(joined - probed - kept_whole)
-
-
-def completing(query: QuerySpec) -> tuple[int, ...]:
-    """Return the indexes of the aliases of ``query`` whose tuples can complete a result."""
-    return tuple(i for i, (_, label, _) in enumerate(query.members) if label not in query.looked_up)
 
 
 def looking_up(ruleset: Ruleset) -> frozenset[str]:

@@ -68,8 +68,7 @@ def merges(
 ) -> tuple[DueMerge, ...]:
     """Return possible merges of segments in the stores of ``ruleset``, largest first, without the
     segments ``taken`` by running merges; a merged segment has about ``most`` bytes at most. Stores
-    in ``quiet`` are skipped.
-    """
+    in ``quiet`` are skipped."""
     found = _due(state, ruleset, fanout, most, quiet, taken)
     return tuple(sorted(found, key=lambda due: -sum(s.rows for s in due.segments)))
 
@@ -164,8 +163,7 @@ def _merge(
     most: int | None = None,
 ) -> Merge | None:
     """Choose the oldest ``fanout`` neighbours in ``group`` whose merged segment has at most
-    ``largest`` rows and about ``most`` bytes (None: no limit).
-    """
+    ``largest`` rows and about ``most`` bytes (None: no limit)."""
     usable = [
         s
         for s in group

@@ -16,8 +16,7 @@ KEPT = 4
 
 def per_ruleset(work: Callable[[Ruleset], _T]) -> Callable[[Ruleset], _T]:
     """Cache the values of ``work`` for the last few rulesets. Rulesets are compared by identity,
-    because hashing one would read all of its rules.
-    """
+    because hashing one would read all of its rules."""
     known: tuple[tuple[Ruleset, _T], ...] = ()
 
     @wraps(work)

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_runtime.epochs.access import Generations, relation_tiles
-from anabranch_runtime.epochs.lookups import completing, unprobed
+from anabranch_runtime.epochs.lookups import unprobed
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.state.manifest import State, StoreState
@@ -79,10 +79,9 @@ _ALL = _Need({}, always=True)
 
 def _needs(query: QuerySpec, streams: Mapping[str, str]) -> list[_Need]:
     """Compute which stored rows ``query`` needs, per member; ``streams``: relation -> stream. Rows
-    are not needed for later tuples that are only looked up.
-    """
+    are not needed for later tuples that are only looked up."""
     found = []
-    waits_for = completing(query)
+    waits_for = query.completing
     for i, bounds in enumerate(query.retention):
         others = [(streams[query.members[j][2]], bounds[j]) for j in waits_for if j != i]
         if any(bound is None for _, bound in others):
@@ -97,8 +96,7 @@ def _needs(query: QuerySpec, streams: Mapping[str, str]) -> list[_Need]:
 @dataclass(slots=True)
 class _Expired:
     """Result of the last expiry under a ruleset: its clocks, and store -> the store afterwards with
-    the streams by whose clocks its rows expire.
-    """
+    the streams by whose clocks its rows expire."""
 
     marks: Mapping[str, int] = field(default_factory=dict)
     stores: dict[str, tuple[StoreState, frozenset[str]]] = field(default_factory=dict)
@@ -143,8 +141,7 @@ def expire(state: State, ruleset: Ruleset) -> State:
 
 def needed_from(state: State, ruleset: Ruleset) -> Callable[[StoreState], Limits] | None:
     """Return a function from a store to the event times, per member, below which no query needs its
-    rows; None if all rows of all stores are needed.
-    """
+    rows; None if all rows of all stores are needed."""
     marks, past = clocks(state), frozenset(state.debt.past)
     if not marks:
         return None

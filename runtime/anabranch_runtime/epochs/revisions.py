@@ -71,8 +71,7 @@ def _arriving(ruleset: Ruleset) -> set[StoreRule]:
 
 def _kept(store: StoreSpec) -> StoreSpec:
     """Return those parts of a store's definition that a revision may not change: all except indexes
-    and hot values to spread, which affect only new rows.
-    """
+    and hot values to spread, which affect only new rows."""
     return replace(store, indexes=(), hot=())
 
 

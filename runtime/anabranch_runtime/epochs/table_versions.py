@@ -89,8 +89,7 @@ def versions_of(state: State) -> dict[str, TableVersions]:
 
 def superseding(state: State) -> dict[str, int]:
     """Return, per stream that keeps the latest tuple per key, the first batch whose tuples replace
-    older ones permanently. Tables being reloaded are left out: their former version is in use.
-    """
+    older ones permanently. Tables being reloaded are left out: their former version is in use."""
     rereads = {n for n, v in versions_of(state).items() if v.until is not None}
     return {n: b for n, b in latest_since(state).items() if n not in rereads}
 
@@ -103,8 +102,7 @@ def sides(state: State, store: StoreState) -> Callable[[Segment], int]:
 
 def rows_kept(state: State, table: str) -> int | None:
     """Count the stored rows of the current version, including superseded rows that no merge has
-    dropped yet; None if overlapping copies prevent an exact count.
-    """
+    dropped yet; None if overlapping copies prevent an exact count."""
     versions = versions_of(state).get(table, TableVersions())
     end = (state.next_batch if versions.until is None else versions.until) - 1
     copies = {n: s for n, s in state.stores.items() if s.streams == (table,) and not s.filter}

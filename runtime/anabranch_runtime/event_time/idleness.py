@@ -66,8 +66,7 @@ def pass_time(
 
 def is_idle(stream: StreamState, clock: int) -> bool:
     """Whether ``stream`` has been silent for its ``idle_timeout``. A stream with unbounded lateness
-    has no late tuples and is never idle.
-    """
+    has no late tuples and is never idle."""
     spec = stream.spec
     if spec is None or spec.idle_timeout is None or spec.lateness is None:
         return False

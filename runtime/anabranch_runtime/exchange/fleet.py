@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from anabranch_runtime.columns.arrays import Bools, Ints
-from anabranch_runtime.state.placement import Placement, place
+from anabranch_runtime.placement.assignment import place
+from anabranch_runtime.state.placement import Placement
 
 
 @dataclass(frozen=True, slots=True)

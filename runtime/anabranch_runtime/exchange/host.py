@@ -11,11 +11,8 @@ variable ``ANABRANCH_SITE``; the default is its machine's name.
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-import time
 import uuid
-from collections.abc import Collection
 from pathlib import Path
 
 from anabranch_runtime.errors import StateError
@@ -61,40 +58,3 @@ def unusable(cache: Path, cause: OSError) -> StateError:
         remedy="name a directory that executors may write with --cache-directory "
         "(ANABRANCH_CACHE_DIRECTORY)",
     )
-
-
-#: Seconds since its last use after which an unneeded file is deleted; files of a running batch have
-#: been used more recently.
-AGE = 600.0
-
-
-def sweep(
-    cache: Path, needed: Collection[str], spent: Collection[str], batch: int, first: int
-) -> None:
-    """Delete files of a host's cache that no batch needs any more.
-
-    Manifests before ``first`` (the oldest that ``batch``'s incremental manifest builds on) are
-    deleted, and of other files that are not ``needed``: at once, the ``spent`` ones and packs of
-    batches before ``batch``; after :data:`AGE` seconds without use, packs of merges, staged results
-    and input.
-    """
-    for path in cache.glob("manifest/*.json"):
-        if path.stem.isdecimal() and int(path.stem) < first:
-            path.unlink(missing_ok=True)
-    now = time.time()
-    for pattern in ("segments/*", "staging/*", "recordings/*", "ingest/*/*"):
-        for path in cache.glob(pattern):
-            name = path.relative_to(cache).as_posix()
-            if name in needed:
-                continue
-            number = path.name.partition("-")[0] if path.suffix == ".pack" else ""
-            gone = name in spent or (number.isdecimal() and int(number) < batch)
-            try:
-                if not gone and now - path.stat().st_mtime <= AGE:
-                    continue
-            except FileNotFoundError:
-                continue
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)

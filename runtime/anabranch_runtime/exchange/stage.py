@@ -39,8 +39,7 @@ class GatherRounds:
 
     def add(self, task: int, message: TaskMessage) -> list[bytes]:
         """Add a task's message of an all-gather round. Once all tasks have sent theirs, return the
-        encoded reply to each task, before that an empty list.
-        """
+        encoded reply to each task, before that an empty list."""
         calls = self._open.setdefault(message.round, {})
         calls[task] = message
         if len(calls) < self.tasks:
@@ -125,8 +124,7 @@ class Stage:
 
     def close(self, *, cancel: bool) -> None:
         """End the tasks, and wait for the job. Tasks that wait for an order end by themselves;
-        tasks that are working end only if the job is cancelled.
-        """
+        tasks that are working end only if the job is cancelled."""
         for line in self._lines.values():
             with suppress(OSError):
                 line.send_bytes(pickle.dumps(DriverMessage(self.orders + 1, None)))

@@ -301,8 +301,7 @@ _OF_NULLS = frozenset({"array", "array_repeat", "hash", "struct", "xxhash64"})
 
 def _arguments(expr: Call, frame: _Frame) -> list[pa.Array]:
     """Evaluate the arguments of an operation that is NULL if any argument is. An argument that can
-    fail is evaluated only on rows on which Spark evaluates it (a divisor before the dividend).
-    """
+    fail is evaluated only on rows on which Spark evaluates it (a divisor before the dividend)."""
     order = list(range(len(expr.args)))
     if expr.op in ("div", "mod"):
         order.reverse()

@@ -36,6 +36,5 @@ class Failures:
             raise error
         for query in concerned:
             self.found.setdefault(
-                query,
-                Failure(error.code, error.message, error.field, self.batch, error.remedy),
+                query, Failure(error.code, error.message, error.field, self.batch, error.remedy)
             )

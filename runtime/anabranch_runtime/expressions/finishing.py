@@ -37,8 +37,7 @@ def sort_fields(view: View) -> list[pa.Field]:
 
 def with_counts(view: View) -> View:
     """Return ``view`` with a count added for each average in its SELECT list, without which the
-    average over all joined rows can't be estimated from a sample (``scaled``).
-    """
+    average over all joined rows can't be estimated from a sample (``scaled``)."""
     averaged = {a.column for a in scalable(view).values() if a.function is AggregateFunction.AVG}
     missing = sorted(str(column) for column in averaged.difference(_counts(view)))
     kind = DataType(TypeKind.BIGINT)

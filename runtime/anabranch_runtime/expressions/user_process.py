@@ -133,8 +133,7 @@ def called(
 
 def _of_type(values: Any, wanted: pa.DataType, *, of_pandas: bool) -> pa.Array:
     """Return a function's ``values`` as an array of type ``wanted``. Fractions are refused for
-    integers; None, and in pandas NaN, is NULL. Arrow converts nested values.
-    """
+    integers; None, and in pandas NaN, is NULL. Arrow converts nested values."""
     try:
         natural = wanted
         if not pa.types.is_nested(wanted):

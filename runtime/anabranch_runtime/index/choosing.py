@@ -47,18 +47,11 @@ def has_all(predicates, first, width, labels, begin, at, sets):
 
 @njit(cache=True, nogil=True)
 def send(
-    edges: Ints,
-    which: I32,
-    rows: I32,
-    rules: Ints,
-    labels: Ints,
-    predicates: I32,
-    places: Ints,
+    edges: Ints, which: I32, rows: I32, rules: Ints, labels: Ints, predicates: I32, places: Ints
 ) -> tuple[I32, Ints]:
     """Choose the tuples that each edge sends: return their positions, ordered by edge, and the
     table of edges with ranges of these positions. The number of tuples for which an edge counts
-    pairs is reduced in proportion.
-    """
+    pairs is reduced in proportion."""
     total, widest, most = 0, 1, 1
     for e in range(len(edges)):
         total += edges[e, LAST] - edges[e, FIRST]
@@ -98,8 +91,7 @@ def send(
 @njit(cache=True, nogil=True)
 def _slot_of(row, words, bits, slots, mask):
     """Return the slot of the bits of ``row`` (``words`` words), or a free slot (-1), in a hash
-    table. Arguments are addresses, since calls with arrays would count references to them.
-    """
+    table. Arguments are addresses, since calls with arrays would count references to them."""
     key = np.uint64(0)
     for w in range(words):
         key = (key ^ load64(row, w)) * _FOLD
@@ -265,8 +257,7 @@ class PairTest:
 @njit(cache=True, nogil=True)
 def words_of(held: U64) -> tuple[Ints, I32, U64]:
     """Return the non-zero words of each tuple's bits: an array of 0 and the end of each tuple's
-    words; the number and the value of each word. Most tuples satisfy few of many choices.
-    """
+    words; the number and the value of each word. Most tuples satisfy few of many choices."""
     ends = np.zeros(len(held) + 1, np.int64)
     words, bits = np.empty(held.size, np.int32), np.empty(held.size, np.uint64)
     used = 0
@@ -284,8 +275,7 @@ def _wanted(first, end, words, bits, width, columns, tables, labels, count, row)
     """Whether a pair satisfies a choice: a tuple (with the words from ``first`` to before ``end``)
     and a stored row. ``words``, ``bits``, ``labels``: addresses of arrays of a :class:`PairTest`;
     ``columns``: address of the first label's column in the row's table; the next label's column is
-    ``tables`` words further. Calls with arrays would count references to them.
-    """
+    ``tables`` words further. Calls with arrays would count references to them."""
     if count == 1:
         number = np.int64(load32(np.int64(load64(columns, 0)), row))
         at = np.int64(load32(np.int64(load64(labels, 0)), number)) * width
@@ -356,8 +346,7 @@ def match_wanted(
     labels: Ints,
 ) -> tuple[I32, I32, Ints, Ints, int, bool]:
     """Match as ``kernels.match``, but return only pairs that satisfy a choice; all are counted.
-    ``ends`` to ``labels``: attributes of a :class:`PairTest` of the segments.
-    """
+    ``ends`` to ``labels``: attributes of a :class:`PairTest` of the segments."""
     probes, constraints = len(hashes), columns.shape[0]
     room = max(probes, 64)
     positions, rows = np.empty(room, np.int32), np.empty(room, np.int32)

@@ -35,8 +35,7 @@ def word_of(wanted: int, words: int) -> int:
 def bits_of(wanted: int) -> int:
     """Return the bits that the hash ``wanted`` sets in its word of the filter. They depend on all
     bits of the hash, since hashes of one word share the high bits, and hashes of one partition may
-    share the low bits.
-    """
+    share the low bits."""
     mixed = (wanted * np.uint64(0xD6E8FEB86659FD93)) >> np.uint64(40)
     one, low = np.uint64(1), np.uint64(63)
     found = one << (mixed & low)

@@ -94,8 +94,7 @@ def _pass(
     above: np.typing.NDArray[np.int32],
 ) -> int:
     """Pass over ``hashes``: write the count and last position of each ``known`` hash, and each
-    slot's candidate with an upper bound (``above``) of its count; return other hashes' bound.
-    """
+    slot's candidate with an upper bound (``above``) of its count; return other hashes' bound."""
     table = np.empty(_PLACES, np.uint64)
     owner = np.full(_PLACES, -1, np.int32)
     last = np.uint64(_PLACES - 1)

@@ -402,8 +402,7 @@ def gather_bits(tables: Ints, offsets: Ints, which: Any, rows: I32, out: NDArray
 def gather_lengths(tables: Ints, which: Any, rows: I32, out: I32) -> int:
     """Write the offsets of gathered values of varying length to ``out``, which has one entry more
     than ``rows``. ``tables``: addresses of 32-bit offsets. Returns the total number of bytes; -1 if
-    it exceeds 32-bit offsets.
-    """
+    it exceeds 32-bit offsets."""
     total = np.int64(0)
     for i in range(len(rows)):
         out[i] = total

@@ -301,7 +301,8 @@ def _block_lane(words: U64, starts: Ints, lengths: Ints) -> U64:
             return lane
         rows = more if rows is None else rows[more]
         left = np.minimum(lengths[rows] - 8 * step, 8)
-        lane[rows] += mix((words[starts[rows] + 8 * step] & _TAIL_MASKS[left]) + _salt(step))
+        salt = np.uint64(step * int(_GAMMA) & 0xFFFFFFFFFFFFFFFF)
+        lane[rows] += mix((words[starts[rows] + 8 * step] & _TAIL_MASKS[left]) + salt)
     rows = np.flatnonzero(lengths > 8 * _WORDS_IN_STEP)
     if len(rows):
         counts = (lengths[rows] + 7) // 8 - _WORDS_IN_STEP
@@ -312,7 +313,3 @@ def _block_lane(words: U64, starts: Ints, lengths: Ints) -> U64:
         parts = mix(found + step_of.view(np.uint64) * _GAMMA)
         lane[rows] += np.add.reduceat(parts, ends - counts)
     return lane
-
-
-def _salt(step: int) -> np.uint64:
-    return np.uint64(step * int(_GAMMA) & 0xFFFFFFFFFFFFFFFF)

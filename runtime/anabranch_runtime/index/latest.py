@@ -59,8 +59,7 @@ def ranked(batches: Ints, positions: Ints) -> Ints:
 
 def _groups(keys: Sequence[pa.Array]) -> tuple[Ints, Bools | None]:
     """Number keys: return a number per row, equal for equal keys, and the mask of rows whose keys
-    have no NULL (None: all). Numbers of keys with a NULL are meaningless.
-    """
+    have no NULL (None: all). Numbers of keys with a NULL are meaningless."""
     groups = np.zeros(len(keys[0]), np.int64)
     known: Bools | None = None
     for column in keys:

@@ -143,8 +143,7 @@ def match(
 
 def mark_present(probes: Probes, indexes: Ints, marks: Marks) -> None:
     """Set ``marks`` (one entry per position of the partial result) to 1 for each of ``probes``
-    whose hash is in one of the indexes. Positions already marked are skipped.
-    """
+    whose hash is in one of the indexes. Positions already marked are skipped."""
     left = np.flatnonzero(marks[probes.order] == 0).astype(np.int32)
     if not len(left) or not len(indexes):
         return

@@ -105,8 +105,7 @@ class PredicateSets:
 
     def by_member(self, first: int, last: int) -> tuple[Ints, I32]:
         """Return which sets from ``first`` to before ``last`` have each predicate (member): the end
-        of each member's range in an array of sets, and this array. Set :data:`ALL` is left out.
-        """
+        of each member's range in an array of sets, and this array. Set :data:`ALL` is left out."""
         with self._lock:
             known = self._by_member.pop((first, last), None)
             if known is None:

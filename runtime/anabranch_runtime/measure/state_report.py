@@ -57,8 +57,7 @@ MOST_SEGMENTS, MOST_EDGES, MOST_QUERIES = 1000, 200, 50
 @dataclass(frozen=True, slots=True)
 class SegmentSize:
     """Sizes of a stored segment: total ``bytes``; ``data``: bytes of the rows; and of each index,
-    its key, number of entries, bytes, and its filter's bytes.
-    """
+    its key, number of entries, bytes, and its filter's bytes."""
 
     bytes: int
     data: int

@@ -328,8 +328,7 @@ class LatestTuples:
 
     def changed(self, streams: Collection[str]) -> tuple[dict[str, LatestRows], list[str]]:
         """Return the latest rows of streams where they have changed since the last call, and known
-        streams that ``streams`` lacks now, whose rows are forgotten.
-        """
+        streams that ``streams`` lacks now, whose rows are forgotten."""
         gone = [name for name in self._rows if name not in streams]
         for name in gone:
             del self._rows[name]

@@ -5,7 +5,7 @@ probes. The weights are divided equally over the hosts, so a host with more byte
 time. With each epoch, the measured seconds of earlier epochs count half as much.
 
 As far as the equal weights permit, partitions are placed on the hosts where their tuples arrive
-(``state.placement.draw``). Tasks count the bytes of arriving tuples per partition, whether or not
+(:func:`~.assignment.draw`). Tasks count the bytes of arriving tuples per partition, whether or not
 they were sent to another host. Partial results are not counted, as their hosts depend on the
 placement. A move of a partition sends its stored bytes, and must save as many within a few epochs.
 """
@@ -19,8 +19,9 @@ from dataclasses import replace
 import numpy as np
 
 from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.placement.assignment import Demand, place
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.placement import Demand, Hosts, Placement, place
+from anabranch_runtime.state.placement import Hosts, Placement
 
 #: Least total CPU seconds of probes for which the partitions' shares of them are meaningful.
 LEAST_SECONDS = 1.0
@@ -50,8 +51,7 @@ def met(state: State, reports: Sequence[TaskReport]) -> State:
 
 def placed(state: State) -> State:
     """Return ``state`` with partitions placed on the hosts of the last batch, by stored bytes,
-    seconds of probes, and hosts where tuples arrive; unchanged if tasks share a state directory.
-    """
+    seconds of probes, and hosts where tuples arrive; unchanged if tasks share a state directory."""
     known = state.hosts
     if not known.tasks:
         return state

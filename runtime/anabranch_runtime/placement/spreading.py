@@ -8,13 +8,14 @@ not moved: they stay in their partitions, and are found there as long as they ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from anabranch_contract.plans.ruleset import HotValue, Ruleset, StoreSpec, home_partition
-from anabranch_runtime.state.dealt import Dealt, forget_cold
+from anabranch_runtime.state.dealt import Dealt
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.placement import Placement
+from anabranch_runtime.storage.segment import Segment
 
 #: Maximum number of spread values of a store; rows of other hot values stay in their home.
 REMEMBERED = 256
@@ -62,10 +63,28 @@ def _dealt(
     return tuple(sorted(known.values()))
 
 
+def forget_cold(entries: tuple[Dealt, ...], segments: Iterable[Segment]) -> tuple[Dealt, ...]:
+    """Drop entries of values that are no longer hot and have no spread rows left.
+
+    ``segments``: all segments of the store.
+    """
+    cold = [one for one in entries if not one.now]
+    if not cold:
+        return entries
+    left = {
+        one.hash
+        for segment in segments
+        for one in cold
+        if segment.partition in one.partitions
+        and segment.first_batch <= one.last
+        and segment.last_batch >= one.first
+    }
+    return tuple(one for one in entries if one.now or one.hash in left)
+
+
 def _targets(spec: StoreSpec, value: HotValue, placement: Placement | None) -> tuple[int, ...]:
     """Return the partitions, one per host, over which to spread rows of the hot ``value``: its home
-    partition, and the next partition of each further host; empty if there is only one host.
-    """
+    partition, and the next partition of each further host; empty if there is only one host."""
     owners = None if placement is None else placement.of(spec.partitions)
     if spec.partition is None or owners is None:
         return ()

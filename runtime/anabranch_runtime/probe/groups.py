@@ -83,8 +83,7 @@ class SegmentGroup:
 
     def indexes(self, key: IndexKey, build: Callable[[SegmentReader], list[pa.Array]]) -> Ints:
         """Return the segments' indexes over ``key`` for ``matching.match``; ``build``: returns the
-        key columns of a segment that has no such index.
-        """
+        key columns of a segment that has no such index."""
         found = self._indexes.get(key)
         if found is None:
             opened = [r.index(key, lambda r=r: build(r)) for r in self.readers]  # type: ignore[misc]
@@ -209,8 +208,7 @@ class LiveSegments:
 
     def work(self) -> dict[str, Ints]:
         """Return, by counted store, the number of lookups plus matches per partition in this batch.
-        Call it once: a second call would count the work of the present groups twice.
-        """
+        Call it once: a second call would count the work of the present groups twice."""
         self._note(self._work)
         return self._work
 

@@ -44,8 +44,7 @@ class NumberedTables:
         prepare: Callable[[Table, str], None] | None = None,
     ) -> None:
         """``names``: names of columns; ``read``: kind -> indexes in ``names`` of its tables'
-        columns; ``prepare``: called with a table and its kind before its columns are located.
-        """
+        columns; ``prepare``: called with a table and its kind before its columns are located."""
         self._names, self._read, self._prepare = names, read, prepare
         #: Kind -> key under which a segment caches the locations of its columns.
         self._called = {kind: repr((names, some)) for kind, some in read.items()}

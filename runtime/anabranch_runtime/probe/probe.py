@@ -172,8 +172,7 @@ class Prober:
 
     def _fill(self, partial: Partial, rule: ProbeRule, access: Access, most: int) -> Partial | None:
         """Probe the members of an MIR that has gaps one after the other; return the results in
-        gaps, with the index of each one's tuple in ``partial``; None if empty.
-        """
+        gaps, with the index of each one's tuple in ``partial``; None if empty."""
         current = partial.numbered()
         for at in range(len(rule.fill)):
             found = self._fill_step(current, rule, access, at, most)
@@ -430,8 +429,7 @@ class Lookup:
 
     def _arrival(self, store: StoreLayout, tile: Tile, group: SegmentGroup) -> list[Constraint]:
         """Return two constraints: each member arrived before the start tuple; and a base store's
-        row arrived in the tile's batches (for rows of an MIR :meth:`_afterwards` checks this).
-        """
+        row arrived in the tile's batches (for rows of an MIR :meth:`_afterwards` checks this)."""
         found: list[Constraint] = []
         if group.any_current and not self.target.whenever:
             for label, member in zip(self.target.members, store.members, strict=True):

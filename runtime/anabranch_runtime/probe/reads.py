@@ -36,8 +36,7 @@ class LookupCounts:
 
     def kept(self, marks: Marks, positions: I32, mask: Bools | None) -> None:
         """Mark the tuples that have a match: those in ``marks`` if ``mask`` is None, as no pair was
-        rejected; else the tuples at ``positions`` whose pairs ``mask`` accepts.
-        """
+        rejected; else the tuples at ``positions`` whose pairs ``mask`` accepts."""
         if mask is None or mask.all():
             self.marks |= marks
         else:

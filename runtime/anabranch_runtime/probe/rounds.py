@@ -150,8 +150,7 @@ class Targets:
 
     def _add(self, lookup: StoreLookup, access: Access) -> bool:
         """Add the stores of a look-up's tiles to the tables. Return False if some rows are in gaps,
-        or if a store may have rows that are not in the relation.
-        """
+        or if a store may have rows that are not in the relation."""
         layout, live = self._prober.layout, self._prober.segments
         if access.gaps or any(
             layout.missing_filter(lookup.rule.mir, t.store) for t in access.tiles

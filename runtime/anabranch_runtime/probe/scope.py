@@ -10,7 +10,6 @@ from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_runtime.epochs.access import latest_tiles, seen_from
 from anabranch_runtime.epochs.failed_queries import failed
-from anabranch_runtime.epochs.lookups import completing
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.epochs.retention import watermarks
 from anabranch_runtime.epochs.table_versions import looked_up
@@ -74,8 +73,7 @@ _activated = Derived[Activation, int](lambda _, known: known.activated_batch)
 
 def _is_whole(known: Activation, streams: frozenset[str], marks: Mapping[str, int]) -> bool:
     """Whether no row that arrives from now on can join a row that is invisible to the query, since
-    all rows that could would be late by the watermarks.
-    """
+    all rows that could would be late by the watermarks."""
     since = known.complete_from
     if since is None:
         return known.complete == "always"
@@ -87,7 +85,7 @@ def _completing(ruleset: Ruleset) -> dict[str, frozenset[str]]:
     """Return query with a view -> streams whose rows can complete its joined rows."""
     streams = {str(r.id): str(r.stream) for r in ruleset.relations}
     return {
-        query.id: frozenset(streams[query.members[n][2]] for n in completing(query))
+        query.id: frozenset(streams[query.members[n][2]] for n in query.completing)
         for query in ruleset.queries
         if query.view is not None
     }

@@ -70,8 +70,7 @@ MOST = 1 << 14
 
 def owing(ruleset: Ruleset) -> frozenset[QueryId]:
     """Return the queries whose withheld results a catch-up can compute: of an outer join, all joins
-    or none; of a union, possibly only some branches.
-    """
+    or none; of a union, possibly only some branches."""
     latest = {s.name for s in ruleset.streams if s.latest and not s.is_table}
     streams = {r.id: r.stream for r in ruleset.relations}
     stored = {r for q in ruleset.queries if len(q.members) > 1 for _, _, r in q.members}
@@ -204,8 +203,7 @@ class _Deadlines:
 
     def of_owed(self, owed: OwedBatches) -> dict[QueryId, int]:
         """Return, for each query with a freshness limit, the last time at which one of its owed
-        results may be fresh (microseconds).
-        """
+        results may be fresh (microseconds)."""
         if not self.fresh:
             return {}
         ends = {
@@ -306,8 +304,7 @@ def advance(
 
 def owe_past(state: State, ruleset: Ruleset) -> State:
     """Record past results as owed for queries that start with the next batch and request these; not
-    for queries that restart with other time bounds.
-    """
+    for queries that restart with other time bounds."""
     able, changing = owing(ruleset), _with_changes(ruleset)
     queries, owed = dict(state.queries), list(state.debt.batches)
     reached = {n: s.newest for n, s in state.streams.items() if s.newest is not None}

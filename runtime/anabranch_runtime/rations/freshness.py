@@ -26,8 +26,7 @@ def present(state: State, planned: int | None) -> int | None:
 
 def oldest_starts(ruleset: Ruleset, now: int | None) -> Mapping[Edge, int]:
     """Return edge -> least event time at which an arriving tuple can still complete a fresh result;
-    only edges that lead to no stored results, and whose queries all have freshness limits.
-    """
+    only edges that lead to no stored results, and whose queries all have freshness limits."""
     limited = () if now is None else _limited(ruleset)
     if now is None or not limited:
         return {}

@@ -148,8 +148,7 @@ def _room(
     works: tuple[BatchWork, ...], before: int, length: float, savable: float
 ) -> tuple[float, float]:
     """Return the share of probing for which a batch of ``length`` seconds has time; and the time to
-    process the arrivals of ``length`` seconds without load shedding, as a share of ``length``.
-    """
+    process the arrivals of ``length`` seconds without load shedding, as a share of ``length``."""
     elapsed = sum(one.elapsed for one in works)
     read = tuple((one.rows, one.rest) for one in works if one.rows)
     if not read or elapsed <= 0:

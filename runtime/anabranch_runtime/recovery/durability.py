@@ -61,8 +61,7 @@ class Durability:
 
     def rules(self, state: State) -> Ruleset | None:
         """Return the ruleset of ``state``; None before the first epoch, or if neither the state
-        directory nor Redis has it any more.
-        """
+        directory nor Redis has it any more."""
         if state.ruleset.epoch < 0:
             return None
         try:

@@ -101,8 +101,7 @@ class Journal:
     @property
     def offsets_before(self) -> Offsets | None:
         """Input offsets where the first batch begins that may be repeated; None if this is the
-        start of the sources, or unknown.
-        """
+        start of the sources, or unknown."""
         oldest = self._known[min(self._known)] if len(self._known) == REMEMBERED else None
         return None if oldest is None else oldest.offsets
 

@@ -52,8 +52,7 @@ class Delivery:
 
     def describe(self, pipeline: str) -> str:
         """Return a text from which :meth:`from_text` restores the delivery, given its files;
-        ``pipeline``: id of the pipeline, which the text mentions for readers.
-        """
+        ``pipeline``: id of the pipeline, which the text mentions for readers."""
         fields = {"query": self.query, "batch": self.batch, "sink": self.sink, "first": self.first}
         return codec.dumps({**fields, "epoch": self.epoch, "pipeline": pipeline})
 

@@ -109,8 +109,7 @@ class _Log:
     @staticmethod
     def open(path: Path, grouped: int, next_batch: int) -> _Log | None:
         """Open a log: read its batches after ``grouped`` and before ``next_batch``; cut off later
-        batches, which will be repeated. Return None if no batch is left.
-        """
+        batches, which will be repeated. Return None if no batch is left."""
         sink: tuple[int, int] | None = None
         parts, size = list[tuple[int, StagedRows]](), 0
         with path.open("rb") as file:
@@ -156,8 +155,7 @@ class _Log:
 
 def take_over(directory: Path) -> Path:
     """Rename the folder of logs below ``directory``, and return it. An earlier process that still
-    runs no longer finds the folder, so it can neither add results nor form groups.
-    """
+    runs no longer finds the folder, so it can neither add results nor form groups."""
     mine = directory / uuid.uuid4().hex
     directory.mkdir(parents=True, exist_ok=True)
     for folder in directory.iterdir():
@@ -221,8 +219,7 @@ class Gathered:
         self, batch: int, query: str, sink: SinkSpec, staged: Sequence[tuple[int, Path]]
     ) -> tuple[StagedRows, ...]:
         """Move a query's staged results of ``batch``, pairs (task, file), to the query's log, which
-        is not durable yet.
-        """
+        is not durable yet."""
         log = self._logs.get(query)
         if log is None:
             log = _Log.create(self._directory / f"{query}{_LOG}", sink)

@@ -88,8 +88,7 @@ class Ledger:
 @dataclass(slots=True)
 class NewEntries:
     """Incremental reader of the ledger. It may read entries of uncommitted batches; if such a batch
-    is repeated, its entries are the same.
-    """
+    is repeated, its entries are the same."""
 
     results: Path
     _seen: set[str] = field(init=False, default_factory=set)

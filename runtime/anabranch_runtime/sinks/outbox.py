@@ -35,8 +35,7 @@ class Outbox:
 
     def __init__(self, directory: Path, next_batch: int, pipeline: str) -> None:
         """Open the outbox; delete results parked by ``next_batch`` and later batches, and groups of
-        pipelines other than ``pipeline``.
-        """
+        pipelines other than ``pipeline``."""
         self.grouped: dict[str, int] = {}
         self._directory, self._pipeline = directory, pipeline
         #: Query -> folders of its deliveries, oldest first.

@@ -197,15 +197,13 @@ def batch_of(file: Path) -> int | None:
 
 def version_file(folder: Path, version: int) -> Path:
     """Return the path of the file with a version's rows of a view or outer join. Versions are not
-    numbered as batches, hence the other form of name.
-    """
+    numbered as batches, hence the other form of name."""
     return folder / f"version-{version:010d}.parquet"
 
 
 def write_version(rows: pa.Table, file: Path, total: int) -> None:
     """Write the rows of a view's version; ``total``: number of rows of all versions up to this one,
-    by which readers notice a missing version.
-    """
+    by which readers notice a missing version."""
     metadata = {**(noted(rows.schema).metadata or {}), TOTAL: str(total).encode()}
     # Written to memory first, since Arrow makes a system call for each page of each column.
     content = pa.BufferOutputStream()

@@ -1,7 +1,6 @@
 """Publication of results to the queries' sinks: of a batch before it commits, of a group of batches
 after its last batch has committed. Results for webhooks and Kafka topics are sent during the next
-batches; they stay in the outbox until then.
-"""
+batches; they stay in the outbox until then."""
 
 from __future__ import annotations
 
@@ -146,8 +145,7 @@ class Publisher:
 
     def retry(self, *, now: bool = False, ahead: float = 0.0) -> None:
         """Deliver groups that are due within ``ahead`` seconds, and parked results of sinks whose
-        pause is over. If ``now``, deliver all groups and parked results, for a limited time.
-        """
+        pause is over. If ``now``, deliver all groups and parked results, for a limited time."""
         if now:
             self._failures = {q: replace(one, retry=0.0) for q, one in self._failures.items()}
         due = self._gathered.due(math.inf if now else time.monotonic() + ahead)
@@ -187,8 +185,7 @@ class Publisher:
 
     def problems(self) -> dict[str, str]:
         """Return query -> error, for queries whose results can't be delivered. Deliveries before
-        their first attempt (after a restart, say) have no error.
-        """
+        their first attempt (after a restart, say) have no error."""
         found = {}
         ungrouped = {q: len(self._gathered.parts(q)) for q in self._failures}
         for query, count in (ungrouped | self.parked()).items():
@@ -209,14 +206,12 @@ class Publisher:
 
     def undelivered(self, query: str) -> list[tuple[int, Path | StagedRows]]:
         """Return a query's results that its sink does not have yet, with their batches, in order;
-        the newest of these batches may be uncommitted.
-        """
+        the newest of these batches may be uncommitted."""
         return [*self._outbox.files(query), *self._gathered.parts(query)]
 
     def _is_behind(self, query: str) -> bool:
         """Whether results are gathered because an earlier delivery of the query is not finished;
-        the sink then gets the results of all batches since in one delivery.
-        """
+        the sink then gets the results of all batches since in one delivery."""
         return (
             self._outbox.waiting(query) > 0
             and self._gathered.sink(query).kind in BESIDE
@@ -392,8 +387,7 @@ def beside_batches(writers: dict[SinkKind, Write]) -> dict[SinkKind, Write]:
 
 def pause_after(times: int, error: Exception | None = None) -> float:
     """Return the seconds until the next attempt at a sink that has failed ``times`` times in a row;
-    its last ``error`` may state them.
-    """
+    its last ``error`` may state them."""
     if isinstance(error, SinkPaused) and error.pause is not None:
         return error.pause
     return min(FIRST_PAUSE * 2.0 ** min(times - 1, 30), LONGEST_PAUSE)

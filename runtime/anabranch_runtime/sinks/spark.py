@@ -45,11 +45,7 @@ _KAFKA = frozenset({"key", "value", "headers", "topic", "partition"})
 
 
 def spark_writer(
-    session: SparkSession,
-    *,
-    results: Path,
-    namespace: str,
-    access: AccessPolicy,
+    session: SparkSession, *, results: Path, namespace: str, access: AccessPolicy
 ) -> Callable[[Delivery], None]:
     """Return a writer of deliveries through Spark.
 

@@ -53,8 +53,7 @@ def awaited_marks(records: Iterable[StreamRecord]) -> dict[str, Mark]:
 
 def awaited(wanted: Mapping[str, Mark], planned: Mapping[str, Mark]) -> frozenset[str]:
     """Return the streams whose sources must wait: ``wanted`` and ``planned`` have different marks.
-    A stream that is not retained waits only if an epoch still has its former columns.
-    """
+    A stream that is not retained waits only if an epoch still has its former columns."""
 
     def waits(name: str, mark: Mark) -> bool:
         here = planned.get(name)

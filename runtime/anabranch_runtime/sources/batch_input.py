@@ -271,8 +271,7 @@ class BatchInput:
 
     def shares(self) -> Shares:
         """Assign pieces to tasks so that all tasks are expected to take equally long. Up to
-        :data:`FEW` rows are all assigned to one task, which is another one in each batch.
-        """
+        :data:`FEW` rows are all assigned to one task, which is another one in each batch."""
         pieces, shares = self._readable, [list(share) for share in self._fixed]
         every = [*(piece for share in shares for piece in share), *pieces]
         if sum(piece.rows for piece in every) <= FEW:
@@ -368,8 +367,7 @@ def _evolved(
 ) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
     """Return names and types of a stream's columns to read, and the columns that input may lack.
     Both are taken from the ruleset's ``spec``, or from the registration if the ruleset does not
-    have the stream, and are empty if no column was added, widened or dropped.
-    """
+    have the stream, and are empty if no column was added, widened or dropped."""
     known = record if spec is None else spec
     optional = frozenset(name for name, _ in (*known.added, *record.dropped))
     if not any((*optional, record.added, record.widened, known.widened, known.dropped)):

@@ -1,6 +1,5 @@
 """Blocks of tuples: the output of every source. Tasks read them directly from planned pieces
-(``planned``), since Spark would copy rows four times.
-"""
+(``planned``), since Spark would copy rows four times."""
 
 from __future__ import annotations
 
@@ -86,8 +85,7 @@ def _read_topics(
 
 def _position(piece: Piece) -> int:
     """Return the position of a piece's first row in the input: from the piece's number, which
-    follows the order of the feed's input, or from a recording's row number.
-    """
+    follows the order of the feed's input, or from a recording's row number."""
     if piece.kind == "recording":
         return int(piece.where["first"])
     return (piece.number + 1) << PIECE_BITS

@@ -156,8 +156,7 @@ def is_uneven(
     weights: Sequence[PieceCost], tasks: Sequence[int], loads: Sequence[PieceCost]
 ) -> bool:
     """Whether a batch takes much longer than with equal loads: ``weights`` of pieces, the ``tasks``
-    to which they are assigned, and the tasks' ``loads`` before.
-    """
+    to which they are assigned, and the tasks' ``loads`` before."""
     totals = list(loads)
     for weight, task in zip(weights, tasks, strict=True):
         totals[task] = together((totals[task], weight))

@@ -101,8 +101,7 @@ def from_messages(
     envelope: Envelope | None = None,
 ) -> Iterator[Decoded]:
     """Decode messages of one JSON object each, as :func:`from_json`, to rows with the columns
-    ``columns`` and the columns of ``beside`` (a row per message), as have invalid rows.
-    """
+    ``columns`` and the columns of ``beside`` (a row per message), as have invalid rows."""
     schema = schema_of(columns)
     if envelope is not None:
         given = values
@@ -189,8 +188,7 @@ def from_streams(
     optional: frozenset[str] = frozenset(),
 ) -> Iterator[Decoded]:
     """Decode messages that are Arrow IPC streams, as :func:`from_arrow`, and add to their rows the
-    columns of ``beside``, which has a row per message.
-    """
+    columns of ``beside``, which has a row per message."""
     good, origins = list[pa.RecordBatch](), list[int]()
     for number, value in enumerate(values):
         for rows, invalid in from_arrow(value, columns, optional):
@@ -264,8 +262,7 @@ def _parse(
     lines: bytes, count: int, kinds: Kinds, text: bool, beside: pa.RecordBatch | None = None
 ) -> Iterator[Decoded]:
     """Yield the tuples of ``count`` JSON lines, and separately the lines that can't be parsed.
-    ``beside`` has further columns, with a row per line.
-    """
+    ``beside`` has further columns, with a row per line."""
     try:
         parsed = _read(lines, count, kinds, text)
     except FAILURES:

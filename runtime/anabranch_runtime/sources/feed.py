@@ -11,13 +11,15 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from anabranch_contract.connectors.sources import OnLoss
 from anabranch_contract.protocol.intake import SnapshotProgress
 from anabranch_runtime.sources.loads import Load
 
 if TYPE_CHECKING:  # pydantic is large, and tasks read no registrations
+    from anabranch_contract.connectors.kafka_sources import KafkaOptions
+    from anabranch_contract.connectors.sources import RedisStreamOptions
     from anabranch_contract.protocol.registered import StreamRecord
 
 
@@ -143,8 +145,7 @@ class Feed(Protocol):
 
     def is_apart(self, offset: Any, load: Load) -> bool:
         """Whether the input after ``offset`` arrived so much later than earlier input that it
-        belongs to the next load, although the end of ``load`` is not fixed yet.
-        """
+        belongs to the next load, although the end of ``load`` is not fixed yet."""
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """Return the feed's offset about ``rows`` rows after ``offset``, at most ``end``, and at
@@ -187,11 +188,38 @@ class CommonFeed:
         return min((piece.before for piece in pieces), default=end)
 
 
+class EntryFeed(CommonFeed):
+    """Methods of feeds of entries. An offset has the JSON list of a position per key or partition.
+
+    Attributes:
+        NUMBER: index, in a position, of the number of the next entry to read.
+    """
+
+    __slots__ = ()
+    NUMBER: ClassVar[int]
+    options: KafkaOptions | RedisStreamOptions
+
+    @property
+    def on_loss(self) -> OnLoss:
+        """The option for entries that were lost unread."""
+        return self.options.on_loss
+
+    def look(self: Feed, offset: Any) -> None:
+        """Check that the server answers and, unless losses are skipped, has the unread entries."""
+        self.waiting(offset)
+
+    def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
+        """Return ``end`` with the positions of ``pieces`` moved back to where these begin."""
+        first: dict[str, Any] = {}
+        for piece in sorted(pieces, key=lambda piece: piece.before[self.NUMBER]):
+            first.setdefault(piece.source, piece.before)
+        return {**end, **first}
+
+
 def feed_id(record: StreamRecord, made_of: object) -> str:
     """Return a feed's id: the stream's name, a digest of the registration and of ``made_of`` (the
     source), and the version of a table. So after a stream's deletion and new registration, or for a
-    table's new version, reading starts at the beginning.
-    """
+    table's new version, reading starts at the beginning."""
     digest = hashlib.sha256(repr((record.registration, made_of)).encode()).hexdigest()[:12]
     version = f".{record.version}" if record.version > 1 else ""
     return f"{record.name}-{digest}{version}"

@@ -121,8 +121,7 @@ class Feeds:
 
     def feeds_of(self, offset: dict[str, Any]) -> Mapping[str, Feed]:
         """Return the present feeds, and feeds of earlier versions of tables in ``offset``: a batch
-        that was planned before a table was re-read is repeated with the earlier version's rows.
-        """
+        that was planned before a table was re-read is repeated with the earlier version's rows."""
         earlier = [self._earlier(k) for k in offset if self._is_earlier(k)]
         return {**self._feeds, **{feed.id: feed for feed in earlier}}
 
@@ -200,8 +199,7 @@ class Feeds:
 
     def _loading(self, loads: Mapping[str, Load], waiting: Mapping[str, Waiting]) -> bool:
         """Whether streams must wait, because the first load of a table is being read, or will be
-        read once an epoch has the table. An unreadable table delays no stream.
-        """
+        read once an epoch has the table. An unreadable table delays no stream."""
         unplanned = awaited(self._awaited, self._input.definitions)
         whole = {version_of(k)[0] for k, load in loads.items() if not load.is_first}
         return any(

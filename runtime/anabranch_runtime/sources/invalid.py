@@ -104,8 +104,7 @@ def unreadable(schema: pa.Schema, arrived: pa.Array) -> Decoded:
 
 def raw_text(arrived: pa.Array) -> pa.Array:
     """Return raw input as text of at most ``LENGTH`` characters. Structs become JSON objects with
-    binary values in base64; bytes that are not UTF-8 become ``base64:`` and their base64.
-    """
+    binary values in base64; bytes that are not UTF-8 become ``base64:`` and their base64."""
     texts = _objects(arrived) if pa.types.is_struct(arrived.type) else map(_scalar_text, arrived)
     return pa.array([None if t is None else t[:LENGTH] for t in texts], pa.large_string())
 

@@ -39,8 +39,7 @@ class KeyBell:
 
     def arm(self) -> bool:
         """Have the next change of a key end a wait. Return whether keys may have changed meanwhile,
-        so that the caller has to read them before it waits.
-        """
+        so that the caller has to read them before it waits."""
         if self._armed or not self._keys or time.monotonic() < self._resting_until:
             return False
         try:

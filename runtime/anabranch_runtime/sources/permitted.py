@@ -43,10 +43,7 @@ def permitted_source(record: StreamRecord, policy: AccessPolicy, namespace: str)
 
 
 def permitted_sink(
-    sink: SinkSpec,
-    policy: AccessPolicy,
-    namespace: str,
-    environ: Mapping[str, str] = os.environ,
+    sink: SinkSpec, policy: AccessPolicy, namespace: str, environ: Mapping[str, str] = os.environ
 ) -> SinkSpec:
     """Return the sink with its path resolved, and with secrets in place of references to variables.
 

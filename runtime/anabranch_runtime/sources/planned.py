@@ -59,8 +59,7 @@ class PlannedSource(Protocol):
 
     def plan(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return the end offset of a batch's input that begins at ``start``; equal to ``start`` if
-        there is no input. ``start`` is not changed.
-        """
+        there is no input. ``start`` is not changed."""
 
     @property
     def waking(self) -> frozenset[str]:

@@ -17,7 +17,7 @@ range, or (``on_loss``) skips them, and the batch records their number.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -37,7 +37,7 @@ from anabranch_contract.protocol.keys import entry_numbers
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import EntriesLost, SourceError
 from anabranch_runtime.sources.decode import from_arrow, from_json, schema_of
-from anabranch_runtime.sources.feed import CommonFeed, Piece, PieceError, Waiting, feed_id
+from anabranch_runtime.sources.feed import EntryFeed, Piece, PieceError, Waiting, feed_id
 from anabranch_runtime.sources.invalid import Decoded, unreadable
 from anabranch_runtime.sources.loads import Load
 from anabranch_runtime.sources.permitted import revealed
@@ -139,9 +139,10 @@ def _not_beyond(
 
 
 @dataclass(slots=True)
-class RedisFeed(CommonFeed):
+class RedisFeed(EntryFeed):
     """A stream that is read from Redis Streams."""
 
+    NUMBER = 1
     record: StreamRecord
     options: RedisStreamOptions
     url: str
@@ -151,15 +152,6 @@ class RedisFeed(CommonFeed):
     _density: dict[str, float] = field(default_factory=dict)
     #: Key -> last planned range (id before it, last id), and the cuts into which it is divided.
     _cuts: dict[str, tuple[str, str, list[Cut]]] = field(default_factory=dict)
-
-    @property
-    def on_loss(self) -> OnLoss:
-        """The policy for entries of a Redis Stream that were lost unread."""
-        return self.options.on_loss
-
-    def look(self, offset: Any) -> None:
-        """Check that the server answers and, unless losses are skipped, has the unread entries."""
-        self.waiting(offset)
 
     def begin(self) -> Any:
         """Return the streams' present end if reading is to start with new entries; else None."""
@@ -246,15 +238,6 @@ class RedisFeed(CommonFeed):
             if count > 0:
                 found += self._pieces(key, before, upto.last, count, parts)
         return found
-
-    def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """Return ``end`` with the keys of ``pieces`` moved back to where these begin."""
-        first: dict[str, StreamPosition] = {}
-        for piece in pieces:
-            known, position = first.get(piece.source), StreamPosition(*piece.before)
-            if known is None or position.ordinal < known.ordinal:
-                first[piece.source] = position
-        return {**end, **{key: position.to_json() for key, position in first.items()}}
 
     def _pieces(
         self, key: str, before: StreamPosition, upto: str, count: int, parts: int

@@ -1,1 +1,1 @@
-"""Use of Spark: its session, its executors and workers, and the tasks of a batch on them."""
+"""Use of Spark: its session, its executors and workers, and the job of a batch's tasks on them."""

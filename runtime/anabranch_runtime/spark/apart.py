@@ -21,7 +21,7 @@ from anabranch_runtime.errors import PipelineError, SourceError
 from anabranch_runtime.exchange.calls import keep_clients
 from anabranch_runtime.exchange.complaints import complaint
 from anabranch_runtime.exchange.fleet import Fleet
-from anabranch_runtime.exchange.host import host_id, site, sweep
+from anabranch_runtime.exchange.host import host_id, site
 from anabranch_runtime.exchange.lines import TaskLine
 from anabranch_runtime.exchange.post_office import Deliveries, post_office
 from anabranch_runtime.sources.blocks import Block
@@ -30,6 +30,7 @@ from anabranch_runtime.sources.ingest.landing import object_of
 from anabranch_runtime.spark.merges import lately, take_orders
 from anabranch_runtime.state.manifest import Chains
 from anabranch_runtime.storage.ahead import AHEAD, bring, missing
+from anabranch_runtime.storage.cache import sweep
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.task.context import BatchContext, live_segments
 from anabranch_runtime.task.memory import BASE
@@ -76,8 +77,7 @@ def as_here(context: BatchContext, piece: Piece) -> Piece:
 @contextmanager
 def told(context: BatchContext, line: TaskLine, address: str) -> Iterator[None]:
     """Send an error of the ``with`` block to the driver as structured data; Spark would pass on
-    only a failed task's traceback.
-    """
+    only a failed task's traceback."""
     try:
         yield
     except Exception as error:

@@ -53,8 +53,7 @@ def main() -> None:
 
 def print_error() -> None:
     """Print the traceback of a worker's last error, unless the JVM has closed the connection, as
-    happens after a worker has been idle for a minute.
-    """
+    happens after a worker has been idle for a minute."""
     if not isinstance(sys.exc_info()[1], (BrokenPipeError, ConnectionResetError)):
         traceback.print_exc()
 

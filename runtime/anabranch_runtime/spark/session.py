@@ -120,8 +120,7 @@ def spark_session(master: str, given: Mapping[str, str] | None = None) -> SparkS
 
 def settings_of(master: str, given: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """Return the master URL with spare slots, and all settings: ``given`` ones override
-    :data:`SPARK_SETTINGS`, except that JVM options are appended.
-    """
+    :data:`SPARK_SETTINGS`, except that JVM options are appended."""
     master, tasks = with_spare_slots(master)
     settings = dict(SPARK_SETTINGS)
     if FUNCTIONS in os.environ:

@@ -41,10 +41,7 @@ class Watchdog:
 
     @contextmanager
     def over(
-        self,
-        batch: int,
-        signs: Callable[[], object],
-        short: Callable[[], bool] = lambda: False,
+        self, batch: int, signs: Callable[[], object], short: Callable[[], bool] = lambda: False
     ) -> Iterator[None]:
         """Watch the job that the ``with`` block runs for ``batch``. ``signs`` returns a value that
         changes with each sign of life; ``short``: whether task slots lack, until the first sign.

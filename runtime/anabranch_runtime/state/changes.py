@@ -135,8 +135,7 @@ def _splices(
     before: tuple[Any, ...], after: tuple[Any, ...]
 ) -> tuple[tuple[int, int, tuple[Any, ...]], ...]:
     """Return the splices (:data:`Splice`) that turn the list ``before`` of a manifest into
-    ``after``; empty if the lists share no element.
-    """
+    ``after``; empty if the lists share no element."""
     places = {id(element): place for place, element in enumerate(before)}
     found, fresh, kept, at = list[tuple[int, int, tuple[Any, ...]]](), list[Any](), 0, 0
     for element in after:

@@ -15,7 +15,7 @@ merge combines segments of one partition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -24,7 +24,6 @@ import numpy as np
 from anabranch_contract.codec import Row
 from anabranch_runtime.columns.arrays import U64, Bools, Ints
 from anabranch_runtime.index.keys import mix, partition_of
-from anabranch_runtime.storage.segment import Segment
 
 
 class Dealt(Row, frozen=True):
@@ -115,22 +114,3 @@ def dealt_rows(entries: tuple[Dealt, ...], partitions: int) -> DealtRows:
         may[number, list(one.partitions)] = True
         targets[number, : len(one.now)] = one.now
     return DealtRows(hashes, may, targets, np.array([len(one.now) for one in known], np.int64))
-
-
-def forget_cold(entries: tuple[Dealt, ...], segments: Iterable[Segment]) -> tuple[Dealt, ...]:
-    """Drop entries of values that are no longer hot and have no spread rows left.
-
-    ``segments``: all segments of the store.
-    """
-    cold = [one for one in entries if not one.now]
-    if not cold:
-        return entries
-    left = {
-        one.hash
-        for segment in segments
-        for one in cold
-        if segment.partition in one.partitions
-        and segment.first_batch <= one.last
-        and segment.last_batch >= one.first
-    }
-    return tuple(one for one in entries if one.now or one.hash in left)

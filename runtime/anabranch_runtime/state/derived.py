@@ -14,8 +14,7 @@ _ABSENT = object()
 
 class Derived(Generic[_V, _W]):
     """Cache of ``work(name, entry)`` for the entries of a mapping. Entries never change in place,
-    so only new objects need work. ``work`` must not depend on anything else.
-    """
+    so only new objects need work. ``work`` must not depend on anything else."""
 
     def __init__(self, work: Callable[[str, _V], _W]) -> None:
         self._work = work
@@ -24,8 +23,7 @@ class Derived(Generic[_V, _W]):
 
     def of(self, entries: Mapping[str, _V]) -> dict[str, _W]:
         """Return name -> derived value for all ``entries``: a mapping that must not be changed, and
-        the same object as the last result if no value differs.
-        """
+        the same object as the last result if no value differs."""
         last, found = self._known
         names = changes(last, entries)
         made = {
@@ -44,8 +42,7 @@ class Derived(Generic[_V, _W]):
 
 class Matching(Generic[_V]):
     """Names of a mapping's entries that meet the condition ``test``. Only entries that are not the
-    same objects as in the last mapping are tested.
-    """
+    same objects as in the last mapping are tested."""
 
     def __init__(self, test: Callable[[_V], bool]) -> None:
         self._test = test

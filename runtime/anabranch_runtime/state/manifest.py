@@ -152,8 +152,7 @@ class StreamState:
 
     def watermark(self) -> int | None:
         """Greatest event time of completely read input (loads) minus the lateness, at least
-        ``floor``; None if no tuple can be late.
-        """
+        ``floor``; None if no tuple can be late."""
         if self.max_tau is None or self.spec is None or self.spec.lateness is None:
             return self.floor
         own = self.max_tau - self.spec.lateness
@@ -330,8 +329,7 @@ class Manifests:
 
     def commit(self, state: State, ready: Callable[[], object] = at_once) -> None:
         """Write ``state`` as the newest manifest; return once it is durable. ``ready`` waits until
-        all is durable that must be so before.
-        """
+        all is durable that must be so before."""
         before, number = self.named, state.next_batch
         earlier = [one for one in self._written if one.number < number]
         fresh = self._write(state, earlier[-1] if earlier else None, ready)

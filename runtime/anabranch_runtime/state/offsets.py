@@ -30,8 +30,7 @@ class Offsets:
 
     def reads_after(self, before: Offsets | None) -> bool:
         """Whether the batch from ``before`` to these offsets was planned to read input, and not
-        only to compute withheld results.
-        """
+        only to compute withheld results."""
         return before is None or _read(before) != _read(self)
 
 

@@ -1,1 +1,1 @@
-"""Storage on disk or in an object store: documents, segments of stores, caches, locks, leases."""
+"""Storage on disk or in an object store: documents, segments of stores, caches of hosts, locks."""

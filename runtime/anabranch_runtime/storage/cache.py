@@ -1,4 +1,4 @@
-"""The state directory as a cache in front of an object store: fetching and eviction of packs.
+"""The state directory as a cache before an object store: fetching, eviction, removal of packs.
 
 Packs (files with segments of stores) never change. A pack is fetched when it is opened: to a
 temporary name, compared with all its checksums, then renamed. So a file under a pack's name is
@@ -8,8 +8,10 @@ they are read.
 
 from __future__ import annotations
 
+import shutil
+import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,3 +91,40 @@ def fetch(
 def missing(remote: Remote, path: str) -> StateError:
     """Return the error for a pack that is neither in the directory nor in the object store."""
     return StateError("missing-pack", f"{path} is not in {remote.where}", remedy=REMEDY)
+
+
+#: Seconds since its last use after which an unneeded file is deleted; files of a running batch have
+#: been used more recently.
+AGE = 600.0
+
+
+def sweep(
+    cache: Path, needed: Collection[str], spent: Collection[str], batch: int, first: int
+) -> None:
+    """Delete files of a host's cache that no batch needs any more.
+
+    Manifests before ``first`` (the oldest that ``batch``'s incremental manifest builds on) are
+    deleted, and of other files that are not ``needed``: at once, the ``spent`` ones and packs of
+    batches before ``batch``; after :data:`AGE` seconds without use, packs of merges, staged results
+    and input.
+    """
+    for path in cache.glob("manifest/*.json"):
+        if path.stem.isdecimal() and int(path.stem) < first:
+            path.unlink(missing_ok=True)
+    now = time.time()
+    for pattern in ("segments/*", "staging/*", "recordings/*", "ingest/*/*"):
+        for path in cache.glob(pattern):
+            name = path.relative_to(cache).as_posix()
+            if name in needed:
+                continue
+            number = path.name.partition("-")[0] if path.suffix == ".pack" else ""
+            gone = name in spent or (number.isdecimal() and int(number) < batch)
+            try:
+                if not gone and now - path.stat().st_mtime <= AGE:
+                    continue
+            except FileNotFoundError:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)

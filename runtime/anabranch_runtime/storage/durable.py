@@ -113,8 +113,7 @@ class Durable:
         self, path: Path, kind: Kind, body: Any, ready: Callable[[], object] = at_once
     ) -> None:
         """Write or replace the document ``path``; return once it is durable. ``ready`` is called
-        before the document can be read.
-        """
+        before the document can be read."""
         path.parent.mkdir(parents=True, exist_ok=True)
         write_document(path, kind, body, ready)
 
@@ -191,8 +190,7 @@ class Durable:
 
     def trim(self, named: Collection[str]) -> None:
         """Evict packs after a commit, so that the directory is within its limit. The packs
-        ``named`` may be evicted, as the object store has them.
-        """
+        ``named`` may be evicted, as the object store has them."""
 
 
 @dataclass(slots=True)
@@ -307,16 +305,16 @@ class Mirrored(Durable):
         """Upload the sources' logs that have grown."""
         for name in logs:
             if name.startswith(_LOGS) and logs[name] != known.get(name):
-                self.remote.upload(name, self.root / name)
+                self.remote.put(name, self.root / name)
 
     def upload(self, pack: str) -> None:
         """Upload a pack file to the object store."""
-        self.remote.upload(pack, self.root / pack)
+        self.remote.put(pack, self.root / pack)
 
     def offer(self, name: str) -> None:
         """Upload a file to the object store, unless it is there."""
         if self.remote.size(name) != (self.root / name).stat().st_size:
-            self.remote.upload(name, self.root / name)
+            self.remote.put(name, self.root / name)
 
     def fetch(self, wanted: Segment) -> bool:
         """Fetch a pack file from the object store.
@@ -363,8 +361,7 @@ class Mirrored(Durable):
 
     def discard(self, packs: Iterable[str]) -> None:
         """Delete packs from the directory, and in the background from the object store. Failures
-        leave garbage until the next start.
-        """
+        leave garbage until the next start."""
         names = sorted(packs)
         Durable.discard(self, names)
         for name in names:
@@ -374,8 +371,7 @@ class Mirrored(Durable):
 
     def verify(self, segments: Iterable[Segment], depth: Verify, known: set[Segment]) -> None:
         """Check packs. A pack that the directory lacks, or that is damaged there, is checked in the
-        object store; a pack that only the object store lacks is uploaded again.
-        """
+        object store; a pack that only the object store lacks is uploaded again."""
 
         def check(path: str, parts: list[Segment]) -> None:
             file = self.root / path

@@ -85,13 +85,9 @@ class Remote:
     prefix: str
     folder: Path | None = None
 
-    def put(self, name: str, content: bytes) -> None:
-        """Write ``content`` to the object ``name``; return once it is durable."""
+    def put(self, name: str, content: bytes | Path) -> None:
+        """Write bytes or a file to the object ``name``; return once it is durable."""
         self._attempt("written", name, lambda: self._write(name, content))
-
-    def upload(self, name: str, file: Path) -> None:
-        """Write the contents of ``file`` to the object ``name``."""
-        self._attempt("written", name, lambda: self._write(name, file))
 
     def replace(self, name: str, content: bytes, known: Version | None) -> Version:
         """Write ``content`` to ``name`` if it has the version ``known`` (None: does not exist).
@@ -205,8 +201,7 @@ class Remote:
 
     def _replace(self, name: str, content: bytes, known: Version | None) -> Version:
         """Replace an object by a conditional request. If its answer is lost, the request may have
-        succeeded: then ``content`` in the object counts as success.
-        """
+        succeeded: then ``content`` in the object counts as success."""
         mode: Any = "create"
         if known is not None:
             given = (("e_tag", known.tag), ("version", known.number))

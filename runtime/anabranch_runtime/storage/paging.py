@@ -72,8 +72,7 @@ def fits(size: int, proc: Path = _PROC, groups: Path = _GROUPS) -> bool:
 @lru_cache(maxsize=1)
 def _room(proc: Path, groups: Path, _second: int) -> int | None:
     """Return the bytes available for pages of files; None if unknown. Cached for a second, since it
-    takes 0.2 ms to read the kernel's files.
-    """
+    takes 0.2 ms to read the kernel's files."""
     left = [_on_host(proc), *_in_groups(proc, groups)]
     return min((room for room in left if room is not None), default=None)
 

@@ -239,8 +239,7 @@ class Partial:
 
     def cut(self, first: int, last: int) -> Partial:
         """Return the tuples from ``first`` to before ``last`` (or the end), without a copy; if
-        these are all tuples, with their caches.
-        """
+        these are all tuples, with their caches."""
         if first == 0 and last >= self.length:
             return self
         last = min(last, self.length)
@@ -256,8 +255,7 @@ class Partial:
 
     def extend(self, positions: I32, rows: RowSet, place: dict[Label, str]) -> Partial:
         """Join tuple ``positions[i]`` with the row ``rows[i]``, for all ``i``. The rows supply the
-        labels in ``place`` (label -> prefix of its columns).
-        """
+        labels in ``place`` (label -> prefix of its columns)."""
         sets = (*(s.take(positions) for s in self.sets), rows)
         at = len(self.sets)
         return Partial(

@@ -259,10 +259,7 @@ class PackWriter:
         self._align()
         start, sink = self._at, _Counted(self._file)
         # To a Python file object, Arrow writes columns' buffers without copying them.
-        with (
-            pa.PythonFile(sink, mode="w") as file,
-            pa.ipc.new_stream(file, batch.schema) as writer,
-        ):
+        with pa.PythonFile(sink, mode="w") as file, pa.ipc.new_stream(file, batch.schema) as writer:
             writer.write_batch(batch)
         self._at = start + sink.written
         return (start, sink.written, sink.crc)
@@ -404,8 +401,7 @@ class SegmentReader:
 
     def index(self, key: IndexKey, columns: Callable[[], list[pa.Array]]) -> HashIndex:
         """Return the index over ``key``: from the file, or built now from ``columns()`` if the
-        segment has none. The reader keeps a built index.
-        """
+        segment has none. The reader keeps a built index."""
         found = self._indexes.get(key)
         if found is None:
             name = key.name
@@ -450,11 +446,7 @@ def map_pack(root: str, path: str) -> Mapped:
     try:
         return map_file(Path(root) / path)
     except OSError as cause:
-        raise StateError(
-            "missing-pack",
-            f"{path} can't be read: {cause}",
-            remedy=AGAIN,
-        ) from cause
+        raise StateError("missing-pack", f"{path} can't be read: {cause}", remedy=AGAIN) from cause
 
 
 def _numpy(array: pa.Array) -> NDArray[np.int64]:

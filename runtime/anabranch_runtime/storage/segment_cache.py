@@ -1,7 +1,6 @@
 """Cache of the segments opened by this process. Each pack file is mapped once, and unmapped when no
 batch can need it any more, or when it has been evicted from the directory. Until it is unmapped, a
-deleted pack takes up disk space. A missing pack is fetched from the object store.
-"""
+deleted pack takes up disk space. A missing pack is fetched from the object store."""
 
 from __future__ import annotations
 

@@ -48,8 +48,7 @@ def each_pack(
     known: set[Segment] | None = None,
 ) -> None:
     """Call ``check`` for every pack of ``segments``, several in parallel. Segments in ``known`` are
-    skipped; the others are added to it.
-    """
+    skipped; the others are added to it."""
     fresh = [s for s in segments if known is None or s not in known]
     packs: dict[str, list[Segment]] = {}
     for segment in fresh:
@@ -139,8 +138,7 @@ def _has(path: str, written: frozenset[Segment], segments: Iterable[Segment]) ->
 
 def _check_gaps(path: str, view: memoryview, segments: Iterable[Segment], end: int) -> None:
     """Check that the gaps between blobs, and before the footer at ``end``, are zeros: a flipped bit
-    in a gap does no harm, but is a sign that the disk is failing.
-    """
+    in a gap does no harm, but is a sign that the disk is failing."""
     at = len(MAGIC)
     blobs = sorted(blob for segment in segments for blob in segment.blobs)
     for offset, count, _ in (*blobs, (end, 0, 0)):

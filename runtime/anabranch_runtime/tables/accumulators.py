@@ -109,8 +109,7 @@ class FloatSum:
 @dataclass(frozen=True, slots=True)
 class ProductSum:
     """The sum over a group of the products of two columns, as doubles, over rows without NULL in
-    these columns and in the column ``known``.
-    """
+    these columns and in the column ``known``."""
 
     column: str
     other: str
@@ -193,14 +192,7 @@ class Least:
         given = self.layout.encode([rows.column(name) for name in self.columns])
         pool = self.layout.pool
         trees.least(
-            state,
-            at,
-            index,
-            given,
-            rows.valid(self.known),
-            self.layout.texts,
-            pool.data,
-            pool.ends,
+            state, at, index, given, rows.valid(self.known), self.layout.texts, pool.data, pool.ends
         )
 
     def value(self, state: Ints, at: int, field: int) -> pa.Array:

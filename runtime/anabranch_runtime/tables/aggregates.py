@@ -144,8 +144,7 @@ class GroupAggregates:
         self, state: Ints, slots: Ints, layout: GroupAggregates
     ) -> tuple[dict[str, pa.Array], list[pa.RecordBatch]]:
         """Return the aggregates of ``layout`` for a checkpoint: the columns of state rows; and each
-        collection's tuples, with the group's position in ``slots``, the fields, and the weight.
-        """
+        collection's tuples, with the group's position in ``slots``, the fields, and the weight."""
         columns = {}
         for key, (part, own) in layout.known_parts():
             at = self._places[key]
@@ -501,8 +500,7 @@ def _spread(
     state: Ints, at: int, places: tuple[int, int, int], function: AggregateFunction
 ) -> pa.Array:
     """Return variances, standard deviations, covariances or sums of products around the means; NULL
-    for groups with too few rows.
-    """
+    for groups with too few rows."""
     counts = np.ascontiguousarray(state[:, at])
     found = _central(state, counts, places)
     sample = function in _SAMPLES
@@ -520,8 +518,7 @@ def _regression(
     state: Ints, at: int, places: Mapping[str, tuple[int, int, int]], function: AggregateFunction
 ) -> pa.Array:
     """Return correlations, or properties of the regression line; NULL for groups with fewer than
-    two pairs or a constant ``x``, and for correlations also with a constant ``y``.
-    """
+    two pairs or a constant ``x``, and for correlations also with a constant ``y``."""
     counts = np.ascontiguousarray(state[:, at])
     found = {name: _central(state, counts, place) for name, place in places.items()}
     yx, xx = found["yx"], found["xx"]

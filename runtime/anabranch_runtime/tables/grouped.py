@@ -14,13 +14,7 @@ from anabranch_contract.queries.expressions import Column, Output
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.queries.views import COPY, GroupingPrefix, View, renamed
 from anabranch_runtime.columns.arrays import Bools, Ints
-from anabranch_runtime.expressions.finishing import (
-    KEPT,
-    SORT,
-    Finisher,
-    count_fields,
-    shown_schema,
-)
+from anabranch_runtime.expressions.finishing import KEPT, SORT, Finisher, count_fields, shown_schema
 from anabranch_runtime.tables.aggregates import totals_of
 from anabranch_runtime.tables.groups import Earlier, Groups, Touched
 from anabranch_runtime.tables.inputs import Changes, Inputs
@@ -67,12 +61,7 @@ class GroupedTable:
     """
 
     def __init__(
-        self,
-        view: View,
-        kinds: Mapping[str, DataType],
-        names: Mapping[str, str],
-        *,
-        deletes: bool,
+        self, view: View, kinds: Mapping[str, DataType], names: Mapping[str, str], *, deletes: bool
     ) -> None:
         self.view = view
         self.kinds = {names[name]: kind for name, kind in kinds.items()}
@@ -375,12 +364,7 @@ class CopiedTable(GroupedTable):
     """The rows of a grouped view with several rows per group (``View.copies``)."""
 
     def __init__(
-        self,
-        view: View,
-        kinds: Mapping[str, DataType],
-        names: Mapping[str, str],
-        *,
-        deletes: bool,
+        self, view: View, kinds: Mapping[str, DataType], names: Mapping[str, str], *, deletes: bool
     ) -> None:
         assert view.copies is not None
         own = (*view.projection, Output(_COPIES, view.copies))
@@ -422,8 +406,7 @@ def _numbers(column: pa.Array, shown: Bools) -> Ints:
 
 def _copies(many: Ints, few: Ints) -> tuple[Ints, Ints]:
     """Return the copies ``few[i] + 1`` to ``many[i]`` of each group ``i``: the group's position,
-    and the copy's number in the group, from 1.
-    """
+    and the copy's number in the group, from 1."""
     more = np.maximum(many - few, 0)
     groups = np.repeat(np.arange(len(more)), more)
     starts = np.repeat(np.cumsum(more) - more, more)

@@ -389,8 +389,7 @@ class Groups:
         self, aggregates: Sequence[ViewAggregate], clock: int, earlier: Earlier | None = None
     ) -> list[pa.RecordBatch]:
         """Return a dump: groups whose windows end after ``clock``, with some aggregates,
-        ``earlier`` rows subtracted: keys and state rows, then the tuples of each collection.
-        """
+        ``earlier`` rows subtracted: keys and state rows, then the tuples of each collection."""
         return self._dumped(self.after(clock, earlier), aggregates)
 
     def _dumped(self, some: Touched, aggregates: Sequence[ViewAggregate]) -> list[pa.RecordBatch]:
@@ -432,8 +431,7 @@ class Groups:
         self, dumped: Sequence[pa.RecordBatch], aggregates: Sequence[ViewAggregate]
     ) -> Earlier | None:
         """Return the sums of the groups beyond a dump of ``aggregates``, which are all sums; None:
-        there is no difference. Groups that only the dump has are added.
-        """
+        there is no difference. Groups that only the dump has are added."""
         columns, slots, fresh = self._entered(dumped[0])
         own = np.zeros_like(self._state)
         rows = own[slots]
@@ -449,8 +447,7 @@ class Groups:
 
     def attach(self, readers: Sequence[GroupReader]) -> None:
         """Let ``readers`` of other groups read these groups, which have all their aggregates, and
-        get the same rows from now on; rows that the readers have not had are subtracted.
-        """
+        get the same rows from now on; rows that the readers have not had are subtracted."""
         known: dict[tuple[int, Earlier | None], Earlier | None] = {}
         clock = min((reader.clock for reader in readers), default=_NEVER)
         for reader in readers:

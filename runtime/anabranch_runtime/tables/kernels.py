@@ -130,8 +130,7 @@ def text_offsets(numbers: Ints, valid: NDArray[np.bool_], ends: Ints, out: Ints)
 @njit(cache=True, nogil=True)
 def text_bytes(numbers: Ints, data: U8, ends: Ints, offsets: Ints, out: U8) -> None:
     """Write the bytes of the pool's texts ``numbers`` to ``out``, at ``offsets``. For NULLs, which
-    have no bytes in ``out``, the numbers are undefined.
-    """
+    have no bytes in ``out``, the numbers are undefined."""
     source, target = data.ctypes.data, out.ctypes.data
     for i in range(len(numbers)):
         at = offsets[i]

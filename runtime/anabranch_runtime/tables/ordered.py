@@ -139,8 +139,7 @@ class Ordered:
 
     def ranks(self, slots: Ints, values: Ints, *, inclusive: bool) -> Ints:
         """Return, per slot, the number of tuples (net weights below 0 count as 0) whose first word
-        is less than the slot's value in ``values``, or, if ``inclusive``, equal to it.
-        """
+        is less than the slot's value in ``values``, or, if ``inclusive``, equal to it."""
         out = np.empty(len(slots), np.int64)
         trees.ranks(self.roots, slots, values, inclusive, self._links, self.sizes, self.words, out)
         return out
@@ -182,8 +181,7 @@ class Ordered:
         self, slots: Ints, lows: Ints, highs: Ints, low_word: int = 0, high_word: int = 0
     ) -> tuple[Ints, Ints]:
         """Return, in order, the nodes of each slot whose word ``low_word`` is at least the slot's
-        low and whose ``high_word`` is at most its high; and each node's position in ``slots``.
-        """
+        low and whose ``high_word`` is at most its high; and each node's position in ``slots``."""
         nodes, ends = trees.between(
             self.roots, slots, lows, highs, low_word, high_word, self._links, self.words
         )

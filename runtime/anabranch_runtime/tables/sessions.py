@@ -22,12 +22,7 @@ from anabranch_runtime.tables.groups import Earlier, Groups
 from anabranch_runtime.tables.inputs import Inputs, grouping_ids, grouping_keys
 from anabranch_runtime.tables.ordered import Ordered
 from anabranch_runtime.tables.slots import Slots
-from anabranch_runtime.tables.words import (
-    TupleField,
-    TupleLayout,
-    integers_of,
-    texts_allowed,
-)
+from anabranch_runtime.tables.words import TupleField, TupleLayout, integers_of, texts_allowed
 
 _TIME = TupleField(DataType(TypeKind.BIGINT), nullable=False)
 _WEIGHT = "anabranch_weight"
@@ -160,8 +155,7 @@ class SessionGroups(Groups):
 
     def _spans(self, points: Ints, owners: Ints, limits: Ints) -> Ints:
         """Return disjoint, ascending spans (slot, first time, last time) that contain all rows of
-        sessions that may change: the old sessions (``owners``, ``limits``), and ``points``.
-        """
+        sessions that may change: the old sessions (``owners``, ``limits``), and ``points``."""
         old = np.column_stack([owners, limits[:, 0], limits[:, 1] - self._gap])
         both = np.concatenate([old, np.column_stack([points, points[:, 1]])])
         is_point = np.arange(len(both)) >= len(old)

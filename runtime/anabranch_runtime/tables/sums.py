@@ -248,8 +248,7 @@ def add_powers(
     power: int,
 ) -> None:
     """Add weighted powers of ``values``, the third or fourth, to the float sum from ``at`` on. A
-    power is an exact sum of up to eight doubles, unless one is below the least double.
-    """
+    power is an exact sum of up to eight doubles, unless one is below the least double."""
     for i in range(len(index)):
         if len(valid) > 0 and not valid[i]:
             continue

@@ -15,13 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from anabranch_contract.queries.expressions import Column, Literal, Output
-from anabranch_contract.queries.outer_joins import (
-    JoinKind,
-    LookUp,
-    Nearest,
-    NearestSide,
-    OuterJoin,
-)
+from anabranch_contract.queries.outer_joins import JoinKind, LookUp, Nearest, NearestSide, OuterJoin
 from anabranch_contract.queries.types import DataType, parse_type
 from anabranch_contract.queries.views import (
     CHANGE,
@@ -156,8 +150,7 @@ class MaintainedTable:
 
     def forget(self, clock: int) -> None:
         """Drop the state of groups whose time windows end at ``clock`` (microseconds) or before.
-        Later changes don't depend on them; :meth:`rows` does not return them any more.
-        """
+        Later changes don't depend on them; :meth:`rows` does not return them any more."""
         self._table.forget(clock)
 
     @property
@@ -188,8 +181,7 @@ class MaintainedTable:
     def rows(self, limit: int | None, *, counts: bool = False) -> pa.Table:
         """Return up to ``limit`` present rows in order: the view's columns, hidden grouping or
         partition columns, and numbers of ranks or copies (``views.numbers_of``); ``counts``: also
-        the counts of averages (``finishing.counts_beside``).
-        """
+        the counts of averages (``finishing.counts_beside``)."""
         if isinstance(self._table, RankedTable):
             return self._table.rows(limit)
         return self._table.rows(limit, counts=counts)

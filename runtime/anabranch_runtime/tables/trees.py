@@ -211,8 +211,7 @@ def totals(roots: I32, slots: Ints, sizes: Ints, out: Ints) -> None:
 @njit(cache=True, nogil=True)
 def at_ranks(roots: I32, slots: Ints, ranks: Ints, links: I32, sizes: Ints, out: Ints) -> None:
     """Write the node at position ``ranks[i]`` (from 0, by weight; negative: from the end, -1 is the
-    last) of each slot's tree to ``out``; :data:`NONE` if there is none.
-    """
+    last) of each slot's tree to ``out``; :data:`NONE` if there is none."""
     for i in range(len(slots)):
         node = np.int64(roots[slots[i]])
         rank = ranks[i]
@@ -246,8 +245,7 @@ def ranks(
     out: Ints,
 ) -> None:
     """Write to ``out``, per slot's tree, the number of tuples (sum of positive net weights) whose
-    first word is less than ``values[i]`` or, if ``inclusive``, equal to it.
-    """
+    first word is less than ``values[i]`` or, if ``inclusive``, equal to it."""
     for i in range(len(slots)):
         node = np.int64(roots[slots[i]])
         out[i] = 0

@@ -127,8 +127,7 @@ def grown(values: np.typing.NDArray[Any], room: int) -> np.typing.NDArray[Any]:
 
 def read_only(values: np.typing.NDArray[Any]) -> np.typing.NDArray[Any]:
     """Return a view of ``values`` that can't be written to. Kernels are compiled for such arrays;
-    for others, they would be compiled again.
-    """
+    for others, they would be compiled again."""
     view = values.view()
     view.flags.writeable = False
     return view
@@ -198,8 +197,7 @@ class TupleLayout:
 
     def encode(self, columns: Sequence[pa.Array]) -> Ints:
         """Encode ``columns`` (one per field, of its type) as tuples: rows of words. For fewer
-        columns than fields, the tuples' first words.
-        """
+        columns than fields, the tuples' first words."""
         rows = len(columns[0]) if columns else 0
         out = np.zeros((rows, self.end(len(columns))), np.int64)
         for field, column, at in zip(self.fields, columns, self._starts, strict=False):

@@ -113,8 +113,7 @@ class Axis:
 
     def held(self, codes: Ints, predicates: int) -> U64:
         """Return, per code, the bits of the predicates whose conditions on the column hold: shape
-        (codes, words). Predicates without a condition on the column count as holding.
-        """
+        (codes, words). Predicates without a condition on the column count as holding."""
         words = words_for(predicates)
         if len(self._known) != self.size or self._bits.shape[1] != words:
             self._bits = np.empty((self.size, words), np.uint64)

@@ -200,8 +200,7 @@ class PredicateIndex:
 
     def _by_others(self, sets: I32, fetch: Fetch) -> I32:
         """Return ``sets``, found by axes, without predicates whose other conditions fail. Only
-        final sets get numbers, since one set per condition and row would fill the index.
-        """
+        final sets get numbers, since one set per condition and row would fill the index."""
         bits = np.ascontiguousarray(self.met.bits(sets, words_for(len(self._numbers))).T)
         for condition, predicates in self._others.items():
             mask = filter_mask((condition,), fetch, len(sets))

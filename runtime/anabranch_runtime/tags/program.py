@@ -190,8 +190,7 @@ class _Kept:
 
 def tag_program(ruleset: Ruleset) -> TagProgram:
     """Return the tag program of ``ruleset`` for one batch, with predicates in this process's
-    indexes. Full indexes are replaced now and then, which drops predicate sets of expired rows.
-    """
+    indexes. Full indexes are replaced now and then, which drops predicate sets of expired rows."""
     kept = _kept(ruleset)
     kept.batches += 1
     full = any(index.overflowed for index in kept.program.indexes.values())
@@ -234,8 +233,7 @@ def _made(ruleset: Ruleset) -> TagProgram:
 @lru_cache(_CACHED)
 def _local_to(condition: Expr) -> str | None:
     """Return the label of a residual that can be a tag, as it reads one label only and can't fail;
-    None for other residuals. Cached, since successive rulesets have most conditions in common.
-    """
+    None for other residuals. Cached, since successive rulesets have most conditions in common."""
     labels = {column.alias for column in columns(condition)}
     return labels.pop() if len(labels) == 1 and is_total(condition) else None
 

@@ -1,7 +1,6 @@
 """Tags in one batch and task: sets of predicates of tables' rows, and the tuples that pass tags.
 The sets of a table's rows are computed when the table is first read, and kept with the table in
-memory only: they are computed again for a merged segment, or after a start (ADR 0074).
-"""
+memory only: they are computed again for a merged segment, or after a start (ADR 0074)."""
 
 from __future__ import annotations
 
@@ -28,12 +27,7 @@ from anabranch_runtime.index.rounds import RULE
 from anabranch_runtime.storage.partial import Partial, Renamed, RowSet, Table, Tables
 from anabranch_runtime.tags.choices import Choices, addresses_of
 from anabranch_runtime.tags.predicates import PredicateIndex, TaggedTable
-from anabranch_runtime.tags.program import (
-    RoundChoices,
-    TaggedOutputs,
-    TagProgram,
-    tag_program,
-)
+from anabranch_runtime.tags.program import RoundChoices, TaggedOutputs, TagProgram, tag_program
 
 #: Maximum number of pairs of tuple and choice that are tested in one call.
 _PAIRS = 1 << 22
@@ -60,8 +54,7 @@ class ChosenTuples:
 
     def timely(self) -> Iterator[tuple[int, OutputRule, int]]:
         """Yield the output rules that have tuples within their time bounds: the choice, the rule
-        without the conditions that tags test, and the number of these tuples.
-        """
+        without the conditions that tags test, and the number of these tuples."""
         times = self.outputs.times
         counts = times.counts(self.tuples, self.positions, self.ends)
         some = np.flatnonzero(counts)

@@ -120,8 +120,7 @@ class Emission:
 
     def output_chosen(self, wanted: Wanted, chosen: ChosenTuples) -> None:
         """Write the results ``chosen`` by tags for outputs, as :meth:`output` does. Results that
-        are only counted are not copied.
-        """
+        are only counted are not copied."""
         if not chosen.exact or self.rationing.goals or self.router.traffic is not None:
             for some, rule in chosen.parts():
                 self.output(wanted.among(some), rule)
@@ -317,8 +316,7 @@ class Emission:
 
     def _read(self, query: QuerySpec, results: Partial) -> tuple[Fetch, int, Ints | None]:
         """Return a reader of the columns of expanded results, the number of expanded rows, and the
-        result from which each row was made (None: row ``i`` from result ``i``).
-        """
+        result from which each row was made (None: row ``i`` from result ``i``)."""
         read = fetcher(results)
         if not query.expansions:
             return read, results.length, None
@@ -370,8 +368,7 @@ class Emission:
         self, shared: SharedRows, query: QuerySpec, results: Partial, schema: pa.Schema
     ) -> pa.RecordBatch:
         """Return columns of joined rows that several queries share. A column that can't be
-        evaluated fails the queries that read it, and is NULL for the others.
-        """
+        evaluated fails the queries that read it, and is NULL for the others."""
         (read, length, _), arrays = self._read(query, results), list[pa.Array]()
         for (name, expr), kind in zip(shared.columns.items(), schema.types, strict=True):
             readers = [q for q in shared.readers[name] if q not in self.failures.found]
@@ -424,8 +421,7 @@ class Emission:
         self, query: QuerySpec, results: Partial, schema: pa.Schema, marks: Mapping[str, int]
     ) -> pa.RecordBatch:
         """Return the output rows of complete results: the SELECT list, and the other columns of
-        ``schema`` (of left rows in outer joins; sampling slots of queries with rations).
-        """
+        ``schema`` (of left rows in outer joins; sampling slots of queries with rations)."""
         if query.has_outer_join:
             outer = query.outer
             if query.left_of is not None:

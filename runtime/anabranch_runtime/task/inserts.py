@@ -55,8 +55,7 @@ def _uploader() -> ThreadPoolExecutor:
 @dataclass(slots=True)
 class Uploads:
     """Makes packs below ``root`` durable, in the background and one after the other: uploads them
-    to the object store or, if there is none, syncs them to the disk.
-    """
+    to the object store or, if there is none, syncs them to the disk."""
 
     root: str
     _begun: list[Future[None]] = field(default_factory=list)
@@ -190,8 +189,7 @@ class Inserts:
         cache: KeyCache,
     ) -> None:
         """Send each of ``rows`` once to every host with its partition in one of the stores
-        ``specs``. Rows for this host are queued.
-        """
+        ``specs``. Rows for this host are queued."""
         assert self.traffic is not None
         fleet = self.traffic.fleet
         wanted = np.zeros((len(fleet.names), rows.num_rows), np.bool_)

@@ -71,8 +71,7 @@ def budget(limit: int | None, tasks: int) -> Budget:
 
 def largest_merge(limit: int | None, tasks: int) -> int | None:
     """Return the maximum bytes of a merged segment: a third of a task's share of ``limit`` bytes,
-    since a merge copies rows twice and sorts indexes; None if ``limit`` is None.
-    """
+    since a merge copies rows twice and sorts indexes; None if ``limit`` is None."""
     return None if limit is None else _share(limit, tasks) // 3
 
 
@@ -143,8 +142,7 @@ class PrivateMemory:
 
     def give_back(self, budget: Budget) -> None:
         """Measure, and return the allocators' free memory to the system if over half of the budget
-        is used, so that memory freed in one phase does not add to the next phase's.
-        """
+        is used, so that memory freed in one phase does not add to the next phase's."""
         now = self.look()
         if budget.total is not None and now > budget.total // 2:
             import pyarrow as pa  # Parsing the command line must not wait for it.

@@ -86,8 +86,7 @@ class Collector:
 
     def block(self, block: Block, first: int, layout: Layout) -> StreamMeter:
         """Sample a block of tuples, numbered from sigma ``first`` on; return a meter with the
-        number of tuples per class of delay, empty if delays can't be measured.
-        """
+        number of tuples per class of delay, empty if delays can't be measured."""
         if not self.enabled or block.rows.num_rows == 0:
             return StreamMeter()
         if block.stream not in self.bounds.ranks or self.batch % EVERY == 0:
@@ -140,8 +139,7 @@ class Collector:
         self, relation: str, name: str, keys: KeyVector, column: Callable[[], pa.Array]
     ) -> None:
         """Count the values of the key attribute ``name`` in a relation's arrivals; ``column``
-        returns them. An attribute with keys of several types is counted by the first type.
-        """
+        returns them. An attribute with keys of several types is counted by the first type."""
         if not self.enabled or name in self.values.setdefault(relation, {}):
             return
         known = self.bounds.values.get(relation, {}).get(name, _NO_VALUES)
@@ -188,8 +186,7 @@ def ranks_of(first: int, count: int) -> U64:
 
 def new_hashes(keys: KeyVector, bound: KeyBound) -> U64:
     """Return distinct hashes of ``keys`` that may enter the sketch with the threshold ``bound``: at
-    most the ``SIZE`` least ones, ascending. Hashes already in the sketch may be among them.
-    """
+    most the ``SIZE`` least ones, ascending. Hashes already in the sketch may be among them."""
     hashes, valid = keys.hashes, keys.valid
     if bound.limit is not None:
         below = hashes < np.uint64(bound.limit)

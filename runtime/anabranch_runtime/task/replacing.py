@@ -84,9 +84,7 @@ class Replacing:
         self._visit(rule, letter.rows, int(origin))
 
     def deletes(
-        self,
-        arrivals: TaskArrivals,
-        failed: Callable[[RelationId, AnabranchRuntimeError], None],
+        self, arrivals: TaskArrivals, failed: Callable[[RelationId, AnabranchRuntimeError], None]
     ) -> dict[RelationId, pa.RecordBatch]:
         """Return relation -> deletes of replaced rows, with sigmas above all of ``arrivals``.
 

@@ -210,8 +210,7 @@ def _annihilated(
     layout: Layout, spec: StoreSpec, readers: Sequence[SegmentReader], boundaries: Boundaries
 ) -> Bools | None:
     """Return the mask of rows that a merge drops: tuples and deletes that cancel each other out,
-    and tombstones with later rows of their key; None if there are none.
-    """
+    and tombstones with later rows of their key; None if there are none."""
     stream = layout.streams[layout.relations[spec.relations[0]].stream]
     cells = boundaries.get(stream.name)
     if cells is None:
@@ -340,8 +339,7 @@ def _partitions(
     past: bool,
 ) -> list[tuple[int, NDArray[np.int64] | None]]:
     """Return (partition, positions of its rows; None: all rows) for each partition of ``own``
-    (None: any) with rows. Without ``own`` and partition attribute, rows are cut into equal runs.
-    """
+    (None: any) with rows. Without ``own`` and partition attribute, rows are cut into equal runs."""
     length = rows.num_rows
     if spec.partitions == 1 or length == 0:
         return [(0, None)] if length and (own is None or own[0]) else []

@@ -119,8 +119,7 @@ def _codes(column: pa.Array) -> Ints:
 
 def _lowest(groups: Ints, signs: Ints) -> Bools:
     """Return the mask of rows that no earlier row of their group cancels, as of closing brackets
-    (-1) without an opening one (1): there the running sum falls below 0 and all earlier sums.
-    """
+    (-1) without an opening one (1): there the running sum falls below 0 and all earlier sums."""
     _, numbers = np.unique(groups, return_inverse=True)
     first = np.concatenate([[True], numbers[1:] != numbers[:-1]])
     sums = np.cumsum(signs)

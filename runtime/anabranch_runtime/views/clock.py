@@ -15,7 +15,6 @@ from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_contract.queries.expressions import Column
 from anabranch_contract.queries.joins import StreamName
 from anabranch_contract.queries.outer_joins import part_number
-from anabranch_runtime.epochs.lookups import completing
 from anabranch_runtime.tables.joins.outer import FIRST
 
 
@@ -55,7 +54,7 @@ def _view_clock(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) ->
     i, streams = timed[0], _streams(query, ruleset)
     found = []
     # A looked-up tuple is never the last member of a result to arrive.
-    for j in completing(query):
+    for j in query.completing:
         stream = streams[j]
         bound = 0 if i == j else query.retention[i][j]
         mark = marks.get(stream)
@@ -68,8 +67,7 @@ def _view_clock(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) ->
 
 def timed_by(query: QuerySpec, ruleset: Ruleset) -> tuple[int, StreamName] | None:
     """Return the alias (its index) and stream whose event time is the view's window column; None
-    without windows, or if the window column is no stream's event time.
-    """
+    without windows, or if the window column is no stream's event time."""
     window = None if query.view is None else query.view.window
     if window is None:
         return None

@@ -26,8 +26,7 @@ from anabranch_runtime.views.kept import KeptView
 
 def join_equal(views: Iterable[KeptView]) -> None:
     """Give equal ``views`` one table, and views with equal prefixes common groups. All of them
-    include the same rounds, and get the same rows if their ``sources`` are equal.
-    """
+    include the same rounds, and get the same rows if their ``sources`` are equal."""
     shareable = [view for view in views if view.meaning is not None]
     alike: dict[Hashable, list[KeptView]] = defaultdict(list)
     for view in shareable:
@@ -47,8 +46,7 @@ def join_equal(views: Iterable[KeptView]) -> None:
 
 def share(views: Sequence[KeptView], joined: JoinedBatch) -> None:
     """Let ``views``, which include the same rounds, read common tables and groups if they get the
-    same rows from this round on, and separate ones if not.
-    """
+    same rows from this round on, and separate ones if not."""
     before = [view.sources for view in views]
     _part_unequal(views, joined)
     fresh = {v.sources for v, last in zip(views, before, strict=True) if v.sources != last}
@@ -132,8 +130,7 @@ class _Agreeing:
 
 def _unite(some: list[Groups], *, subtract: bool) -> None:
     """Give common groups to readers whose groups agree. If ``subtract``, readers of sums get the
-    groups with the most readers, even if these don't agree with their own.
-    """
+    groups with the most readers, even if these don't agree with their own."""
     found = list[_Agreeing]()
     for one in some:
         if not any(known.takes(one) for known in found):

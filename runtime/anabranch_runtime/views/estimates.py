@@ -66,8 +66,7 @@ def schema_of_estimates(view: View) -> pa.Schema:
 
 def after(before: pa.Table | None, query: QuerySpec, view: View, rows: pa.Table) -> Any:
     """Add the corrections of a sampled batch's joined ``rows`` to the table ``before``; return it,
-    or None if there are too many groups, now or in an earlier batch.
-    """
+    or None if there are too many groups, now or in an earlier batch."""
     if before is None:
         return None
     found = added_up([before, corrections(query, view, rows)])
@@ -120,8 +119,7 @@ class _Entry:
 
 def _units(codes: Ints, drawn: Sequence[tuple[Ints, Floats]]) -> tuple[Ints, list[_Entry]]:
     """Number the units (pairs of group and rank) of sampled rows; return the group of each unit,
-    and the units' rows by ascending inclusion probability.
-    """
+    and the units' rows by ascending inclusion probability."""
     row = np.concatenate([np.flatnonzero(share < 1) for _, share in drawn])
     rank = np.concatenate([rank[share < 1] for rank, share in drawn])
     shares = np.concatenate([share[share < 1] for _, share in drawn])

@@ -377,8 +377,7 @@ class Keeper:
 
     def _divide(self, views: Iterable[KeptView]) -> None:
         """Divide the CPU time of a round's work for common groups and tables among the ``views``
-        that read them, except for times too short to matter.
-        """
+        that read them, except for times too short to matter."""
         alike = defaultdict[int, list[KeptView]](list)
         for view in views:
             if view.name not in self._aside:
@@ -481,8 +480,7 @@ class Keeper:
 
     def _publish(self) -> None:
         """Publish the present rows of changed views (while rounds wait, only of views changed over
-        :data:`STALE` seconds ago), in at most :data:`SHARE` of the time.
-        """
+        :data:`STALE` seconds ago), in at most :data:`SHARE` of the time."""
         now = began = time.monotonic()
         if now < self._unshown.publish_after:
             return

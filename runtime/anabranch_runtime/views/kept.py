@@ -213,8 +213,7 @@ class KeptView:
     @property
     def next(self) -> int | None:
         """The next moment, in microseconds since 1970, at which a joined row enters or leaves the
-        view by its time limits; None without limits.
-        """
+        view by its time limits; None without limits."""
         return None if self._rolling is None else self._rolling.next
 
     def changes_in(self, batch: Round, joined: JoinedBatch) -> bool:
@@ -323,8 +322,7 @@ class KeptView:
 
     def forget(self, clock: int) -> None:
         """Drop groups whose windows end at ``clock`` (microseconds) or before, if the table has
-        more than :data:`MOST_KEPT` rows.
-        """
+        more than :data:`MOST_KEPT` rows."""
         if self._table is not None and len(self._table) > MOST_KEPT:
             self._table.forget(clock)
 
@@ -408,7 +406,8 @@ class KeptView:
         assert self._decided is not None
         assert self._undecided is not None
         found = [joined.rows(join, self.query) for join in self.joins]
-        left, pairs = (_nothing_of(self.query) if rows is None else rows for rows in found)
+        nothing = output_schema(self.query).empty_table()
+        left, pairs = (nothing if rows is None else rows for rows in found)
         clock = batch.clocks.get(self.name)
         rows, decided = self._decided.apply(left, pairs, clock, batch.batch, self._undecided)
         if self.counts.left is not None:
@@ -426,11 +425,6 @@ class KeptView:
         written = self.counts.written + rows.num_rows
         self.counts = replace(self.counts, version=version, written=written)
         return rows
-
-
-def _nothing_of(query: QuerySpec) -> pa.Table:
-    """Return empty tables of pairs and of left rows."""
-    return output_schema(query).empty_table()
 
 
 def _together(rows: pa.Table) -> pa.RecordBatch:

@@ -136,8 +136,7 @@ def _left_out_span(
 
 def _read_by(query: QuerySpec) -> dict[str, Expr]:
     """Return view's input column -> expression over joined relations. Over an outer join, only
-    columns of left rows are included, as the others are NULL for rows without a partner.
-    """
+    columns of left rows are included, as the others are NULL for rows without a partner."""
     exprs = {o.name: o.expr for o in query.projection}
     if query.outer is None:
         return exprs

@@ -132,8 +132,7 @@ class RollingRows:
 
     def apply(self, rows: pa.Table | None, now: int) -> pa.Table:
         """Add joined ``rows``, with weights if they have any. Return the changes of the rows that
-        the view has at the time ``now``, as rows with weights.
-        """
+        the view has at the time ``now``, as rows with weights."""
         found = [_negated(batch) for batch in self._leaving.take(now)]
         for batch in self._coming.take(now):
             ends, batch = integers_of(batch.column(_UNTIL)), batch.drop_columns([_UNTIL])
@@ -164,8 +163,7 @@ class RollingRows:
 
     def _moments(self, rows: pa.RecordBatch) -> tuple[Ints, Ints]:
         """Return, per row, the moments at which it enters and leaves the view. A row with NULL in a
-        limit never enters.
-        """
+        limit never enters."""
         starts = np.full(len(rows), _ALWAYS)
         ends = np.full(len(rows), _NEVER)
         for limit in self._limits:
@@ -202,8 +200,7 @@ def _multiples(times: Ints, unit: int) -> Ints:
 
 def _months(times: Ints, limit: TimeLimit) -> Ints:
     """Return the first beginnings of a period of ``limit.months`` months that, moved by
-    ``limit.later`` months, are at or after ``times``.
-    """
+    ``limit.later`` months, are at or after ``times``."""
     before = (times - 1).view("datetime64[us]").astype("datetime64[M]").view(np.int64)
     found = _multiples(before + 1 - limit.later, limit.months)
     return found.view("datetime64[M]").astype("datetime64[us]").view(np.int64)

@@ -1,6 +1,5 @@
 """Updates of the maintained tables in the durable state; pure functions, except that
-:func:`entered` writes a checkpoint.
-"""
+:func:`entered` writes a checkpoint."""
 
 from __future__ import annotations
 
@@ -105,8 +104,7 @@ def window_clocks(state: State, ruleset: Ruleset) -> dict[str, int]:
 
 def settled(state: State, status: TablesStatus) -> State:
     """Return ``state`` updated by the keeper's ``status``: with output counts and a new checkpoint,
-    without tables of ended queries. Rounds that all tables' checkpoints include are dropped.
-    """
+    without tables of ended queries. Rounds that all tables' checkpoints include are dropped."""
     tables = state.tables
     counts = {n: c for n, c in status.counts.items() if tables.counts.get(n) != c}
     found = replace(tables, counts=tables.counts | counts) if counts else tables

@@ -100,8 +100,7 @@ class Undecided:
     def chances(self, rows: int, came: Ints, deadlines: Ints) -> NDArray[np.float64]:
         """Return, per left row, the probability over random ranks that it is not undecided: that
         its rank is below the limits of all its batches. Ranks by different keys are independent.
-        Uses the ledger as read by the last call of :meth:`among`.
-        """
+        Uses the ledger as read by the last call of :meth:`among`."""
         found = np.ones(rows, np.float64)
         for key, (batches, marks, limits) in self._by_key.items():
             if key is None:
@@ -129,8 +128,7 @@ class Undecided:
 
     def _columns(self) -> dict[_Key | None, tuple[Ints, Ints, Ints]]:
         """Return ranking key -> three arrays, with an element per batch that has withheld rows:
-        batch number (ascending), watermark, least withheld rank.
-        """
+        batch number (ascending), watermark, least withheld rank."""
         some: dict[_Key | None, list[tuple[int, int, int]]] = defaultdict(list)
         for batch, one in sorted(self._withheld.items()):
             if one.limits:

@@ -1,1 +1,1 @@
-"""Access control: tokens, the administrator's first token, roles, the audit log."""
+"""Access control: tokens, roles, routes that check both and JSON bodies, the audit log."""

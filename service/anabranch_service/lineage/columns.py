@@ -17,8 +17,7 @@ from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, View
 
 class How(StrEnum):
     """Use of a source column by a result column, as OpenLineage's subtype. If a column has several
-    direct uses, the one that is listed last here counts.
-    """
+    direct uses, the one that is listed last here counts."""
 
     IDENTITY = "IDENTITY"
     TRANSFORMATION = "TRANSFORMATION"
@@ -52,8 +51,7 @@ _Layer = Mapping[str, frozenset[Origin]]
 
 def direct(query: JoinQuery) -> dict[str, tuple[Origin, ...]]:
     """Return result column -> the stream columns from which its value is computed, sorted; empty
-    for a count of rows and for a constant.
-    """
+    for a count of rows and for a constant."""
     return {name: tuple(sorted(found)) for name, found in _shown(query).items()}
 
 
@@ -110,8 +108,7 @@ def _shown(query: JoinQuery) -> _Layer:
 
 def _below_view(query: JoinQuery) -> _Layer:
     """Return the source columns of a view's input columns; without a view, of the query's result
-    columns.
-    """
+    columns."""
     joined: dict[str, frozenset[Origin]] = {}
     for part in query.planned:
         for output in part.projection:

@@ -1,1 +1,1 @@
-"""The leader's work: plans of epochs, cost constants, rations, removal of queries long ended."""
+"""The leader's work: input and plans of epochs, forecasts, cost constants, removal of queries."""

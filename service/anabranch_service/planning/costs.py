@@ -18,7 +18,7 @@ from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.mirs import MirId
 from anabranch_contract.rest.planning.plans import CostsRecord, CpuRecord
 from anabranch_contract.rest.planning.settings import PlanningSettings
-from anabranch_planner.cost.statistics.constants import OPERATIONS, CostConstants
+from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.statistics.fit import fit
 from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.steps import trails
@@ -112,10 +112,4 @@ def costs_record(statistics: Statistics, objective: Objective) -> CostsRecord | 
     known = statistics.constants
     if known is None or objective is not Objective.SECONDS:
         return None
-    return CostsRecord(
-        **{name: getattr(known, name) for name in OPERATIONS},
-        calls=known.calls,
-        batches=known.batches,
-        measurements=known.measurements,
-        error=known.error,
-    )
+    return CostsRecord.of(known)

@@ -92,8 +92,7 @@ class Forgetter:
 
 def whole(records: Iterable[QueryRecord], due: set[str]) -> list[str]:
     """Return the ``due`` runs that can be removed, oldest first: a query's newest run only if all
-    its other runs are gone or removed with it. ``records``: in order of registration.
-    """
+    its other runs are gone or removed with it. ``records``: in order of registration."""
     records = list(records)
     newest = {one.id for one in newest_runs(records)}
     kept = {query_of(one.id) for one in records if one.id not in due}

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -38,12 +37,7 @@ from anabranch_service.planning.epoch import PlannedEpoch, dump_ruleset, plan_ep
 from anabranch_service.planning.process.process import NICE, PlannerProcess
 from anabranch_service.planning.rations import expected_schedule, may_ration
 from anabranch_service.planning.replanning.reviser import Reviser
-from anabranch_service.planning.request import (
-    Registered,
-    plan_task,
-    read_registered,
-    running_epoch,
-)
+from anabranch_service.planning.request import Registered, plan_task, read_registered, running_epoch
 from anabranch_service.planning.sharing import decide_sharing
 from anabranch_service.planning.task import PlanTask
 from anabranch_service.planning.what_if.explanation import explained
@@ -230,8 +224,7 @@ class EpochLoop:
 
     async def _revise(self, publication: Publication) -> bool:
         """Decide on revisions in a separate task, since a decision takes seconds with a thousand
-        queries and boundaries must not wait. Returns whether a decision was made.
-        """
+        queries and boundaries must not wait. Returns whether a decision was made."""
         if self._revising is None:
             task = asyncio.create_task(self._reviser.turn(publication))
             self._revising = task, publication
@@ -249,8 +242,7 @@ class EpochLoop:
 
     async def _pass_over(self, text: str, publication: Publication) -> bool:
         """Skip all boundaries but the newest, if planning is slower than epochs in live mode: only
-        the newest statistics matter. Returns whether any was skipped.
-        """
+        the newest statistics matter. Returns whether any was skipped."""
         newest = await self.store.boundary_text(-1)
         if self.settings.mode is not Mode.LIVE or newest is None or newest == text:
             return False
@@ -288,8 +280,7 @@ class EpochLoop:
         self, epoch: int, boundary: Boundary, publication: Publication
     ) -> EpochRecord | None:
         """Plan and publish ``epoch``; returns its record. If the epoch had been published before,
-        returns the record of that publication.
-        """
+        returns the record of that publication."""
         fulfilled: Approvals | None = None
         try:
             sealed, fulfilled = await self._plan(epoch, boundary, publication)
@@ -368,7 +359,8 @@ class EpochLoop:
             weighed = await self._weigh(found, planned, seen)
         if first:
             await self._ration(weighed.planned, found, publication)
-        sealed = await asyncio.to_thread(_sealed, weighed.planned, self.clock())
+        published, now = weighed.planned, self.clock()
+        sealed = await asyncio.to_thread(lambda: seal(*published.publish(now)))
         if weighed.approved:
             return sealed, seen
         await publication.hold(
@@ -399,8 +391,7 @@ class EpochLoop:
 
     async def _calm(self) -> None:
         """In live mode, wait while plans follow each other: an explanation takes as much CPU time
-        as tasks take to begin with a new plan.
-        """
+        as tasks take to begin with a new plan."""
         latest = time.monotonic() + WAITING
         while self.settings.mode is Mode.LIVE:
             rest = min(self._planned_at + CALM, latest) - time.monotonic()
@@ -478,8 +469,7 @@ class EpochLoop:
 
     async def _rations_first(self, found: Registered) -> bool:
         """Whether to publish a schedule of rations (shares of probing tuples under overload) from
-        estimates, before the first measurements. Not in a replay, which has no deadline.
-        """
+        estimates, before the first measurements. Not in a replay, which has no deadline."""
         live = self.settings.mode is Mode.LIVE
         wanted = live and may_ration(found.options, found.mode)
         return wanted and await self.store.rations() is None
@@ -504,8 +494,7 @@ class EpochLoop:
         self, found: Registered, epoch: int, prepare: Callable[[PlanTask], _Made]
     ) -> tuple[Registered, _Made]:
         """Plan the registered queries, in a thread. If the newest run of a query is rejected, its
-        previous run is planned instead.
-        """
+        previous run is planned instead."""
         rejected: dict[str, ProblemRecord] = {}
         while True:
             prepared = prepare(self._task(found, epoch))
@@ -565,8 +554,7 @@ class EpochLoop:
 
     async def _settle(self, epoch: EpochRecord, publication: Publication) -> None:
         """Write the effects of a published epoch into the query records: first and last epoch,
-        rejection or withdrawal. Idempotent.
-        """
+        rejection or withdrawal. Idempotent."""
         included = set(epoch.queries)
         for query in await self.store.queries():
             if settled(query, epoch.epoch, query.id in included, epoch.rejected) != query:
@@ -586,10 +574,6 @@ class EpochLoop:
         self.metrics.published.inc()
         self.metrics.rejected.inc(len(record.rejected))
         self.metrics.solve.labels(record.optimizer).observe(record.solve_ms / 1000)
-
-
-def _sealed(planned: PlannedEpoch, now: datetime) -> Sealed:
-    return seal(*planned.publish(now))
 
 
 class _RunningWanted(Exception):

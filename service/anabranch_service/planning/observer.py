@@ -86,8 +86,7 @@ class Observer:
 def query_cpu(ruleset: Ruleset, periods: Sequence[Interim]) -> dict[str, float]:
     """Return the CPU seconds per second of each query's probes. The cost of a shared probe is split
     equally among its queries; maintenance of intermediate results counts for no query. Empty if no
-    probe was measured.
-    """
+    probe was measured."""
     if not any(period.steps for period in periods):
         return {}
     found, rule_of = flows(ruleset, periods), {rule.out: rule for rule in ruleset.probe_rules}

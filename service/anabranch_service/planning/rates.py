@@ -58,8 +58,7 @@ def foresee(
     snapshot: Snapshot | None, texts: Sequence[str], mode: Mode, length: int = PERIODS
 ) -> Statistics:
     """Return statistics for planning: measurements of ``snapshot``, and arrivals forecast from the
-    newest ``length`` periods in ``texts``, if there are enough.
-    """
+    newest ``length`` periods in ``texts``, if there are enough."""
     if snapshot is None:
         return Statistics()
     periods = read_all(texts, Arrivals) if mode is Mode.LIVE else _epochs(texts)

@@ -75,8 +75,7 @@ def expected_schedule(
     planned: PlannedEpoch, priorities: Mapping[str, int], slos: Mapping[str, Slo]
 ) -> RationSchedule | None:
     """Return a schedule as :func:`ration_schedule` does, but from the cost model's estimates,
-    before any measurement. Only ratios of costs matter, so their unit is arbitrary.
-    """
+    before any measurement. Only ratios of costs matter, so their unit is arbitrary."""
     task, plan, queries = planned.task, planned.plan, planned.queries
     streams = {StreamName(name): stream for name, stream in task.streams.items()}
     model = cost_model(task, queries, task.options.parallelism, plan.substreams)
@@ -136,8 +135,7 @@ def measured_forest(
 ) -> tuple[Forest, float]:
     """Return, for a schedule of rations, the probe trees of the goals ``rationed`` with measured
     costs; and the CPU seconds per second of all probes and results of the ruleset. Both without
-    rationing.
-    """
+    rationing."""
     found, result = flows(ruleset, periods), result_seconds(periods)
     kept = kept_shares(ruleset, periods)
     forest = forest_of(
@@ -157,8 +155,7 @@ def seconds_of(
     kept: Mapping[QueryId, float],
 ) -> float:
     """Return the CPU seconds per second of all probes and results, given the traffic ``found`` and
-    the shares of results ``kept`` (:func:`kept_shares`).
-    """
+    the shares of results ``kept`` (:func:`kept_shares`)."""
     results = sum(found[o.edge].tuples * kept[o.query] for o in ruleset.output_rules)
     per_row = result_seconds(periods)
     return sum(flow.seconds for flow in found.values()) + per_row * results
@@ -192,8 +189,7 @@ def kept_shares(ruleset: Ruleset, periods: Sequence[Interim]) -> dict[QueryId, f
 
 def may_ration(options: PlanningSettings, mode: Mode) -> bool:
     """Whether the settings permit rationing. In step mode it needs an explicit capacity, since a
-    replay is not limited in time otherwise.
-    """
+    replay is not limited in time otherwise."""
     stated = mode is Mode.LIVE or options.capacity is not None
     return options.overload is not Overload.WAIT and stated
 

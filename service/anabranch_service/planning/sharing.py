@@ -44,8 +44,7 @@ class Shared:
 
     def on(self, record: QueryRecord, seen: QueryRecord) -> QueryRecord:
         """Write the decision into ``record``, unless its normal form differs from that of ``seen``,
-        the record for which the decision was made (a stream may have changed meanwhile).
-        """
+        the record for which the decision was made (a stream may have changed meanwhile)."""
         if record.normalised != seen.normalised:
             return record
         given = {"relaxed": dict(self.relaxed), "normalised": self.normalised}
@@ -54,8 +53,7 @@ class Shared:
 
 def _statistics(snapshot: Snapshot | None) -> Statistics:
     """Return the statistics for the decision: rows of all batches so far, so a store's fixed cost
-    per batch is counted as often.
-    """
+    per batch is counted as often."""
     if snapshot is None:
         return Statistics()
     constants = CostConstants(calls=float(max(snapshot.total_batches, 1)))

@@ -143,10 +143,7 @@ class PlanTask:
 
 
 def cost_model(
-    task: PlanTask,
-    queries: Sequence[JoinQuery],
-    parallelism: int,
-    substreams: Sequence[Substreams],
+    task: PlanTask, queries: Sequence[JoinQuery], parallelism: int, substreams: Sequence[Substreams]
 ) -> CostModel:
     """Return the cost model for planning ``task``.
 

@@ -11,7 +11,6 @@ from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.rest.planning.epochs import KeptSummary
 from anabranch_contract.rest.queries import MissedOut
-from anabranch_contract.rest.system import ComponentOut
 from anabranch_service.registry.publishing.approvals import Approvals
 from anabranch_service.registry.source_status import SourceStates
 
@@ -190,19 +189,6 @@ def approval_component(approvals: Approvals) -> list[Component]:
             held.since,
         )
     ]
-
-
-def component_out(one: Component) -> ComponentOut:
-    """Return a component in the REST API's form."""
-    assert one.since is not None
-    return ComponentOut(
-        kind=one.kind,
-        name=one.name,
-        state=one.state,
-        since=one.since,
-        message=one.message,
-        remedy=one.remedy,
-    )
 
 
 def worst_first(components: Iterable[Component]) -> list[Component]:

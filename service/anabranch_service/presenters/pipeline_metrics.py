@@ -97,9 +97,7 @@ def _one(read: Callable[[Observed], float | None]) -> Samples:
     return samples
 
 
-def _progress(
-    read: Callable[[Progress], Mapping[str, float]],
-) -> Samples:
+def _progress(read: Callable[[Progress], Mapping[str, float]]) -> Samples:
     """Return a reader of samples with one label; ``read`` maps the label's values to samples."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
@@ -128,9 +126,7 @@ def _costs(seen: Observed) -> Iterator[Sample]:
         yield from (((plan,), cost) for plan, cost in costs.items() if cost is not None)
 
 
-def _streams(
-    read: Callable[[str, Snapshot], Mapping[tuple[str, ...], float | None]],
-) -> Samples:
+def _streams(read: Callable[[str, Snapshot], Mapping[tuple[str, ...], float | None]]) -> Samples:
     """Return a reader of samples per stream, from the last epoch's measurements."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
@@ -142,9 +138,7 @@ def _streams(
     return samples
 
 
-def _stores(
-    read: Callable[[str, Snapshot], float | None],
-) -> Samples:
+def _stores(read: Callable[[str, Snapshot], float | None]) -> Samples:
     """Return a reader of samples per store, from the last epoch's measurements."""
 
     def samples(seen: Observed) -> Iterator[Sample]:

@@ -253,14 +253,11 @@ def _divided(
     ruleset: Ruleset, explained: Sequence[Mapping[str, Any]], aliases: Mapping[str, str]
 ) -> list[DividedOut]:
     """Return the explained substreams of ``aliases`` that still exist in the running ruleset, which
-    may be a revision of the explained one.
-    """
+    may be a revision of the explained one."""
     running = {(str(one.start), one.attribute, one.count) for one in ruleset.substreams}
     return [
         DividedOut(
-            alias=aliases[one["start"]],
-            attribute=one["attribute"],
-            substreams=one["substreams"],
+            alias=aliases[one["start"]], attribute=one["attribute"], substreams=one["substreams"]
         )
         for one in explained
         if one["start"] in aliases

@@ -134,10 +134,7 @@ def _table_out(record: StreamRecord, progress: Progress | None) -> TableOut | No
     found = known or TableProgress()
     read_at = None if found.read_at is None else iso_time(int(found.read_at * 1e6))
     return TableOut(
-        version=record.version,
-        looked_up=found.version or None,
-        read_at=read_at,
-        rows=found.rows,
+        version=record.version, looked_up=found.version or None, read_at=read_at, rows=found.rows
     )
 
 
@@ -283,13 +280,9 @@ def _rationed(
     left_out = activation.withheld + activation.owed + activation.blind + undecided
     if not (left_out or activation.caught_up or shares or floor):
         return None
-    return RationedOut(
-        withheld=activation.withheld,
-        completeness=activation.completeness,
-        blind=activation.blind,
+    return RationedOut.of(
+        activation,
         shares=shares,
-        owed=activation.owed,
-        caught_up=activation.caught_up,
         floor=None if floor is None else floor.completeness,
         floor_needs=None if floor is None else floor.needs,
         floor_broken=broken,

@@ -27,8 +27,7 @@ def saving_out(newest_first: Sequence[EpochSummary], now: datetime) -> SavingOut
     if not begun or begun[0].plan is None:
         return None
     same = takewhile(
-        lambda one: one.plan == begun[0].plan and _age(one.published_at, now) <= SECONDS,
-        begun,
+        lambda one: one.plan == begun[0].plan and _age(one.published_at, now) <= SECONDS, begun
     )
     known = [(one, one.cpu) for one in same if one.cpu is not None and one.cpu.individual > 0]
     if not known:

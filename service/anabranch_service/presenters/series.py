@@ -143,20 +143,12 @@ def batch_out(report: BatchReport) -> BatchOut:
     spark = max(report.job - sum(report.phases.values()), 0)
     work = {name: report.phases.get(name, 0) for name in PHASES}
     phases = {"begin": report.begin, **work, "spark": spark, "commit": report.commit}
-    return BatchOut(
-        batch=report.batch,
-        epoch=report.epoch,
+    return BatchOut.of(
+        report,
         ruleset=str(RulesetId(report.ruleset_epoch, report.revision)),
         committed_at=datetime.fromtimestamp(report.until, UTC),
         milliseconds=sum(phases.values()),
-        tuples=report.tuples,
-        results=report.results,
-        tasks=report.tasks,
-        slowest=report.slowest,
         skew=report.work / report.mean_work if report.mean_work else None,
-        hosts=report.hosts,
-        sent=report.sent,
-        sent_bytes=report.sent_bytes,
         phases=[PhaseOut(name=name, milliseconds=took) for name, took in phases.items() if took],
     )
 

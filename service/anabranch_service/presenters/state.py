@@ -98,8 +98,7 @@ class StoreHistory:
 
     async def of(self, name: str, last: int, count: int) -> list[StoreEpochOut]:
         """Return the statistics of the store ``name`` in the ``count`` epochs up to ``last``,
-        oldest first; epochs without a batch or without stored statistics are omitted.
-        """
+        oldest first; epochs without a batch or without stored statistics are omitted."""
         found = []
         for epoch in range(max(last - count + 1, 0), last + 1):
             one = (await self._epoch(epoch)).get(name)

@@ -31,18 +31,14 @@ def view_rows_out(
     if found is None:
         answer = ViewRowsOut(version=None, total=None, columns=columns, rows=[], completeness=now)
     else:
-        answer = ViewRowsOut(
-            version=found.version,
-            total=found.total,
+        answer = ViewRowsOut.of(
+            found,
             columns=columns,
             rows=[json.loads(text) for text in found.rows[:limit]],
-            completeness=found.completeness,
-            batch=found.batch,
-            withheld=found.withheld,
-            owed=found.owed,
-            blind=found.blind,
             partial=[_partial(mark) for mark in found.partial],
             whole=list(found.whole[:limit]),
+            scaled=None,
+            unscaled=None,
         )
     return answer.model_copy(update=_estimates(found, limit)) if scaled else answer
 

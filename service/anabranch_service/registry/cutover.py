@@ -1,6 +1,5 @@
 """Cutover of a query to a new run that has caught up: rows that the run still lacks, and the run to
-read as of a batch (``docs/semantics.md``, "Cutover when complete"). Pure functions.
-"""
+read as of a batch (``docs/semantics.md``, "Cutover when complete"). Pure functions."""
 
 from __future__ import annotations
 
@@ -10,7 +9,6 @@ from dataclasses import dataclass
 from anabranch_contract.protocol.activations import Activation, PastStatus
 from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.queries.outer_joins import registered
-from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.documents import iso_time
 from anabranch_service.registry.records import QueryRecord
 
@@ -27,8 +25,7 @@ def lack(
     run: QueryRecord, activations: Mapping[str, Activation], progress: Progress | None
 ) -> Lack | None:
     """Return why a planned run has not caught up: results of the past are pending, or later results
-    may still lack tuples from before the run. None: it has caught up.
-    """
+    may still lack tuples from before the run. None: it has caught up."""
     own = [one for name, one in activations.items() if registered(name) == run.id]
     if not own or progress is None:
         return Lack("it has not begun")
@@ -73,8 +70,7 @@ def last_read(
     run: QueryRecord, records: Iterable[QueryRecord], activation: Activation | None
 ) -> int | None:
     """Return the last batch for which the query's name means ``run``, if the run has ended because
-    another run had caught up; else None.
-    """
+    another run had caught up; else None."""
     over = any(one.replaces == run.id and one.caught_up for one in records)
     if not over or activation is None or activation.expired_batch is None:
         return None
@@ -82,10 +78,12 @@ def last_read(
 
 
 def as_of(run: QueryRecord, records: Sequence[QueryRecord], batch: int) -> QueryRecord | None:
-    """Return the run that a query's name means as of ``batch``; ``run`` is its meaning as of the
-    newest batch. None: the record of that run is gone.
+    """Return the run that a query's name means as of ``batch``; None: its record is gone.
+
+    Args:
+        run: the meaning of the name as of the newest batch. ``records``: all runs of the query.
     """
-    known = {one.id: one for one in records if query_of(one.id) == query_of(run.id)}
+    known = {one.id: one for one in records}
     found: QueryRecord | None = run
     while found is not None and found.read_from is not None and batch < found.read_from:
         found = known.get(found.replaces)

@@ -8,21 +8,8 @@ from functools import partial
 
 from anabranch_contract.durations import format_duration
 from anabranch_contract.queries.changes import TUPLE_WEIGHT
-from anabranch_contract.queries.expressions import (
-    Column,
-    Expr,
-    Output,
-    columns,
-    substitute,
-)
-from anabranch_contract.queries.joins import (
-    ARRIVAL,
-    Bounds,
-    JoinQuery,
-    Label,
-    QueryMember,
-    Stream,
-)
+from anabranch_contract.queries.expressions import Column, Expr, Output, columns, substitute
+from anabranch_contract.queries.joins import ARRIVAL, Bounds, JoinQuery, Label, QueryMember, Stream
 from anabranch_contract.queries.outer_joins import OuterJoin
 from anabranch_contract.queries.views import (
     CHANGE,
@@ -140,8 +127,7 @@ def _listed(query: JoinQuery) -> tuple[str, ...]:
 
 def _unbounded(query: JoinQuery, exempt: Collection[Label]) -> Iterator[str]:
     """Return the aliases of one join, except ``exempt``, whose tuples join tuples of other aliases
-    with arbitrarily late event times.
-    """
+    with arbitrarily late event times."""
     ignored = [label in exempt for label in query.labels]
     for alias, row, without in zip(_listed(query), query.bounds, ignored, strict=True):
         bounds = zip(row, ignored, strict=True)
@@ -326,10 +312,7 @@ def bounds_between(aliases: Sequence[str], matrix: Bounds) -> tuple[BoundInfo, .
     """Return the finite entries of a matrix of time bounds between ``aliases``."""
     return tuple(
         BoundInfo(
-            earlier=aliases[i],
-            later=aliases[j],
-            micros=bound,
-            duration=format_duration(bound),
+            earlier=aliases[i], later=aliases[j], micros=bound, duration=format_duration(bound)
         )
         for i, row in enumerate(matrix)
         for j, bound in enumerate(row)

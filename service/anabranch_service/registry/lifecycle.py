@@ -14,8 +14,7 @@ from anabranch_service.registry.records import QueryRecord
 
 class Status(StrEnum):
     """State of a run: ``pending`` → ``active`` → ``expiring`` → ``expired``, or ``paused`` until
-    resumed, ``rejected`` by the planner, or ``failed`` while running.
-    """
+    resumed, ``rejected`` by the planner, or ``failed`` while running."""
 
     PENDING = "pending"
     ACTIVE = "active"
@@ -33,10 +32,7 @@ GOING_ON = LIVE - {Status.EXPIRING}
 
 
 def status_of(
-    record: QueryRecord,
-    activation: Activation | None,
-    progress: Progress | None,
-    now: datetime,
+    record: QueryRecord, activation: Activation | None, progress: Progress | None, now: datetime
 ) -> Status:
     """Return the state of a run of a query.
 
@@ -82,8 +78,7 @@ def is_wanted(record: QueryRecord, activation: Activation | None, now: datetime)
 
 def newest_runs(records: Iterable[QueryRecord]) -> list[QueryRecord]:
     """Return the newest run of each query that does not wait for a cutover; input and output are in
-    order of registration.
-    """
+    order of registration."""
     found: dict[str, QueryRecord] = {}
     for record in records:
         if record.waits:
@@ -96,8 +91,7 @@ def newest_runs(records: Iterable[QueryRecord]) -> list[QueryRecord]:
 def present_run(records: Iterable[QueryRecord]) -> QueryRecord | None:
     """Return the run that a query's id denotes in requests: its newest run that was not rejected,
     else its newest run; None without runs. ``records`` are runs of one query in order of
-    registration. Runs that wait for a cutover do not count.
-    """
+    registration. Runs that wait for a cutover do not count."""
     runs = [record for record in records if not record.waits]
     accepted = [run for run in runs if run.rejected is None]
     return next(reversed(accepted or runs), None)
@@ -135,8 +129,7 @@ def going_on(
     records: Iterable[QueryRecord], activations: Mapping[str, Activation], now: datetime
 ) -> list[QueryRecord]:
     """Return runs that may continue without a new plan: wanted runs (:func:`is_wanted`) of queries
-    whose newest run is wanted too, except runs that an active run replaces.
-    """
+    whose newest run is wanted too, except runs that an active run replaces."""
 
     def wanted(record: QueryRecord) -> bool:
         return is_wanted(record, activations.get(record.id), now)
@@ -197,8 +190,7 @@ def _waiting(
     records: Iterable[QueryRecord], activations: Mapping[str, Activation], now: datetime
 ) -> dict[str, QueryRecord]:
     """Map each run to the newest wanted run that waits to replace it. A run that other queries read
-    is not replaced yet, so the waiting run is returned as not caught up.
-    """
+    is not replaced yet, so the waiting run is returned as not caught up."""
     records = list(records)
     read = {
         name
@@ -227,8 +219,7 @@ def _accepted(records: Iterable[QueryRecord]) -> dict[str, list[QueryRecord]]:
 
 def _ended(record: QueryRecord, activation: Activation | None, progress: Progress | None) -> bool:
     """Whether a query's run has ended: the runtime has reported its expiry, or its progress is past
-    the last epoch that the registry record gives the run.
-    """
+    the last epoch that the registry record gives the run."""
     if activation is not None and activation.expired_batch is not None:
         return True
     if record.last_epoch is None:

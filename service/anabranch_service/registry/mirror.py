@@ -39,8 +39,7 @@ class Mirror(Generic[_T]):
     ) -> None:
         """``kind``: the journal's name for the hash. ``read``: name and text -> record (None:
         unreadable). ``order``: sort key of a record, or None (unsorted). ``keys``: the keys of a
-        record in the index.
-        """
+        record in the index."""
         self._redis, self._journal, self._key, self._kind = redis, journal, key, kind
         self._read, self._order, self._keys = read, order, keys
         #: Id of the newest change applied to ``_found``; None before the first read.

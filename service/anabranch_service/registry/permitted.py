@@ -13,11 +13,7 @@ from anabranch_contract.connectors.lake.continued import (
     check_continued,
     within_then,
 )
-from anabranch_contract.connectors.lake.options import (
-    LAKE,
-    check_table_changes,
-    table_options,
-)
+from anabranch_contract.connectors.lake.options import LAKE, check_table_changes, table_options
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.postgres.options import POSTGRES, check_changes
 from anabranch_contract.connectors.reserved_keys import (

@@ -158,8 +158,7 @@ class KeptRevision(RevisionRecord):
 
 class Explanation(Closed):
     """Explanation of an epoch's plan, possibly computed after its publication. Its fields are also
-    fields of :class:`EpochRecord`.
-    """
+    fields of :class:`EpochRecord`."""
 
     individual_cost: float | None = None
     shared_cost: float | None = None

@@ -20,12 +20,7 @@ from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.queries.runs import part_name
 from anabranch_planner.documents.structured import read_document
-from anabranch_planner.passes import (
-    parse_sql,
-    parse_structured,
-    read_sql,
-    without_subqueries,
-)
+from anabranch_planner.passes import parse_sql, parse_structured, read_sql, without_subqueries
 from anabranch_planner.sql.dialects import SPARK, spoken_of
 from anabranch_planner.sql.functions import mark_calls
 from anabranch_planner.sql.named import in_parts, names_read, with_inlined
@@ -262,8 +257,7 @@ class NormalForms:
         statement: Statement | None = None,
     ) -> None:
         """Cache the normal form of ``record`` over ``streams``. Until shared stores are decided for
-        it, its parsed ``statement`` is cached, too (:meth:`statement`).
-        """
+        it, its parsed ``statement`` is cached, too (:meth:`statement`)."""
         names = {relation.stream for part in query.planned for relation in part.relations}
         used = tuple(streams[name] for name in sorted(names))
         entry = _KeptStatement(

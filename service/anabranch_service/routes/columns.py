@@ -43,8 +43,7 @@ async def add_column(
     """Add a column to a stream in use, from the next planned epoch on. Rows read before have the
     default; later rows have the value that the source gives, or NULL. Registered queries keep the
     columns that they have, even with ``SELECT *``. 409 for streams that are queries, PostgreSQL
-    tables without a key, and sources whose columns are fixed at registration.
-    """
+    tables without a key, and sources whose columns are fixed at registration."""
 
     def change(record: StreamRecord) -> StreamRecord:
         check_version(record, if_match)
@@ -66,8 +65,7 @@ async def widen_column(
     """Widen the type of a column of a stream in use, from the next planned epoch on. Stored rows
     are read with the new type. Queries continue; 409 if results of a query, or rows that it keeps,
     would get another type, and for streams that are queries and sources whose columns are fixed at
-    registration.
-    """
+    registration."""
 
     def change(record: StreamRecord) -> StreamRecord:
         check_version(record, if_match)
@@ -83,8 +81,7 @@ async def drop_column(
 ) -> StreamOut:
     """Drop a column from a stream in use, from the next planned epoch on. Input need not have it
     any more; stored rows stay. 409 if a query reads it or it is the event time or part of the key,
-    and for streams that are queries and sources whose columns are fixed at registration.
-    """
+    and for streams that are queries and sources whose columns are fixed at registration."""
 
     def change(record: StreamRecord) -> StreamRecord:
         check_version(record, if_match)

@@ -18,12 +18,7 @@ from anabranch_service.context import Ctx
 from anabranch_service.errors import NotFound
 from anabranch_service.parameters import Limit
 from anabranch_service.planning.what_if.epoch_diff import compare_epochs
-from anabranch_service.presenters.epochs import (
-    epoch_out,
-    epoch_summary,
-    runtime_out,
-    summarised,
-)
+from anabranch_service.presenters.epochs import epoch_out, epoch_summary, runtime_out, summarised
 from anabranch_service.presenters.saving import EPOCHS, saving_out
 from anabranch_service.presenters.statistics import statistics_out
 

@@ -34,8 +34,7 @@ async def add_function(
     ] = False,
 ) -> FunctionOut:
     """Register a function of a Python module that the operator allows. The module is not executed
-    before a query calls the function. 409 if the name is taken, or live queries call it.
-    """
+    before a query calls the function. 409 if the name is taken, or live queries call it."""
     async with ctx.work.limited():
         access, now = ctx.settings.access, ctx.clock()
         record = await ctx.work.read(function_record, body, access, now)

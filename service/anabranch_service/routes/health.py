@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.queries import MissedOut
-from anabranch_contract.rest.system import HealthOut
+from anabranch_contract.rest.system import ComponentOut, HealthOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
@@ -19,7 +19,6 @@ from anabranch_service.presenters.health import (
     Component,
     approval_component,
     checked,
-    component_out,
     missed_components,
     plan_component,
     sink_components,
@@ -43,7 +42,7 @@ router = guarded_router("/v1/health", tag="system")
 async def get_health(ctx: Ctx, response: Response) -> HealthOut:
     """The state of every component, the most urgent first."""
     response.headers["Cache-Control"] = "no-store"
-    return HealthOut(components=[component_out(one) for one in worst_first(await look(ctx))])
+    return HealthOut(components=[ComponentOut.of(one) for one in worst_first(await look(ctx))])
 
 
 async def watch(ctx: Context) -> None:

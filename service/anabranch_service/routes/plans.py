@@ -23,12 +23,7 @@ from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.errors import NotFound, known
 from anabranch_service.parameters import RunPath
-from anabranch_service.planning.rations import (
-    flows,
-    kept_shares,
-    result_seconds,
-    seconds_of,
-)
+from anabranch_service.planning.rations import flows, kept_shares, result_seconds, seconds_of
 from anabranch_service.planning.what_if.dry_run import plan_dry_run
 from anabranch_service.presenters.joint_plan import joint_plan_out
 from anabranch_service.presenters.query_plan import MeasuredFlows, query_plan_out

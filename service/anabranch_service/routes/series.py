@@ -14,12 +14,7 @@ from anabranch_contract.rest.planning.series import HistoryOut, SeriesOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
-from anabranch_service.presenters.series import (
-    batch_out,
-    history_out,
-    series_out,
-    with_forecasts,
-)
+from anabranch_service.presenters.series import batch_out, history_out, series_out, with_forecasts
 from anabranch_service.registry.publishing.history import KEPT
 
 router = guarded_router("/v1", tag="state")
@@ -34,8 +29,7 @@ async def get_series(
     forecast: Annotated[bool, Query(description="Include forecasts.")] = False,
 ) -> SeriesOut:
     """Rates of relations, hit ratios of steps and sizes of stores, period by period; empty before
-    the first period has ended.
-    """
+    the first period has ended."""
     response.headers["Cache-Control"] = "no-store"
     interims = await ctx.store.interims(last)
     # In a thread: for thousands of series this takes half a second, with forecasts two seconds.
@@ -54,8 +48,7 @@ async def get_history(
 ) -> HistoryOut:
     """Mean batch time, freshness, interruptions, and the rate of a stream, of a query's run, or of
     all streams together (of the 100 highest rates; others count as 0); empty in the first minute.
-    A run's history begins with its registration.
-    """
+    A run's history begins with its registration."""
     response.headers["Cache-Control"] = "no-store"
     points = await ctx.store.history(last)
     if stream is not None or query is None:

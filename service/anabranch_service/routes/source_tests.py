@@ -58,8 +58,7 @@ async def try_source(
     ctx: Ctx,
     rows: Annotated[int, Query(ge=1, le=MOST_ROWS, description="Rows to show.")] = ROWS,
     propose: Annotated[
-        bool,
-        Query(description="Propose missing fields of the registration; `columns` may be {}."),
+        bool, Query(description="Propose missing fields of the registration; `columns` may be {}.")
     ] = False,
 ) -> SourceTestOut:
     """Read a few rows of a source and check them against the stream's columns. Stores nothing.

@@ -48,7 +48,7 @@ from anabranch_service.parameters import StreamPath
 from anabranch_service.presenters.records import stream_out
 from anabranch_service.presenters.statistics import sample_out
 from anabranch_service.registry.alterations.reread import check_followers, check_reread
-from anabranch_service.registry.alterations.retention import replanned
+from anabranch_service.registry.alterations.retention import check_kept, replanned
 from anabranch_service.registry.derived import is_query
 from anabranch_service.registry.lifecycle import LIVE, overtaken, readers, reads, status_of
 from anabranch_service.registry.permitted import check_policy, check_push, check_stream
@@ -82,8 +82,7 @@ async def add_stream(
     ctx: Ctx,
     response: Response,
     wait: Annotated[
-        float,
-        Query(ge=0, le=30, description="Seconds to wait for the first read of the source."),
+        float, Query(ge=0, le=30, description="Seconds to wait for the first read of the source.")
     ] = TRIAL_SECONDS,
 ) -> StreamOut:
     """Register a stream. If the name is taken, the answer is 200 if the definitions are equal, else
@@ -185,8 +184,7 @@ async def patch_stream(
     """Change a stream: its idle timeout, handling of late tuples and retention from the next
     planned epoch on, its handling of lost input at once. A shorter ttl drops stored tuples that no
     query can join any more. A changed or removed ``latest`` key drops all stored tuples of the
-    stream; its queries then see only later tuples.
-    """
+    stream; its queries then see only later tuples."""
     changes: dict[str, Any] = body.model_dump(include=PROPERTIES, exclude_none=True)
     if body.accepted_rejects is not None:
         changes["accepted_rejects"] = body.accepted_rejects
@@ -212,7 +210,7 @@ async def patch_stream(
                 field="name",
                 remedy="its properties do not change",
             )
-        _check_kept(record, changes)
+        check_kept(record, changes)
         changed = record.model_copy(update=changes)
         before = record.to_stream()
         policies = {
@@ -325,8 +323,7 @@ async def get_sample(name: StreamPath, ctx: Ctx) -> SampleOut:
 @needs(Need.EDIT)
 async def delete_stream(name: StreamPath, ctx: Ctx, if_match: IfMatch = None) -> None:
     """Delete a stream; 409 while a live query reads it. Without a running runtime, which alone can
-    end queries, withdrawn queries do not count as live.
-    """
+    end queries, withdrawn queries do not count as live."""
     activations, progress = await ctx.store.activations(), await ctx.store.progress()
     now = ctx.clock()
     runs = await ctx.store.heartbeat() is not None
@@ -373,8 +370,7 @@ async def _shown(ctx: Context, record: StreamRecord, response: Response) -> Stre
 
 async def _tried(ctx: Context, record: StreamRecord, seconds: float) -> None:
     """Wait until the runtime, if it is running, has tried to read the source of ``record``. No wait
-    in step mode, in which the runtime opens one source after the other.
-    """
+    in step mode, in which the runtime opens one source after the other."""
     if ctx.settings.mode is Mode.STEP:
         return
     deadline = time.monotonic() + seconds
@@ -523,8 +519,7 @@ def _stream_lateness(body: StreamIn) -> int | None:
 
 def _bounds_ahead(body: StreamIn) -> dict[str, int | None]:
     """Return the bounds on event times in the future for a new stream. With a watermark there are
-    defaults: a single tuple of the far future would move the watermark past all others.
-    """
+    defaults: a single tuple of the far future would move the watermark past all others."""
     bounded = body.event_time is not None and _stream_lateness(body) is not None
     given = {field: getattr(body, field) for field in AHEAD}
     return {
@@ -611,21 +606,6 @@ def _retain(text: str) -> int | None:
     )
 
 
-def _check_kept(record: StreamRecord, changes: Mapping[str, Any]) -> None:
-    """Refuse to change the key or retention of a table or of upserts."""
-    whole = record.kind in (StreamKind.TABLE, StreamKind.UPSERT)
-    for field in ("retain", "ttl", "latest"):
-        if whole and changes.get(field, getattr(record, field)) != (getattr(record, field)):
-            raise InvalidInput(
-                "table-property",
-                f"{record.name!r} is of kind {record.kind}, which keeps all of its rows, or the "
-                "last of each key",
-                field="retain" if field == "retain" else f"retention.{field}",
-                remedy="leave retention out; to change the key, delete the table and "
-                "register it again",
-            )
-
-
 def _check_lateness(record: StreamRecord) -> None:
     """Refuse properties that need an event time or a watermark, in a stream without it."""
     timeless = record.event_time is None
@@ -657,8 +637,7 @@ def _users(
     runs: bool,
 ) -> list[str]:
     """Return the live queries over a stream, which prevent its deletion. Without a running runtime
-    (not ``runs``) withdrawn queries can't end, and do not count.
-    """
+    (not ``runs``) withdrawn queries can't end, and do not count."""
     past = {q.id for q in overtaken(queries, now)}
     found = {
         query_of(q.id): None

@@ -39,8 +39,7 @@ async def healthz() -> Health:
 @needs(Need.TOKEN)
 async def readyz(ctx: Ctx) -> Ready:
     """Readiness: Redis answers, the epoch loop works, the runtime (if it has work) is alive, and it
-    can read the source of every stream.
-    """
+    can read the source of every stream."""
     checks = {"epoch_loop": ctx.loop.check()}
     try:
         await ctx.store.ping()

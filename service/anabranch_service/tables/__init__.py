@@ -1,1 +1,1 @@
-"""Reading of results as tables: as of one batch, by SQL, in separate processes."""
+"""Results as tables: reading of result files as of one batch, SQL over them in other processes."""

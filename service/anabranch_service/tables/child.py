@@ -27,11 +27,11 @@ from typing import IO, Any
 import duckdb
 import pyarrow as pa
 
+from anabranch_contract.connectors.postgres.catalog import quoted
 from anabranch_service.tables.current import (
     NO_ROWS,
     TableKind,
     TableSpec,
-    quoted,
     schema_of,
     table_sql,
     typed_schema,

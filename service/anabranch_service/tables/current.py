@@ -8,6 +8,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
+from anabranch_contract.connectors.postgres.catalog import quoted
 from anabranch_contract.queries.types import FIELD_TYPE, INTERVALS, TypeKind, parse_type
 from anabranch_contract.queries.views import CHANGE, VERSION
 from anabranch_service.streaming.samples.arrow_types import arrow_type
@@ -19,8 +20,7 @@ NO_ROWS = -1
 
 class TableKind(StrEnum):
     """Meaning of a query's result rows: ``RESULTS`` are final, ``CHANGES`` insert or delete equal
-    rows, changes of a ``VIEW`` replace or delete the row with the same identity.
-    """
+    rows, changes of a ``VIEW`` replace or delete the row with the same identity."""
 
     RESULTS = "results"
     CHANGES = "changes"
@@ -70,8 +70,7 @@ def schema_of(columns: Sequence[tuple[str, str]]) -> pa.Schema:
 
 def typed_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
     """Return the schema of :func:`schema_of`, with the types and metadata that intervals have in
-    result files; DuckDB reads them as numbers.
-    """
+    result files; DuckDB reads them as numbers."""
     schema = schema_of(columns)
     for place, (name, text) in enumerate(columns):
         kind = None if text == "void" else parse_type(text)
@@ -80,15 +79,6 @@ def typed_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
             note = {FIELD_TYPE: kind.encode()}
             schema = schema.set(place, pa.field(name, stored, metadata=note))
     return schema
-
-
-def quoted(name: str) -> str:
-    """Return ``name`` as a quoted identifier of DuckDB.
-
-    >>> quoted('a"b')
-    '"a""b"'
-    """
-    return '"' + name.replace('"', '""') + '"'
 
 
 def table_sql(spec: TableSpec, pieces: Sequence[FileRows]) -> str:

@@ -70,23 +70,19 @@ class Cutovers:
             old = known.get(run.replaces)
             gone = old is None or status_of(old, before, progress, now) not in LIVE
             if not gone and not run.caught_up and lack(run, activations, progress) is None:
-                await publication.query(run.id, _caught_up)
+                await publication.query(run.id, partial(_changed, caught_up=True))
             if not gone or own is None:
                 continue
             end = None if before is None else before.expired_batch
             last = -1 if end is None else end - 1
             if await asyncio.to_thread(_includes, run, progress, own, last):
-                change = partial(_read_from, batch=last)
+                change = partial(_changed, caught_up=True, read_from=last)
                 if await publication.query(run.id, change, takes_over=run.replaces) is not None:
                     _LOG.info("query cut over", query=run.id, batch=last)
 
 
-def _caught_up(record: QueryRecord) -> QueryRecord:
-    return record.model_copy(update={"caught_up": True})
-
-
-def _read_from(record: QueryRecord, batch: int) -> QueryRecord:
-    return record.model_copy(update={"caught_up": True, "read_from": batch})
+def _changed(record: QueryRecord, **changes: object) -> QueryRecord:
+    return record.model_copy(update=changes)
 
 
 def _includes(

@@ -49,7 +49,8 @@ class TableNames:
         for record in runs:
             activation = await self.store.activation(record.id)
             batch = await asyncio.to_thread(newest_batch, record, progress, activation)
-            last = last_read(record, await self.store.queries(), activation)
+            runs = await self.store.runs_of(query_of(record.id))
+            last = last_read(record, runs, activation)
             status = status_of(record, activation, progress, self.clock())
             found.append(Named(record, status, batch if last is None else min(batch, last)))
         return found, progress
@@ -62,7 +63,7 @@ class TableNames:
         """
         if name != query_of(seen.record.id):
             return seen.record
-        found = as_of(seen.record, await self.store.queries(), batch)
+        found = as_of(seen.record, await self.store.runs_of(name), batch)
         if found is None:
             raise Conflict(
                 "batch-forgotten",

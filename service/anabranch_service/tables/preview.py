@@ -60,8 +60,7 @@ def in_duckdb(sql: str, dialect: str, streams: Mapping[str, Stream]) -> str:
 
 def table_of(stream: StreamRecord, latest: LatestRows | None) -> tuple[int, SentRows]:
     """Return the number of a stream's latest rows, and the rows with the stream's present columns;
-    no rows if none were published.
-    """
+    no rows if none were published."""
     wanted = typed_schema([(column.name, column.type) for column in stream.columns])
     found = wanted.empty_table()
     if latest is not None:

@@ -57,15 +57,13 @@ class CheckHost:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        foreign = headers.get("origin") not in self.origins and is_foreign(headers)
         if not self._is_own(headers.getlist("host"), scope):
             await _UNKNOWN_HOST.answer(scope["path"])(scope, receive, send)
-        elif scope["method"] not in _SAFE and self._is_foreign(headers):
+        elif scope["method"] not in _SAFE and foreign:
             await _FOREIGN.answer(scope["path"])(scope, receive, send)
         else:
             await self.app(scope, receive, send)
-
-    def _is_foreign(self, headers: Headers) -> bool:
-        return headers.get("origin") not in self.origins and is_foreign(headers)
 
     def _is_own(self, given: list[str], scope: Scope) -> bool:
         if len(given) != 1:

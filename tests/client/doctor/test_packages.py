@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from anabranch_client import requirements
-from anabranch_client.doctor import packages
+from anabranch_client.doctor import packages, requirements
 from anabranch_client.doctor.findings import Verdict
 from anabranch_client.doctor.packages import check_packages, check_python, within
+from anabranch_client.doctor.requirements import installed, require
 from anabranch_client.errors import UsageError
-from anabranch_client.requirements import installed, require
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -25,10 +25,10 @@ from sqlglot.dialects.dialect import Dialects
 from anabranch_contract.errors import QueryError
 from anabranch_planner.binding.functions.rewrites import REWRITINGS
 from anabranch_planner.passes import parse_sql
-from anabranch_planner.sql.calls.functions import NAMED
 from anabranch_planner.sql.dialects import to_spark
 from anabranch_planner.sql.functions import names
-from anabranch_planner.sql.meanings import MEANINGS
+from anabranch_planner.sql.translation.functions import NAMED
+from anabranch_planner.sql.translation.meanings import MEANINGS
 from anabranch_runtime.errors import ExpressionError
 from tests.support.worlds.batch import batch_rows, streams_of
 

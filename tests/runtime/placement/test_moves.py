@@ -12,6 +12,7 @@ import pytest
 
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.placement.assignment import MOST, SLACK
 from anabranch_runtime.placement.moves import (
     HORIZON,
     LEAST_SECONDS,
@@ -22,7 +23,7 @@ from anabranch_runtime.placement.moves import (
     weighed,
 )
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.placement import MOST, SLACK, HostReport, Hosts
+from anabranch_runtime.state.placement import HostReport, Hosts
 from tests.support.cases.states import RS, rules, segment
 
 COUNT = 64

@@ -15,7 +15,7 @@ from anabranch_contract.plans.ruleset import HotValue, Ruleset, StoreId
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.revisions import check_revision, enter_revision
 from anabranch_runtime.placement import spreading as dealing
-from anabranch_runtime.placement.spreading import deal
+from anabranch_runtime.placement.spreading import deal, forget_cold
 from anabranch_runtime.state.dealt import Dealt
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.placement import Hosts, Placement
@@ -124,3 +124,16 @@ def test_rules_say_what_is_hot_in_their_text_and_only_where_there_is_an_attribut
     alone = tuple(replace(s, partition=None) for s in made.stores)
     with pytest.raises(RulesetError, match="values can't be hot"):
         replace(made, stores=alone).validate()
+
+
+def test_a_value_is_forgotten_with_the_last_segment_that_may_have_its_rows() -> None:
+    cold, hot = Dealt(3, (1, 2), (), 4, 6), Dealt(9, (1,), (1, 2), 8, 7)
+    kept = forget_cold((cold, hot), [segment("R", (6, 9), partition=2)])
+    assert kept == (cold, hot)
+    for other in (
+        segment("R", (7, 9), partition=2),
+        segment("R", (0, 3), partition=1),
+        segment("R", (4, 6), partition=3),
+    ):
+        assert forget_cold((cold, hot), [other]) == (hot,)
+    assert forget_cold((), []) == ()

@@ -12,9 +12,9 @@ import pytest
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.exchange.fleet import Fleet
+from anabranch_runtime.placement.assignment import place
 from anabranch_runtime.spark import apart
 from anabranch_runtime.state.manifest import Manifests, State
-from anabranch_runtime.state.placement import place
 from anabranch_runtime.task.context import BatchContext
 from tests.support.cases.states import RS, rules, segment
 

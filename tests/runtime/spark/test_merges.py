@@ -23,8 +23,9 @@ from anabranch_runtime.epochs.layout import Layout, StoreLayout
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.exchange.post_office import PostOffice
+from anabranch_runtime.placement.assignment import place
 from anabranch_runtime.spark import merges
-from anabranch_runtime.state.placement import HostReport, place
+from anabranch_runtime.state.placement import HostReport
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.storage.segment import (
     OFFSET_BITS,

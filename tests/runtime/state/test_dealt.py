@@ -9,8 +9,7 @@ import pytest
 
 from anabranch_contract.plans.ruleset import home_partition
 from anabranch_runtime.index.keys import partition_of
-from anabranch_runtime.state.dealt import Dealt, dealt_rows, forget_cold
-from tests.support.cases.states import segment
+from anabranch_runtime.state.dealt import Dealt, dealt_rows
 
 PARTITIONS = 7
 
@@ -76,16 +75,3 @@ def test_rows_are_dealt_evenly_and_alike_every_time() -> None:
         counts = np.bincount(written, minlength=PARTITIONS)
         assert set(np.flatnonzero(counts)) == {0, 2, 5}
         assert counts[[0, 2, 5]].max() < 1.05 * counts[[0, 2, 5]].mean()
-
-
-def test_a_value_is_forgotten_with_the_last_segment_that_may_have_its_rows() -> None:
-    cold, hot = Dealt(3, (1, 2), (), 4, 6), Dealt(9, (1,), (1, 2), 8, 7)
-    kept = forget_cold((cold, hot), [segment("R", (6, 9), partition=2)])
-    assert kept == (cold, hot)
-    for other in (
-        segment("R", (7, 9), partition=2),
-        segment("R", (0, 3), partition=1),
-        segment("R", (4, 6), partition=3),
-    ):
-        assert forget_cold((cold, hot), [other]) == (hot,)
-    assert forget_cold((), []) == ()

@@ -39,7 +39,7 @@ def test_objects_are_put_read_listed_and_deleted(remote: Remote, tmp_path: Path)
     large.write_bytes(bytes(range(256)) * (1 << 16))
     remote.put("manifest/1.json", b"one")
     remote.put("manifest/1.json", b"other")
-    remote.upload("segments/x.pack", large)
+    remote.put("segments/x.pack", large)
     assert remote.names() == {"manifest/1.json": 5, "segments/x.pack": 1 << 24}
     assert remote.get("manifest/1.json") == b"other"
     assert remote.part("segments/x.pack", (1 << 24) - 4, 10) == bytes([252, 253, 254, 255])

@@ -15,9 +15,9 @@ from typing import Annotated, Any
 import typer
 
 from anabranch_client.cli.context import Json, Url, connect, show
+from anabranch_client.doctor.requirements import remedy_of
 from anabranch_client.errors import ClientError, ProcessError, UsageError
 from anabranch_client.render import state as render_state
-from anabranch_client.requirements import remedy_of
 from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_contract.rest.documents import document
 

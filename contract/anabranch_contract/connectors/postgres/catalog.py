@@ -264,5 +264,5 @@ def check_columns(
 
 
 def quoted(name: str) -> str:
-    """Return ``name`` as a quoted identifier of PostgreSQL's SQL."""
+    """Return ``name`` as a quoted identifier of standard SQL (PostgreSQL, DuckDB, DataFusion)."""
     return '"' + name.replace('"', '""') + '"'

@@ -27,13 +27,7 @@ from anabranch_contract.rest.planning.insight import (
     TablesRecord,
 )
 from anabranch_contract.rest.planning.settings import AssumedSettings
-from anabranch_contract.rest.queries import (
-    Dialect,
-    MissedOut,
-    Parameters,
-    ProblemRecord,
-    QueryIn,
-)
+from anabranch_contract.rest.queries import Dialect, MissedOut, Parameters, ProblemRecord, QueryIn
 from anabranch_contract.rest.streams import RetentionIn
 
 Detail = Literal["full", "summary"]

@@ -11,13 +11,7 @@ from functools import reduce
 from ipaddress import ip_network
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries.coercion import (
-    DOUBLE,
-    INT,
-    MAX_PRECISION,
-    STRING,
-    TIMESTAMP,
-)
+from anabranch_contract.queries.coercion import DOUBLE, INT, MAX_PRECISION, STRING, TIMESTAMP
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Expr, Literal
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, INTERVALS, DataType, TypeKind
 from anabranch_planner.binding.common_types import meet_all
@@ -303,8 +297,7 @@ def part_of(name: str, moment: Expr) -> Expr:
     function = PARTS.get(part)
     if function is None:
         raise unsupported(
-            f"EXTRACT of {name.upper()}",
-            f"use one of {', '.join(sorted(set(PARTS)))}, second",
+            f"EXTRACT of {name.upper()}", f"use one of {', '.join(sorted(set(PARTS)))}, second"
         )
     return (
         call(function, [moment]) if function in REWRITINGS else functions.call(function, [moment])

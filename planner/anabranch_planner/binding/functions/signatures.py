@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries.coercion import (
-    BIGINT,
-    DATE,
-    DOUBLE,
-    INT,
-    STRING,
-    TIMESTAMP,
-)
+from anabranch_contract.queries.coercion import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Expr, Literal, is_null
 from anabranch_contract.queries.types import (
     INTEGRAL,

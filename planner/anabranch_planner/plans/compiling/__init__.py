@@ -1,1 +1,1 @@
-"""Steps of compiling a plan to rules: stores, probe trees, and the rules of each part."""
+"""Steps of compiling a plan to rules: queries, stores, probe trees, and the rules of each part."""

@@ -217,10 +217,7 @@ class _Emitter:
 
 
 def _key(
-    goal: OrderGoal,
-    head: frozenset[Label],
-    names: tuple[Label, ...],
-    members: tuple[Label, ...],
+    goal: OrderGoal, head: frozenset[Label], names: tuple[Label, ...], members: tuple[Label, ...]
 ) -> tuple[KeyPart, ...]:
     """Join key of a probe that adds ``members``, whose labels in the store are ``names``."""
     rename = dict(zip(members, names, strict=True))

@@ -44,11 +44,7 @@ class Builder(GrowingGraph):
     """
 
     def __init__(
-        self,
-        model: CostModel,
-        *,
-        mir: bool = True,
-        there: StoresKept | None = None,
+        self, model: CostModel, *, mir: bool = True, there: StoresKept | None = None
     ) -> None:
         super().__init__(model, there)
         self._mir = mir

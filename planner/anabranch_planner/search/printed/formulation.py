@@ -125,11 +125,7 @@ def solve_paper(
     with deadline.phase("build"):
         at_most = INFINITY if known is None else known.cost
         listed = formulate_paper(
-            queries,
-            problem.model,
-            mir=bool(problem.mirs),
-            at_most=at_most,
-            max_orders=max_orders,
+            queries, problem.model, mir=bool(problem.mirs), at_most=at_most, max_orders=max_orders
         )
         start = None if known is None else listed.point(orders_of(problem, known))
     with deadline.phase("solve"):
@@ -173,11 +169,7 @@ def orders_of(problem: PlanProblem, routing: Routing) -> dict[GoalKey, Candidate
     for index, path in routing.routes.items():
         goal = problem.goals[index]
         orders[goal.maintains, goal.name, goal.start] = tuple(
-            Probe(
-                graph.mir(graph.target[e]).id,
-                graph.members(e),
-                routing.accesses[e].partition,
-            )
+            Probe(graph.mir(graph.target[e]).id, graph.members(e), routing.accesses[e].partition)
             for e in path
         )
     return orders

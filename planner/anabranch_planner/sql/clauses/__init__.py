@@ -1,1 +1,1 @@
-"""Rewriting of SQL clauses as simpler ones: joins, set operations, VALUES, rankings."""
+"""Rewriting of clauses as simpler ones, before names are known: joins, VALUES, QUALIFY, totals."""

@@ -1,6 +1,5 @@
 """Table functions that expand arrays and maps into rows: ``LATERAL VIEW``, ``LATERAL`` and
-``UNNEST`` in FROM, ``explode(x)`` in the SELECT list.
-"""
+``UNNEST`` in FROM, ``explode(x)`` in the SELECT list."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.aggregates import holds_aggregate, windows_in
-from anabranch_planner.sql.calls.rules import SPARKS
+from anabranch_planner.sql.translation.rules import SPARKS
 from anabranch_planner.sql.unresolved import (
     GENERATORS,
     Node,
@@ -42,8 +41,9 @@ def generators_of(
     """
     tables, found = list[exp.Join](), list[RowGenerator]()
     for join in joins:
-        if isinstance(join.this, exp.Lateral | exp.Unnest) and not _is_query(join.this):
-            with at(join.this):
+        made = join.this
+        if isinstance(made, exp.Lateral | exp.Unnest) and not isinstance(made.this, exp.Query):
+            with at(made):
                 found.append(_of_join(join, len(found)))
         else:
             tables.append(join)
@@ -90,10 +90,6 @@ def _check_alone(found: Sequence[RowGenerator], select: exp.Select) -> None:
     computed = any(holds_aggregate(n) or any(windows_in(n)) for n in select.expressions)
     if grouped or computed:
         raise unsupported(f"{found[-1]} in the SELECT list beside groups or windows", remedy)
-
-
-def _is_query(node: Node) -> bool:
-    return isinstance(node.this, exp.Query)
 
 
 def _of_join(join: exp.Join, number: int) -> RowGenerator:

@@ -7,12 +7,7 @@ from collections.abc import Iterable, Sequence
 from sqlglot import exp
 
 from anabranch_contract.queries.outer_joins import JoinKind
-from anabranch_planner.sql.aggregates import (
-    WINDOWED,
-    function_over,
-    holds_aggregate,
-    windows_in,
-)
+from anabranch_planner.sql.aggregates import WINDOWED, function_over, holds_aggregate, windows_in
 from anabranch_planner.sql.clauses.join_kinds import as_of, is_right, kind_of
 from anabranch_planner.sql.unresolved import AGGREGATES, Node, RowGenerator
 

@@ -234,12 +234,7 @@ class _SetGroups:
         return self._count(node, self._next())
 
     def _of_union(
-        self,
-        node: Node,
-        of: Callable[[Node], Node],
-        sum_of: type[exp.Binary],
-        *,
-        every: bool,
+        self, node: Node, of: Callable[[Node], Node], sum_of: type[exp.Binary], *, every: bool
     ) -> Node:
         """Combine one term per operand of a UNION and its nested UNIONs by ``sum_of``. For an
         operand that is a set operation, ``of`` computes the term.

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.aggregates import TOTALS, call_over, function_over, holds_aggregate
-from anabranch_planner.sql.unresolved import Node, as_written, at, describe, unsupported
+from anabranch_planner.sql.unresolved import Node, as_written, at, describe, not_null, unsupported
 
 #: Key in a JSON path's metadata: the path as text.
 PATH = "path"
@@ -382,13 +382,9 @@ def _span(first: Node, last: Node) -> tuple[Node, Node]:
     the end is NULL unless both are known. ``last`` may be the length of the span."""
     if isinstance(last, exp.Interval):
         last = exp.Add(this=first.copy(), expression=last.copy())
-    both = exp.And(this=_known(first), expression=_known(last))
+    both = exp.And(this=not_null(first), expression=not_null(last))
     later = call("greatest", first.copy(), last.copy())
     return call("least", first.copy(), last.copy()), exp.Case(ifs=[exp.If(this=both, true=later)])
-
-
-def _known(node: Node) -> Node:
-    return exp.Not(this=exp.Is(this=node.copy(), expression=exp.Null()))
 
 
 def _cast(node: exp.Cast | exp.TryCast) -> None:
@@ -405,10 +401,6 @@ def _cast(node: exp.Cast | exp.TryCast) -> None:
         part = "SECOND" if digits == "0" else "MILLISECOND"
         remedy = f"write date_trunc('{part}', {value})"
         raise unsupported(f"TIMESTAMP({digits}), of fewer digits than six,", remedy)
-
-
-def _filtered(node: exp.Filter) -> Node | None:
-    return _percentiles(node.this, node.expression)
 
 
 def _percentiles(node: Node, condition: Node | None) -> Node | None:
@@ -441,7 +433,7 @@ _RULES: dict[type[Node], Callable[..., Node | None]] = {
     exp.Select: _items,
     exp.Window: _over,
     exp.Anonymous: _called,
-    exp.Filter: _filtered,
+    exp.Filter: lambda node: _percentiles(node.this, node.expression),
     exp.Cast: _cast,
     exp.TryCast: _cast,
     exp.AtTimeZone: _zoned,

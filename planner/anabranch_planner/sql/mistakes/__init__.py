@@ -1,1 +1,1 @@
-"""Mistakes in the wording of a statement: missing, superfluous and misspelt words."""
+"""Mistakes in a statement: wrong first words, missing and misspelt words, further errors."""

@@ -125,8 +125,7 @@ def _quotes(tokens: Sequence[Token]) -> Iterator[QueryError]:
 
 def misplaced_clause(tokens: Sequence[Token]) -> QueryError | None:
     """The error of the first clause that stands twice in a SELECT, or after a later one; None if
-    all are in order.
-    """
+    all are in order."""
     if any(token.token_type is TokenType.PIPE_GT for token in tokens):
         # Steps of |> are in any order.
         return None
@@ -155,9 +154,7 @@ def _is_number(token: Token | None) -> bool:
 def _misplaced(token: Token, before: Token) -> QueryError:
     if token.token_type is not before.token_type:
         return malformed_at(
-            f"{token.text!r} stands after {before.text!r}",
-            f"move it before {before.text!r}",
-            token,
+            f"{token.text!r} stands after {before.text!r}", f"move it before {before.text!r}", token
         )
     conditions = token.token_type in (TokenType.WHERE, TokenType.HAVING)
     joined = "AND between the conditions" if conditions else "one list with a comma"
@@ -193,9 +190,7 @@ def _without(
 
 def _lacks(token: Token, second: TokenType) -> QueryError:
     return malformed_at(
-        f"{token.text.upper()} has no {second.name}",
-        f"write {_SHAPES[token.token_type]}",
-        token,
+        f"{token.text.upper()} has no {second.name}", f"write {_SHAPES[token.token_type]}", token
     )
 
 

@@ -86,8 +86,7 @@ def _may_name(tokens: Sequence[Token], opening: int) -> bool:
 
 def _first_after(tokens: Sequence[Token], opening: int, kinds: Set[TokenType]) -> int | None:
     """The first token of ``kinds`` after a bracket, outside of further brackets; None: there is
-    none.
-    """
+    none."""
     depth = 0
     for index in range(opening + 1, len(tokens)):
         kind = tokens[index].token_type

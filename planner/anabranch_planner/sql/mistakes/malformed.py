@@ -32,6 +32,15 @@ _FOREIGN = {
 }
 
 
+def too_deep() -> QueryError:
+    """Return the error for a statement that recursion can't follow."""
+    return QueryError(
+        "malformed-sql",
+        "the statement is nested too deeply",
+        remedy="use IN (...) or fewer parentheses",
+    )
+
+
 def malformed(
     sql: str, tokens: Sequence[Token], message: str, place: tuple[int, int], near: str
 ) -> QueryError:

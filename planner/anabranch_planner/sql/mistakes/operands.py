@@ -83,8 +83,7 @@ def overlooked(tokens: Sequence[Token]) -> QueryError | None:
 
 def missing_operand(tokens: Sequence[Token], near: int) -> QueryError | None:
     """The error of the word or operator nearest to ``near`` that lacks an operand; None if none
-    does.
-    """
+    does."""
     places = range(max(near - _BEFORE, 0), min(near + _BEHIND, len(tokens) - 1) + 1)
     for index in sorted(places, key=lambda place: abs(place - near)):
         token = tokens[index]
@@ -129,8 +128,7 @@ def _missing(token: Token, after: Token | None) -> QueryError:
 
 def missing_on(sql: str, tokens: Sequence[Token], near: int) -> QueryError | None:
     """The error of a join whose condition follows the joined stream without ON; None if no join
-    before ``near`` is like that.
-    """
+    before ``near`` is like that."""
     first = min(near, len(tokens) - 1)
     if first and tokens[first].token_type in (TokenType.DOT, *_OPERATORS):
         first -= 1
@@ -163,8 +161,7 @@ def missing_on(sql: str, tokens: Sequence[Token], near: int) -> QueryError | Non
 
 def missing_between(sql: str, tokens: Sequence[Token], near: int) -> QueryError | None:
     """The error of two values side by side at ``near``, with neither comma nor operator; None if
-    there are none.
-    """
+    there are none."""
     first = near
     if tokens[near].token_type in (TokenType.DOT, TokenType.L_PAREN) and near:
         first -= 1

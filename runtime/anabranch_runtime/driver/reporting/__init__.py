@@ -1,1 +1,1 @@
-"""Reports of the driver: heartbeat, source progress, interim measurements, state, telemetry."""
+"""Reports of the driver: heartbeat, source progress, measurements, drifts, state, telemetry."""

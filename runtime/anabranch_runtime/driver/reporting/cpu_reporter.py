@@ -131,8 +131,7 @@ class CpuReporter:
 
 def _children() -> dict[str, float]:
     """Return the CPU seconds of this process's descendants, even ended ones, by kind: Spark's JVM,
-    processes of tasks, others.
-    """
+    processes of tasks, others."""
     # Imported late, since tests limit the memory that driver and task use up to the first report.
     import psutil
 

@@ -115,8 +115,7 @@ class InterimReporter:
 
     def require(self, state: State) -> None:
         """Report the interim period up to ``state``, unless it is reported already. The driver then
-        waits for the service's revision of the ruleset.
-        """
+        waits for the service's revision of the ruleset."""
         if self._reported != state.next_batch:
             self._report(asks=True)
 

@@ -93,8 +93,7 @@ class ProgressReporter:
 
     def direct(self, state: State) -> None:
         """Before the sources plan the next batch, pass on to them the feeds that are held back, the
-        streams' definitions, and the next batch's number if results are owed.
-        """
+        streams' definitions, and the next batch's number if results are owed."""
         known, feeds = self.rate_limiter.input, state.feeds.items()
         specs = (stream.spec for stream in state.streams.values())
         known.definitions = planned_marks(spec for spec in specs if spec is not None)

@@ -141,8 +141,7 @@ class Reporting:
 
     def progress_made(self, state: State) -> None:
         """Report the progress after a batch. In live mode, only :data:`PAUSE` seconds after the
-        last report (:meth:`tick` makes up for it), or if queries may have begun or failed.
-        """
+        last report (:meth:`tick` makes up for it), or if queries may have begun or failed."""
         known, begun = self._reported
         due = self.settings.mode is Mode.STEP or time.monotonic() >= begun + PAUSE
         if due or known != (state.ruleset, failed(state)):
@@ -259,8 +258,7 @@ class Reporting:
         self, state: State, reports: Sequence[TaskReport], times: Times, ages: Mapping[str, float]
     ) -> None:
         """Log the batch that ended in ``state``, and include it in the next progress report;
-        ``ages``: stream -> age of its oldest row in seconds.
-        """
+        ``ages``: stream -> age of its oldest row in seconds."""
         times = times._replace(committed=time.perf_counter())
         spent, phases = times.committed - times.started, times.phases(reports)
         self._telemetry = counted(self._telemetry, time.time(), spent, phases, ages)
@@ -270,8 +268,7 @@ class Reporting:
 
     def _show_latest(self, state: State, *, at_once: bool = False) -> None:
         """Publish the latest rows of streams. Unless ``at_once``, pause between publications, the
-        longer the more streams, since each stream takes 0.4 ms.
-        """
+        longer the more streams, since each stream takes 0.4 ms."""
         if at_once or time.monotonic() >= self._latest_due:
             latest, gone = self.latest.changed(state.streams)
             if latest or gone:

@@ -194,8 +194,7 @@ def unique_keys(limits: Ints, keys: pa.Array, values: pa.Array, valid: Bools | N
 
 def zipped(left: pa.Array, right: pa.Array) -> tuple[Ints, pa.Array, list[pa.Array], Bools | None]:
     """Return per row the union of the keys of two maps: offsets, keys, the values in either map,
-    and the mask of rows where neither map is NULL. The keys of the left map come first.
-    """
+    and the mask of rows where neither map is NULL. The keys of the left map come first."""
     valid = all_present(left, right)
     parts = [elements(one) for one in (left, right)]
     both = [[pc.struct_field(pairs, [at]) for _, pairs in parts] for at in (0, 1)]
@@ -329,8 +328,7 @@ def _kept(
 
 def _matches(args: list[pa.Array]) -> tuple[Ints, pa.Array, Ints, Bools, Bools]:
     """Compare arrays with a value per row: return the arrays' offsets, elements and elements' rows,
-    and the masks of elements that equal the row's value, and that are NULL.
-    """
+    and the masks of elements that equal the row's value, and that are NULL."""
     limits, values = elements(args[0])
     row = owners(limits)
     same = _equal(values, args[1].take(pa.array(row)))
@@ -402,8 +400,7 @@ def _union(call: Call, args: list[pa.Array]) -> pa.Array:
 
 def _members(args: list[pa.Array]) -> tuple[Ints, pa.Array, Ints, Bools]:
     """Return offsets and elements of the left arrays, the positions of their distinct elements, in
-    order, and the mask of distinct elements that the row's right array contains.
-    """
+    order, and the mask of distinct elements that the row's right array contains."""
     (limits, values), (others, more) = map(elements, args)
     codes, _ = _codes(pa.concat_arrays([values, more]))
     keys = np.concatenate([owners(limits), owners(others)]) * (len(codes) + 2) + codes

@@ -37,8 +37,7 @@ _ESCAPED = re.compile("\\\\u[0-9a-f]{4}|\\\\.|[\ud800-\udfff\U00010000-\U0010fff
 
 def get_json_object(call: Call, args: list[pa.Array]) -> pa.Array:
     """Evaluate ``get_json_object(text, path)``: NULL if not JSON, if nothing is there, or for a
-    member that is ``null``. For an array's element and a whole text that is the text ``null``.
-    """
+    member that is ``null``. For an array's element and a whole text that is the text ``null``."""
     path = call.args[1]
     assert isinstance(path, Literal)
     through = steps(str(path.value))
@@ -85,13 +84,14 @@ def _first_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_constant(name: str) -> Any:
+def no_constant(name: str) -> Any:
+    """Refuse NaN and Infinity, which ``json`` would read."""
     raise ValueError(f"{name} is no JSON")
 
 
 #: Reader of JSON as Spark reads it: uses the first of equal keys, allows control characters.
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_first_of_each, parse_constant=_no_constant, strict=False
+    object_pairs_hook=_first_of_each, parse_constant=no_constant, strict=False
 )
 
 
@@ -144,8 +144,7 @@ def _escape(found: re.Match[str]) -> str:
 
 def from_json(call: Call, args: list[pa.Array]) -> pa.Array:
     """Evaluate ``from_json(text, schema)``: values that do not fit are NULL, as are all fields of a
-    text that is no JSON. Each distinct text is parsed once.
-    """
+    text that is no JSON. Each distinct text is parsed once."""
     kind = call.type
     return by_value(args[0], lambda text: _parsed(text, kind), arrow_type(kind))
 

@@ -60,9 +60,7 @@ def _logarithm(
     return kernel
 
 
-def _two(
-    function: Callable[[Doubles, Doubles], Any],
-) -> Callable[[Call, list[pa.Array]], pa.Array]:
+def _two(function: Callable[[Doubles, Doubles], Any]) -> Callable[[Call, list[pa.Array]], pa.Array]:
     def kernel(call: Call, args: list[pa.Array]) -> pa.Array:
         left, right = (_doubles(arg) for arg in args)
         with np.errstate(all="ignore"):

@@ -64,9 +64,7 @@ def regexp_extract(call: Call, args: list[pa.Array]) -> pa.Array:
     pattern, group = _literals(call)
     found = rewritten(pattern)
     matched = _run_pattern(
-        pc.extract_regex,
-        args[0],
-        pattern=_picked(found.condition if group else found.text, group),
+        pc.extract_regex, args[0], pattern=_picked(found.condition if group else found.text, group)
     )
     texts = pc.fill_null(pc.struct_field(matched, "it"), "")
     return pc.if_else(args[0].is_valid(), texts, pa.scalar(None, pa.string()))

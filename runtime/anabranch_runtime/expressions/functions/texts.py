@@ -366,8 +366,7 @@ def soundex(text: str) -> str:
 
 def overlay(text: str, other: str, place: int, length: int) -> str:
     """Evaluate ``overlay``: replace ``length`` characters of ``text`` from ``place`` on by
-    ``other``; a negative ``length`` means that of ``other``.
-    """
+    ``other``; a negative ``length`` means that of ``other``."""
     after = place + (len(other) if length < 0 else length)
     start = after - 1 if after > 0 else max(len(text) + after, 0) if after else 0
     return text[: max(place - 1, 0)] + other + text[start:]

@@ -188,9 +188,7 @@ def _composed(
     by_name = widths.get("M") == 3
     names = pa.array(list(_SHORT))
     month = number(
-        "M",
-        1,
-        (lambda c: pc.add(pc.index_in(pc.utf8_lower(c), names), 1)) if by_name else None,
+        "M", 1, (lambda c: pc.add(pc.index_in(pc.utf8_lower(c), names), 1)) if by_name else None
     )
     day = number("d", 1)
     hour, minute, second = number("H", 0), number("m", 0), number("s", 0)

@@ -29,6 +29,7 @@ from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.columns.nested import limits_of, lists, maps, structs
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.expressions.casts import cast, java_text
+from anabranch_runtime.expressions.functions.json_values import no_constant
 
 #: Maximum digits of an exact number, and maximum characters of any number.
 _DIGITS, _LONGEST = 38, 1000
@@ -101,10 +102,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
-
-
 def _integer(text: str) -> int | Decimal | float:
     if len(text) > _DIGITS + 1:
         return _fraction(text)
@@ -131,7 +128,7 @@ def _canonical_fraction(text: str) -> Decimal | float:
 
 
 _STRICT = json.JSONDecoder(
-    object_pairs_hook=_once, parse_constant=_no_constant, parse_int=_integer, parse_float=_fraction
+    object_pairs_hook=_once, parse_constant=no_constant, parse_int=_integer, parse_float=_fraction
 )
 _CANONICAL = json.JSONDecoder(parse_int=_integer, parse_float=_canonical_fraction)
 

@@ -124,9 +124,7 @@ def _envelopes(net: pa.Table) -> Messages:
     return Messages(
         _joined(after["key"], removed["key"], created["key"]),
         _joined(
-            updates,
-            _envelope("d", removed["row"], None),
-            _envelope("c", None, created["row"]),
+            updates, _envelope("d", removed["row"], None), _envelope("c", None, created["row"])
         ),
     )
 

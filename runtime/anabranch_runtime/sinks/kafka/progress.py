@@ -1,8 +1,7 @@
 """The progress topic of a Kafka sink: for each query, the last delivery that its topic has. It is a
 compacted topic with one partition. A transaction that sends a delivery's messages also sends a
 record to it, so both are committed or neither. Its key is ``<namespace>/<pipeline>/<role>/<run>``
-(``role``: of the process), its value the :class:`DeliveryRecord` as JSON.
-"""
+(``role``: of the process), its value the :class:`DeliveryRecord` as JSON."""
 
 from __future__ import annotations
 
@@ -12,13 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import (
-    Consumer,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from anabranch_runtime.errors import SinkError
@@ -40,7 +33,7 @@ _READING = {
 }
 #: Error codes of a topic that is new or changes its leader; a later request may succeed.
 _LEADERLESS = LEADERLESS | {
-    *(KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION),
+    *(KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION)
 }
 #: Seconds to wait for brokers' answers, and between two checks for the end of a transaction.
 PATIENCE, _LOOK = 5.0, 0.05

@@ -191,11 +191,7 @@ class KafkaWriter:
         return f"anabranch/{self.namespace}/{identity}/{self.role}/{digest}"
 
     def _send(
-        self,
-        link: _Connected,
-        delivery: Delivery,
-        options: KafkaSinkOptions,
-        target: _Target,
+        self, link: _Connected, delivery: Delivery, options: KafkaSinkOptions, target: _Target
     ) -> None:
         producer, topic = link.producer, options.topic
         if topic not in link.topics:

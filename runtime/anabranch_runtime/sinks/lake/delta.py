@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from anabranch_contract.connectors.postgres.catalog import quoted
 from anabranch_contract.connectors.sinks import (
     BATCH_COLUMN,
     COMPRESSION,
@@ -27,13 +28,7 @@ from anabranch_contract.connectors.sinks import (
 )
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.delivery import Delivery
-from anabranch_runtime.sinks.lake.rows import (
-    ATTEMPTS,
-    GONE,
-    check_partitions,
-    new_columns,
-    rows_of,
-)
+from anabranch_runtime.sinks.lake.rows import ATTEMPTS, GONE, check_partitions, new_columns, rows_of
 from anabranch_runtime.sources.lake.library import library
 from anabranch_runtime.storage.documents import sync_filesystem
 
@@ -119,13 +114,13 @@ def _write(lake: Any, table: Any, rows: pa.Table, sink: SinkSpec, writer: str, b
 def _merge(table: Any, rows: pa.Table, sink: SinkSpec, written: Mapping[str, Any]) -> None:
     """Merge changes into the Delta table: a view's by key; others by all columns, as counts."""
     names = [name for name in rows.schema.names if name != GONE]
-    values = {_quoted(name): f"s.{_quoted(name)}" for name in names}
+    values = {quoted(name): f"s.{quoted(name)}" for name in names}
     is_view = COUNT not in names
     by_name, added = {name.lower(): name for name in names}, sink.option(BATCH_COLUMN)
     matched = [by_name[name.lower()] for name in current_key(sink)]
     if not is_view:
         matched = [name for name in names if name not in (COUNT, added)]
-    equal = [f"(t.{_quoted(name)} IS NOT DISTINCT FROM s.{_quoted(name)})" for name in matched]
+    equal = [f"(t.{quoted(name)} IS NOT DISTINCT FROM s.{quoted(name)})" for name in matched]
     merger = table.merge(
         rows,
         # A view without grouping columns has one row, which always matches.
@@ -141,9 +136,5 @@ def _merge(table: Any, rows: pa.Table, sink: SinkSpec, written: Mapping[str, Any
         return
     total = f"t.{COUNT} + s.{COUNT}"
     merger = merger.when_matched_delete(f"{total} = 0")
-    merger = merger.when_matched_update(values | {_quoted(COUNT): total})
+    merger = merger.when_matched_update(values | {quoted(COUNT): total})
     merger.when_not_matched_insert(values).execute()
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

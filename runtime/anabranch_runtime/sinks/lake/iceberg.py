@@ -18,21 +18,11 @@ from typing import Any
 import pyarrow as pa
 
 from anabranch_contract.connectors.lake.options import TABLE
-from anabranch_contract.connectors.sinks import (
-    COMPRESSION,
-    FILE_SIZE,
-    SinkSpec,
-    partition_columns,
-)
+from anabranch_contract.connectors.sinks import COMPRESSION, FILE_SIZE, SinkSpec, partition_columns
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_runtime.columns.arrow_types import arrow_type, spark_type
 from anabranch_runtime.sinks.delivery import Delivery
-from anabranch_runtime.sinks.lake.rows import (
-    ATTEMPTS,
-    check_partitions,
-    new_columns,
-    rows_of,
-)
+from anabranch_runtime.sinks.lake.rows import ATTEMPTS, check_partitions, new_columns, rows_of
 from anabranch_runtime.sources.lake.library import catalog_of, library
 from anabranch_runtime.storage.documents import sync_filesystem
 

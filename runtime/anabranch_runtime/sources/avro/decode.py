@@ -2,51 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
+from functools import lru_cache, partial
 
 import numpy as np
-import pyarrow as pa
 
-from anabranch_contract.connectors.schemas.avro import (
-    AvroSchema,
-    record_schema,
-    registered_schema,
-)
+from anabranch_contract.connectors.schemas.avro import AvroSchema, record_schema, registered_schema
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.columns.arrays import Ints
 from anabranch_runtime.sources.avro.columns import read_columns
 from anabranch_runtime.sources.avro.program import program_of
 from anabranch_runtime.sources.decode import Columns
-from anabranch_runtime.sources.invalid import Decoded
 from anabranch_runtime.sources.schemas.messages import (
     PREFIX,
     EncodedMessages,
     ReadColumns,
+    from_schemas,
 )
 from anabranch_runtime.sources.schemas.registry import schemas_of
 
 _schema = lru_cache(maxsize=64)(record_schema)
-
-
-def from_avro(
-    values: Sequence[bytes | None],
-    columns: Columns,
-    beside: pa.RecordBatch,
-    options: Mapping[str, str],
-) -> Iterator[Decoded]:
-    """Decode Avro messages to rows with the columns ``columns`` and the columns of ``beside``,
-    which has a row per message; valid rows are in the order of the messages.
-
-    Args:
-        values: messages; None: a row whose columns are NULL.
-        options: options of the source: ``schema``, ``registry``.
-
-    Raises:
-        SourceError: the registry does not answer.
-    """
-    messages = EncodedMessages.of(values)
-    yield from messages.rows(columns, beside, _read(messages, columns, options))
 
 
 def _read(
@@ -59,6 +34,10 @@ def _read(
         begins, ends = messages.begins[which] + skipped, messages.ends[which]
         program = program_of(writer, kinds, reader)
         yield which, read_columns(program, messages.data, begins, ends)
+
+
+#: Decoder of Avro messages.
+from_avro = partial(from_schemas, _read)
 
 
 def _schemas(

@@ -203,8 +203,7 @@ def read_messages(
 @njit(cache=True, nogil=True)
 def big_endian(data: Any, places: Any, sizes: Any, found: Any, bad: Any) -> None:
     """Convert decimals (two's complement, highest byte first) to 16 bytes, lowest first; ``bad`` is
-    set for numbers without bytes, or that need more than 16.
-    """
+    set for numbers without bytes, or that need more than 16."""
     for i in range(len(places)):
         place, size = places[i], sizes[i]
         if size == 0:

@@ -95,9 +95,7 @@ class AvroProgram:
 
 
 def program_of(
-    writer: AvroSchema,
-    columns: Sequence[tuple[str, DataType]],
-    reader: AvroSchema | None = None,
+    writer: AvroSchema, columns: Sequence[tuple[str, DataType]], reader: AvroSchema | None = None
 ) -> AvroProgram:
     """Resolve a writer's schema against columns.
 
@@ -329,8 +327,7 @@ def form_of(type: AvroType, kind: DataType) -> str:
 
 def _agrees(type: AvroType, target: AvroTarget) -> bool:
     """Whether a type in a union has values of the same form as the types before it with this
-    target. Of several nested types, only the first one is read.
-    """
+    target. Of several nested types, only the first one is read."""
     if type.kind in ("record", "array", "map"):
         return not target.parts
     if target.source is None:

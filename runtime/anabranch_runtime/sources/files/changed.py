@@ -33,8 +33,7 @@ QUIET = 60.0
 ENDS = 1 << 13
 
 _UNREAD = PieceError(
-    "file-changed",
-    "it changed before any of it was read; its new content is read as a new file",
+    "file-changed", "it changed before any of it was read; its new content is read as a new file"
 )
 _WARNING = PieceError(
     "file-changed",

@@ -212,8 +212,7 @@ def _spans(
     data: bytes, starts: NDArray[np.int32], stops: NDArray[np.int32], kind: pa.DataType
 ) -> pa.Array:
     """Return ``data`` as a binary array, without a copy: at even positions the bytes of the
-    disjoint, ascending ranges, and at odd positions the bytes between these.
-    """
+    disjoint, ascending ranges, and at odd positions the bytes between these."""
     offsets = np.empty(2 * len(starts), np.int32)
     offsets[0::2], offsets[1::2] = starts, stops
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]

@@ -55,8 +55,7 @@ def unwrapped_rows(
     envelopes: Sequence[bytes], operation: str, keyed: bool = False
 ) -> tuple[list[bytes], list[int], list[int]]:
     """Return the rows of ``envelopes`` (see :func:`unwrapped`), for each row its envelope's number,
-    and the numbers of messages that are not envelopes.
-    """
+    and the numbers of messages that are not envelopes."""
     rows, origins, bad = list[bytes](), list[int](), list[int]()
     name = json.dumps(operation).encode()
     for number, envelope in enumerate(envelopes):

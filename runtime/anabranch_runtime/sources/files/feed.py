@@ -135,8 +135,7 @@ class FileFeed(CommonFeed):
 
     def _times(self, load: Load, number: int) -> list[float]:
         """Return the times at which the last files before ``number`` appeared (seconds since 1970);
-        times before the beginning of ``load`` count as this beginning.
-        """
+        times before the beginning of ``load`` count as this beginning."""
         lately = self._loaded().files[max(number - LATELY, 0) : number]
         return [max(file.appeared / 1e9, load.began) for file in lately]
 

@@ -32,8 +32,7 @@ _COMPRESSIONS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
 @dataclass(frozen=True, slots=True)
 class TextFile:
     """A text file of ``size`` bytes: CSV in a ``dialect``, or JSON lines (``dialect`` None), whose
-    rows may be in envelopes. CSV headers may lack the ``optional`` columns.
-    """
+    rows may be in envelopes. CSV headers may lack the ``optional`` columns."""
 
     path: Path
     size: int
@@ -61,8 +60,7 @@ class TextFile:
 
     def cut(self, start: int, targets: Sequence[int]) -> list[int]:
         """Return the position of the first record at or after each of ``targets``, which ascend;
-        ``start``: a record's position before them. In a compressed file this is always the end.
-        """
+        ``start``: a record's position before them. In a compressed file this is always the end."""
         if not targets or self._is_packed():
             return [self.size] * len(targets)
         with self.path.open("rb") as file:

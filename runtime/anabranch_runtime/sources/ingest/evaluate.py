@@ -39,8 +39,7 @@ class Evaluation:
 
     def rows(self, part: pa.RecordBatch) -> pa.RecordBatch:
         """Return the stream's columns, the raw input of invalid rows (``invalid.ARRIVED``, NULL in
-        valid rows), and the remaining columns of ``part``.
-        """
+        valid rows), and the remaining columns of ``part``."""
         count = len(self.inputs)
         given = dict(zip(self.inputs, part.columns[:count], strict=True))
         numbers = pa.array(np.arange(part.num_rows))
@@ -89,8 +88,7 @@ def _evaluated(
 
 def _arrived(text: pa.Array, bad: NDArray[np.bool_], given: Mapping[Column, pa.Array]) -> pa.Array:
     """Return the raw input of ``bad`` (invalid) rows: Spark's ``text`` if there is one, else a JSON
-    object with the source's columns, or with the inputs.
-    """
+    object with the source's columns, or with the inputs."""
     text = pc.if_else(pa.array(bad), text.cast(pa.binary()), pa.scalar(None, pa.binary()))
     rest = bad & text.is_null().to_numpy(zero_copy_only=False)
     if not rest.any():

@@ -2,8 +2,7 @@
 These files are *landed batches*. The offset is the number of the next batch to read, and the number
 of its rows that have been read. Landed batches never change and their numbers have no gaps, so the
 input between two offsets is fixed. Offsets count invalid rows too; tasks separate them when they
-read.
-"""
+read."""
 
 from __future__ import annotations
 
@@ -248,8 +247,7 @@ def read_rows(piece: Piece) -> Iterator[Decoded]:
 def _decoded(batch: pa.RecordBatch, piece: Piece) -> Iterator[Decoded]:
     """Yield the rows of a landed batch with the columns of ``piece``, valid and invalid rows
     separately; the last column has the raw input of invalid rows. Columns that were added after the
-    batch landed have the values for earlier rows (``added_columns``).
-    """
+    batch landed have the values for earlier rows (``added_columns``)."""
     arrived = batch.column(batch.num_columns - 1)
     rows, schema = batch.select(batch.schema.names[:-1]), schema_of(piece.columns)
     if rows.schema != schema:

@@ -139,8 +139,7 @@ def read_landed(home: Path, number: int) -> Landed | None:
 
 def note_caught_up(home: Path, number: int, quiet: float) -> None:
     """Record that a check of the source, ``quiet`` seconds after its last file had appeared, found
-    no input that is not in the first ``number`` landed batches.
-    """
+    no input that is not in the first ``number`` landed batches."""
     write_durably(home / _CAUGHT_UP, f"{number} {quiet}")
 
 
@@ -182,8 +181,7 @@ def finish(home: Path, folder: Path, number: int, landed: Landed) -> None:
 
 def forget(home: Path, below: int) -> None:
     """Delete the landed batches with numbers less than ``below``, except the newest one, which has
-    the source's current offsets.
-    """
+    the source's current offsets."""
     for number in numbers(home)[:-1]:
         if number < below:
             _delete(home, number)
@@ -233,8 +231,7 @@ def file_writer(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that Spark's tasks run on rows of ``spark_stream.spark_rows``. It
     evaluates the stream's columns, writes them durably to one Arrow file in ``folder``, and yields
-    a row of :data:`WRITTEN`. With ``apart`` it writes to the host's cache and the object store.
-    """
+    a row of :data:`WRITTEN`. With ``apart`` it writes to the host's cache and the object store."""
     declared = tuple(columns)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

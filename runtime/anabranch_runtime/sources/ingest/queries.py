@@ -43,12 +43,7 @@ from anabranch_runtime.sources.ingest.checkpoints import mend, offsets_of
 from anabranch_runtime.sources.ingest.evaluate import Evaluation
 from anabranch_runtime.sources.ingest.feed import LANDED
 from anabranch_runtime.sources.ingest.source import LOOK, IngestSource
-from anabranch_runtime.sources.ingest.spark_stream import (
-    has_files,
-    reason,
-    source_name,
-    spark_rows,
-)
+from anabranch_runtime.sources.ingest.spark_stream import has_files, reason, source_name, spark_rows
 from anabranch_runtime.sources.loads import LONGEST_FIRST, QUIET, QUIET_FIRST, longest_pause
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.offsets import Offsets
@@ -126,8 +121,7 @@ class _Source(IngestSource):
 
     def _follow(self, query: StreamingQuery, ended: threading.Event) -> None:
         """Until ``query`` has ``ended``, record when its source has no more input: for a source of
-        files, if none is new for a while; for other sources, once the backlog is read.
-        """
+        files, if none is new for a while; for other sources, once the backlog is read."""
         from pyspark.errors import PySparkException
 
         try:
@@ -281,8 +275,7 @@ class Ingest:
 
     def committed(self, state: State, choices: Journal) -> None:
         """After the commit of ``state``, allow deletion of landed batches that have been read,
-        except input of batches that, by the journal ``choices``, may be repeated.
-        """
+        except input of batches that, by the journal ``choices``, may be repeated."""
         self._offsets = state.offsets
         if not self._sources:
             return

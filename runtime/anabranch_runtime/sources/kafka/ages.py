@@ -2,8 +2,7 @@
 if messages may have several rows, how many. While a stream keeps up, the age is the time since its
 messages were first seen here. For messages that are older than this process, it is the time since
 their timestamps, for which the first message of each partition is fetched in the background. The
-rows of these first messages are counted, too.
-"""
+rows of these first messages are counted, too."""
 
 from __future__ import annotations
 

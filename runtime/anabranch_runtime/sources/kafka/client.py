@@ -69,8 +69,7 @@ AWAY = LEADERLESS | {
 @dataclass(slots=True)
 class Trouble:
     """The last error of a client's connections, such as a refused login. The client's calls do not
-    raise it; they only fail for lack of an answer.
-    """
+    raise it; they only fail for lack of an answer."""
 
     _text: str = ""
     _at: float = 0.0
@@ -156,8 +155,7 @@ def _admin(settings: tuple[tuple[str, Any], ...]) -> tuple[AdminClient, Trouble]
 @lru_cache(maxsize=1024)
 def _know(settings: tuple[tuple[str, Any], ...], thread: int, topic: str) -> None:
     """Make a client look up the brokers of a topic's partitions; by itself it would do so some
-    tenths of a second after the partitions' first assignment.
-    """
+    tenths of a second after the partitions' first assignment."""
     _consumer(settings, thread).list_topics(topic, timeout=METADATA)
 
 

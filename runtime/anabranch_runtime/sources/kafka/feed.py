@@ -12,7 +12,6 @@ first or beyond its last one, messages were lost.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -36,7 +35,7 @@ from anabranch_contract.connectors.sources import OnLoss, StreamStart
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.decode import stream_rows
-from anabranch_runtime.sources.feed import CommonFeed, Piece, PieceError, Waiting, feed_id
+from anabranch_runtime.sources.feed import EntryFeed, Piece, PieceError, Waiting, feed_id
 from anabranch_runtime.sources.kafka.ages import Ages
 from anabranch_runtime.sources.kafka.client import admin, failure, no_answer
 from anabranch_runtime.sources.kafka.reading import messages_lost, topic_replaced
@@ -106,9 +105,10 @@ def settle(
 
 
 @dataclass(slots=True)
-class KafkaFeed(CommonFeed):
+class KafkaFeed(EntryFeed):
     """A stream that is read from Kafka topics."""
 
+    NUMBER = 0
     record: StreamRecord
     options: KafkaOptions
     group: str
@@ -122,15 +122,6 @@ class KafkaFeed(CommonFeed):
     #: Offset that was last committed to the consumer group, and when it was.
     _committed: tuple[Any, float] = (None, float("-inf"))
     _ages: Ages = field(default_factory=Ages)
-
-    @property
-    def on_loss(self) -> OnLoss:
-        """The policy for Kafka messages that were lost unread."""
-        return self.options.on_loss
-
-    def look(self, offset: Any) -> None:
-        """Check that brokers answer and, unless losses are skipped, have the unread messages."""
-        self.waiting(offset)
 
     def begin(self) -> Any:
         """Return the first offset of each partition, by the option ``start``."""
@@ -177,8 +168,7 @@ class KafkaFeed(CommonFeed):
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """Move the offset on by ``rows`` rows, divided among partitions in proportion to unread
-        rows. Partitions that are not in ``end`` belong to the next load.
-        """
+        rows. Partitions that are not in ``end`` belong to the next load."""
         settled = self._settled(offset, self._looks or self._look())
         upto = {p: look.high for p, (look, _) in settled.items()}
         if end is not None:
@@ -221,15 +211,6 @@ class KafkaFeed(CommonFeed):
                 found.append(self._piece(place, first, end_of_cut, alone=cuts == 1))
         return found
 
-    def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """Return ``end`` with the partitions of ``pieces`` moved back to where these begin."""
-        first: dict[str, PartitionPosition] = {}
-        for piece in pieces:
-            known, position = first.get(piece.source), PartitionPosition(*piece.before)
-            if known is None or position.next < known.next:
-                first[piece.source] = position
-        return {**end, **{place: position.to_json() for place, position in first.items()}}
-
     def _piece(
         self, place: str, before: PartitionPosition, last: int, *, alone: bool = True
     ) -> Piece:
@@ -265,8 +246,7 @@ class KafkaFeed(CommonFeed):
     @property
     def _tombstones(self) -> str:
         """Meaning of messages without a value: they ``delete`` the row of their key, or only follow
-        a deletion (``ignore``), or are ``invalid``.
-        """
+        a deletion (``ignore``), or are ``invalid``."""
         changes = self.record.changes
         if changes is None:
             return "invalid"

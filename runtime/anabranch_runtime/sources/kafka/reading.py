@@ -91,8 +91,7 @@ class _Group:
 
     def taken(self, errors: dict[int, SourceError]) -> Iterator[tuple[Piece, Decoded]]:
         """Decode the collected messages, and drop them; yield their rows, with the first piece. If
-        they can't be decoded for now, all pieces get an error in ``errors``.
-        """
+        they can't be decoded for now, all pieces get an error in ``errors``."""
         messages, numbers = self.messages, self.numbers
         self.messages, self.numbers, self.size = [], [], 0
         try:
@@ -322,8 +321,7 @@ def _describe(pieces: Sequence[Piece]) -> dict[str, Future[Any]]:
 
 def _replaced(description: Future[Any], piece: Piece) -> SourceError | None:
     """Return an error if ``description``, which was requested after a piece's messages had been
-    read, lacks the id of the planned topic; ids of topics are never used again.
-    """
+    read, lacks the id of the planned topic; ids of topics are never used again."""
     try:
         found = str(description.result().topic_id)
     except KafkaException as cause:
@@ -335,8 +333,7 @@ def _rows(
     messages: list[Message], numbers: NDArray[np.int64], pieces: Sequence[Piece]
 ) -> Iterator[Decoded]:
     """Decode Kafka messages to rows; some columns have parts of the message, such as its key.
-    ``numbers``: the index of each message's piece.
-    """
+    ``numbers``: the index of each message's piece."""
     piece = pieces[0]
     where = piece.where
     payload = MessagePayload(where["payload"])

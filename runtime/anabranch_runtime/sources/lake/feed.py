@@ -152,8 +152,7 @@ class TableFeed(CommonFeed):
 
     def _whole(self, number: int) -> int:
         """Return the number of the first file after the commit that begins with file ``number``, if
-        this commit is to be read in one batch; else 0.
-        """
+        this commit is to be read in one batch; else 0."""
         log = self._loaded()
         version = bisect_right(log.ends, number)
         begin, end = log.ends[version - 1] if version else 0, log.ends[version]

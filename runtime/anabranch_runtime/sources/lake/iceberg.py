@@ -180,8 +180,7 @@ class IcebergTable(LakeTable):
 
     def _live(self, table: Any, snapshot: Any, manifests: Sequence[Any]) -> dict[str, TableFile]:
         """Return the data files in ``manifests`` of a snapshot by path, in the order in which they
-        were added, each with the files that list its deleted positions.
-        """
+        were added, each with the files that list its deleted positions."""
         found, deletes = list[tuple[int, str, TableFile]](), False
         for manifest in manifests:
             for entry in manifest.fetch_manifest_entry(table.io):

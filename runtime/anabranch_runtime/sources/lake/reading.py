@@ -133,8 +133,7 @@ def _without_views(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def _constants(piece: Piece, names: Collection[str]) -> dict[str, pa.Scalar]:
     """Return the columns with the same value in all rows of a data file: the operation, and
-    partition columns that the file lacks.
-    """
+    partition columns that the file lacks."""
     where, found = piece.where, dict[str, Any]()
     for name, kind in piece.columns:
         if name in where["values"] and name not in names:

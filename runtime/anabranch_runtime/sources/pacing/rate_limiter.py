@@ -17,8 +17,7 @@ from anabranch_runtime.state.unread import FeedState
 @dataclass(slots=True)
 class RateLimiter:
     """Limits the rows of batches: so that they take ``target`` seconds (None: any time) and, if
-    ``frugal``, fit into their share of memory.
-    """
+    ``frugal``, fit into their share of memory."""
 
     control: Control
     target: float | None

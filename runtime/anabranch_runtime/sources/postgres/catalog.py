@@ -17,8 +17,7 @@ from anabranch_runtime.sources.postgres.client import lsn
 
 def columns_there(names: Collection[str], record: StreamRecord) -> list[tuple[str, DataType]]:
     """Return name and type of the columns that a stream reads from a PostgreSQL table with columns
-    ``names``; the table may lack columns that were added to the stream.
-    """
+    ``names``; the table may lack columns that were added to the stream."""
     added = {name for name, _ in record.added}
     return [(n, kind) for n, kind in record.tuple_columns if n in names or n not in added]
 

@@ -191,10 +191,7 @@ class TableSource(IngestSource):
         except PlannerError as cause:
             raise refused(self.record, cause) from cause
         slot, publication = options.slot or self._own, options.publication or self._own
-        with (
-            connected(source.options) as cursor,
-            closing(self._replication(cursor)) as replication,
-        ):
+        with connected(source.options) as cursor, closing(self._replication(cursor)) as replication:
             table = self._table(cursor, options)
             with closing(replication.cursor()) as asking:
                 asking.execute("IDENTIFY_SYSTEM")

@@ -84,8 +84,7 @@ def read_columns(
 @dataclass(slots=True)
 class _ReadSlots:
     """Values of Protobuf messages per slot (see ``kernel``), and the rows with a value that does
-    not fit. The last slot is a dummy, for values that are not read.
-    """
+    not fit. The last slot is a dummy, for values that are not read."""
 
     data: NDArray[np.uint8]
     base: Ints

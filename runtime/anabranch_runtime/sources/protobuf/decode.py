@@ -1,15 +1,13 @@
 """Decoder of Protobuf messages: plain ones, or with the id of their schema in a registry first.
 After the id come the indexes of the message's type: how many, then each index, zigzag-encoded; the
-number 0 alone stands for the first type.
-"""
+number 0 alone stands for the first type."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
+from functools import lru_cache, partial
 
 import numpy as np
-import pyarrow as pa
 
 from anabranch_contract.connectors.schemas.declared import ProtoMessage, ProtoSchema
 from anabranch_contract.connectors.schemas.protobuf import (
@@ -21,35 +19,19 @@ from anabranch_contract.connectors.schemas.protobuf import (
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.columns.arrays import Ints
 from anabranch_runtime.sources.decode import Columns
-from anabranch_runtime.sources.invalid import Decoded
 from anabranch_runtime.sources.protobuf import kernel
 from anabranch_runtime.sources.protobuf.columns import read_columns
 from anabranch_runtime.sources.protobuf.merging import merged
 from anabranch_runtime.sources.protobuf.program import program_of
-from anabranch_runtime.sources.schemas.messages import PREFIX, EncodedMessages, ReadColumns
+from anabranch_runtime.sources.schemas.messages import (
+    PREFIX,
+    EncodedMessages,
+    ReadColumns,
+    from_schemas,
+)
 from anabranch_runtime.sources.schemas.registry import schemas_of
 
 _schema = lru_cache(maxsize=64)(parse_schema)
-
-
-def from_protobuf(
-    values: Sequence[bytes | None],
-    columns: Columns,
-    beside: pa.RecordBatch,
-    options: Mapping[str, str],
-) -> Iterator[Decoded]:
-    """Decode Protobuf messages to rows with the columns ``columns`` and the columns of ``beside``,
-    which has a row per message; valid rows are in the order of the messages.
-
-    Args:
-        values: messages; None: a row whose columns are NULL.
-        options: options of the source: ``schema``, ``message``, ``registry``.
-
-    Raises:
-        SourceError: the registry does not answer.
-    """
-    messages = EncodedMessages.of(values)
-    yield from messages.rows(columns, beside, _read(messages, columns, options))
 
 
 def _read(
@@ -71,6 +53,10 @@ def _read(
                 program, rewritten.data, rewritten.begins, rewritten.ends
             )
             yield which[again], (found, known != kernel.GOOD, unfit)
+
+
+#: Decoder of Protobuf messages.
+from_protobuf = partial(from_schemas, _read)
 
 
 def _types(

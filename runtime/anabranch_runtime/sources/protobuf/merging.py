@@ -1,8 +1,7 @@
 """Rewriting of Protobuf messages with parts to be merged: each nested message then occurs once.
 Protobuf merges the occurrences of a message field. If that message has a ``oneof``, a later part
 may undo an earlier one, so the kernel can't write values as it reads them. Such messages arise only
-if encodings are concatenated; being rare, they are rewritten one by one.
-"""
+if encodings are concatenated; being rare, they are rewritten one by one."""
 
 from __future__ import annotations
 

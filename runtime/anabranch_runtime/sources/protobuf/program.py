@@ -189,10 +189,7 @@ class _MessageCompiler:
         """Return the kernel's row for a Protobuf field, without a slot."""
         row = [-1] * kernel.FIELD_WIDTH
         row[kernel.NUMBER], row[kernel.KIND], row[kernel.ONEOF] = one.number, kind, group
-        row[kernel.WIRE], row[kernel.CHECKED] = (
-            _KINDS[one.kind][1],
-            int(one.checked),
-        )
+        row[kernel.WIRE], row[kernel.CHECKED] = (_KINDS[one.kind][1], int(one.checked))
         if one.repeated:
             row[kernel.LIST] = 0
         found = self.schema.enums.get(one.type)

@@ -38,8 +38,7 @@ def _key(path: str, registration: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Recording:
     """A converted recording: ``path`` of the Arrow file, number of rows, rows per batch, and
-    ``source``, the path of the Parquet file.
-    """
+    ``source``, the path of the Parquet file."""
 
     stream: str
     path: str

@@ -1,10 +1,9 @@
 """Decoding of messages with several schemas, schema by schema, into rows in the messages' order. A
-message with the id of its schema in a registry begins with a 0 byte and the id (big-endian).
-"""
+message with the id of its schema in a registry begins with a 0 byte and the id (big-endian)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,3 +88,27 @@ class EncodedMessages:
             np.concatenate(unfit)[order],
             lambda some: self.given.take(pa.array(places).take(some)),
         )
+
+
+def from_schemas(
+    read: Callable[
+        [EncodedMessages, Columns, Mapping[str, str]], Iterator[tuple[Ints, ReadColumns]]
+    ],
+    values: Sequence[bytes | None],
+    columns: Columns,
+    beside: pa.RecordBatch,
+    options: Mapping[str, str],
+) -> Iterator[Decoded]:
+    """Decode messages to rows with the columns ``columns`` and the columns of ``beside``, which has
+    a row per message; valid rows are in the order of the messages.
+
+    Args:
+        read: yields, by schema, the numbers of its messages, and their columns.
+        values: messages; None: a row whose columns are NULL.
+        options: options of the source, such as ``schema`` and ``registry``.
+
+    Raises:
+        SourceError: the registry does not answer.
+    """
+    messages = EncodedMessages.of(values)
+    yield from messages.rows(columns, beside, read(messages, columns, options))

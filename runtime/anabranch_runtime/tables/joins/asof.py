@@ -35,8 +35,7 @@ _WEIGHT = 0
 
 class _Timed(NamedTuple):
     """Rows of one side: the slot of each row's key (-1 if it has a NULL), its values as 64-bit
-    words beginning with the time, and its weight.
-    """
+    words beginning with the time, and its weight."""
 
     slots: Ints
     words: Ints

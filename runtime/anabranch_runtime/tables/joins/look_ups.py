@@ -39,8 +39,7 @@ _FEW_TEXTS = 4096
 
 def columns_of(outer: OuterJoin) -> list[Columns]:
     """Return the columns of left rows, then of each look-up's pairs (left row, partner); of a full
-    join, then of right rows. For an ASOF join: of left rows and of right rows.
-    """
+    join, then of right rows. For an ASOF join: of left rows and of right rows."""
     if outer.nearest is not None:
         return [outer.left, outer.look_ups[0].columns]
     columns = [outer.left]
@@ -249,8 +248,7 @@ class LookUps:
 
     def _combined(self, roots: Ints) -> Combinations:
         """Return the combinations of the left rows ``roots`` that have a positive net number: the
-        slot in each table (-1: none), and the number of equal combinations.
-        """
+        slot in each table (-1: none), and the number of equal combinations."""
         left = self._tables[0]
         times = left.net[roots]
         slots, times = [roots[times > 0]], times[times > 0]

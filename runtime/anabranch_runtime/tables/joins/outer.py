@@ -194,8 +194,7 @@ class DecidedRows:
 
     def _joined(self, over: Ints, late: Ints, which: Ints) -> _Groups:
         """Return the ended groups ``over``, and groups of the rows ``late``, which are decided at
-        once; ``which``: :data:`_LEFT` or :data:`_PAIRS` for each row.
-        """
+        once; ``which``: :data:`_LEFT` or :data:`_PAIRS` for each row."""
         own = Slots(self._keys.width)
         # Rows that are decided at once are grouped by left columns and batch, whatever their ends.
         late = late.copy()

@@ -1,4 +1,4 @@
-"""Window functions over sorted rows of partitions: values of other rows, aggregates of frames.
+"""Values of window functions over sorted rows of partitions; frames.
 
 ``kernels`` has the compiled parts, ``frames`` the limits of frames, ``values`` the functions.
 """

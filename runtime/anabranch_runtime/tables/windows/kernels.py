@@ -78,8 +78,7 @@ def sums(lows: U64, highs: Ints, valid: Bools, starts: Ints, ends: Ints, out: U6
 @njit(cache=True, nogil=True)
 def float_sums(values: Floats, valid: Bools, starts: Ints, ends: Ints, out: Floats) -> None:
     """Write the sums of doubles over window frames to ``out``. Some doubles can't be subtracted
-    exactly (``sums``); when one leaves, its frame's rows are added up again.
-    """
+    exactly (``sums``); when one leaves, its frame's rows are added up again."""
     state = np.zeros((1, FLOAT_WORDS), np.uint64)
     floats = state.view(np.float64)
     pieces, count = starts.shape

@@ -38,8 +38,7 @@ class Follower:
 
     def stays(self, queries: Sequence[JoinQuery], statistics: Statistics) -> bool:
         """Whether the last plan is for the same ``queries`` and (nearly) the same statistics, and
-        replanning would hardly improve it.
-        """
+        replanning would hardly improve it."""
         if self.taken is None or not self._session.stays(queries):
             return False
         figures = settle(statistics, self.taken, self.weight)
@@ -47,8 +46,7 @@ class Follower:
 
     def is_of(self, queries: Sequence[JoinQuery]) -> bool:
         """Whether the last plan is for the same ``queries``, so that it can stay in force until
-        replanning is due.
-        """
+        replanning is due."""
         return self._session.may_rest(queries)
 
     def make(self, queries: Sequence[JoinQuery], statistics: Statistics, options: Options) -> Plan:

@@ -98,12 +98,7 @@ class PlannerProcess:
         self._sent: Queries = {}
 
     def prepare(
-        self,
-        task: PlanTask,
-        now: datetime,
-        after: int | None = None,
-        *,
-        rests: bool = False,
+        self, task: PlanTask, now: datetime, after: int | None = None, *, rests: bool = False
     ) -> Sealed | None:
         """Plan an epoch to be published at ``now``, starting from the process's last plan.
 

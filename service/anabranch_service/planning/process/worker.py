@@ -98,8 +98,7 @@ class _Planner:
 
     def _rests(self, last: _LastEpoch, task: PlanTask) -> bool:
         """Whether to keep the last plan because replanning must still wait (:class:`Pace`); false
-        if the plan was made without statistics.
-        """
+        if the plan was made without statistics."""
         return (
             last.record.statistics_epoch is not None
             and self._follower.is_of(task.queries)
@@ -109,8 +108,7 @@ class _Planner:
     def _edits(self, last: _LastEpoch, task: PlanTask) -> bool:
         """Whether ``task`` only adds or removes a few queries over the last plan's relations, and
         that plan's statistics are recent. The change is then planned under these statistics, so
-        that no other query is planned again and it soon takes effect.
-        """
+        that no other query is planned again and it soon takes effect."""
         if last.record.statistics_epoch is None or not self._pace.may_edit(time.monotonic()):
             return False
         there = {query.id: query for query in last.planned.queries}
@@ -129,8 +127,7 @@ class _Planner:
         self, last: _LastEpoch, task: PlanTask, now: datetime, *, rests: bool = False
     ) -> Sealed:
         """Publish the last plan again, as the epoch of ``task``; ``rests``: report the older
-        statistics of the plan instead of the task's.
-        """
+        statistics of the plan instead of the task's."""
         epoch = task.epoch
         record = last.record.again(epoch, now)
         plan = last.planned.plan
@@ -186,15 +183,13 @@ class _LastEpoch:
 
 def _goes_on(last: _LastEpoch, task: PlanTask) -> bool:
     """Whether the last plan can be the base of ``task``: inputs differ in queries and statistics
-    only.
-    """
+    only."""
     return not last.planned.fallback and _terms(task) == _terms(last.planned.task)
 
 
 def _settings(task: PlanTask) -> tuple[object, ...]:
     """Return the input of a plan without queries, statistics and the properties of queries
-    (:func:`_terms`).
-    """
+    (:func:`_terms`)."""
     return task.streams, task.options, task.formulation
 
 
@@ -213,8 +208,7 @@ def _as_measured(last: _LastEpoch, task: PlanTask) -> PlanTask:
 
 def _terms(task: PlanTask) -> tuple[object, ...]:
     """Return the input of a plan without queries and statistics, but with properties of queries
-    such as sinks and freshness.
-    """
+    such as sinks and freshness."""
     terms = (task.rejected, task.sinks, task.freshness, task.past, task.widths)
     return (*_settings(task), *terms)
 

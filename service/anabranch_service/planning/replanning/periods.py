@@ -53,11 +53,7 @@ class Periods:
         self._frequent: Mapping[str, Mapping[str, FrequentValues]] = {}
         self._values: ValueShares | None = None
 
-    def read(
-        self,
-        texts: Sequence[str],
-        snapshot: Snapshot | None = None,
-    ) -> tuple[Measured, ...]:
+    def read(self, texts: Sequence[str], snapshot: Snapshot | None = None) -> tuple[Measured, ...]:
         """Parse JSON texts of periods, in order; unreadable ones are left out and logged once.
 
         Args:
@@ -75,11 +71,7 @@ class Periods:
         return measured(read[0], self._inference, self._values) if read else None
 
 
-def measured(
-    interim: Interim,
-    inference: Inference,
-    values: ValueShares | None = None,
-) -> Measured:
+def measured(interim: Interim, inference: Inference, values: ValueShares | None = None) -> Measured:
     """Add the counts of measured and inferred steps to a period."""
     samples = inference.extend(
         [
@@ -119,8 +111,7 @@ def recent(snapshot: Snapshot, periods: Sequence[Measured]) -> Snapshot:
 def _summed(periods: Sequence[Measured], usual: float) -> dict[SubJoinStep, JoinSample]:
     """Return counts per step, recent ones weighted more. For a sub-join, the total weight of counts
     from before a drift is at most :data:`DRIFTED` times that of later ones, once these suffice.
-    Earlier periods may be long, and cover all tuples, where later ones cover substreams.
-    """
+    Earlier periods may be long, and cover all tuples, where later ones cover substreams."""
     last = max((n for n, one in enumerate(periods) if one.interim.drifted.steps), default=0)
     found = dict[SubJoinStep, JoinSample]()
     for steps, counts in _faded(periods[last:], usual):

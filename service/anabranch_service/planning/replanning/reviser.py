@@ -178,8 +178,7 @@ class Reviser:
         self, interim: Interim, name: RulesetId, newest: int, publication: Publication
     ) -> Decision:
         """Decide on a revision of the ruleset ``name``. A failure is logged, and means no revision;
-        it never stops the epoch loop.
-        """
+        it never stops the epoch loop."""
         try:
             asked = await self._question(interim, name, newest, publication)
             if asked is None:
@@ -297,8 +296,7 @@ class Reviser:
 
     async def _ration(self, asked: RevisionInput, publication: Publication) -> None:
         """Publish a new schedule of rations (shares of probing tuples under overload), if rationing
-        is on and steps have been measured.
-        """
+        is on and steps have been measured."""
         measured = any(period.interim.steps for period in asked.periods)
         if not may_ration(asked.options, asked.mode) or not measured:
             return

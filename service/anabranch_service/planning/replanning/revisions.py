@@ -29,13 +29,7 @@ from anabranch_contract.rest.planning.revisions import RevisionReason
 from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.plans.decisions import footprint_document
-from anabranch_planner.replan.revise import (
-    Revised,
-    RevisionRequest,
-    compared_with,
-    restore,
-    revise,
-)
+from anabranch_planner.replan.revise import Revised, RevisionRequest, compared_with, restore, revise
 from anabranch_planner.replan.running import RunningPlan
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.costs import FITTED, timed
@@ -102,8 +96,7 @@ class RevisionInput:
     @property
     def rationed(self) -> dict[tuple[str, Label], float]:
         """Rations for pricing a revision, by query and alias. Empty unless the last :data:`ENOUGH`
-        periods were all rationed: a short overload must not change the choice of stores.
-        """
+        periods were all rationed: a short overload must not change the choice of stores."""
         newest = self.periods[-ENOUGH:]
         if len(newest) < ENOUGH or not all(period.interim.rationed for period in newest):
             return {}

@@ -152,8 +152,7 @@ def _standing(
 
 def _effects(planned: PlannedEpoch, standing: _Standing) -> EffectsOut | None:
     """Return effects of the plan on the completeness of queries; None if their computation fails,
-    which must not fail the dry run.
-    """
+    which must not fail the dry run."""
     try:
         return _compared(planned, standing)
     except Exception as cause:  # noqa: BLE001 - logged
@@ -233,10 +232,7 @@ def budget_after(
 
 
 def dry_run_out(
-    planned: PlannedEpoch,
-    shown: dict[str, Any],
-    detail: Detail,
-    effects: EffectsOut | None = None,
+    planned: PlannedEpoch, shown: dict[str, Any], detail: Detail, effects: EffectsOut | None = None
 ) -> DryRunOut:
     """Make the body of the answer to a dry run; ``shown``: the plan as JSON."""
     task, options, whole = planned.task, planned.task.options, detail == "full"

@@ -11,12 +11,7 @@ from anabranch_contract.rest.planning.epochs import EpochDiffOut
 from anabranch_contract.rest.planning.insight import DiffRecord, ReasonsRecord
 from anabranch_planner.explain.diff import diff, diff_document
 from anabranch_planner.plans.decisions import DecisionsError
-from anabranch_service.planning.request import (
-    Registered,
-    plan_task,
-    read_queries,
-    read_registered,
-)
+from anabranch_service.planning.request import Registered, plan_task, read_queries, read_registered
 from anabranch_service.planning.task import cost_model, decisions_of
 from anabranch_service.planning.widths import relation_widths
 from anabranch_service.planning.work import ThreadPools

@@ -79,8 +79,7 @@ def without_new_columns(
     forms: NormalForms,
 ) -> list[QueryRecord]:
     """Return the ``queries`` whose meaning a new column of ``stream`` would change, restricted to
-    the columns of their registration.
-    """
+    the columns of their registration."""
     known, wider = usable_streams(before.values()), usable_streams(after.values())
     columns = tuple(c.name for c in before[stream].columns)
     changed = []

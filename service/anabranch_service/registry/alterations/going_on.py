@@ -48,8 +48,7 @@ def going_on(
 
 def _meaning(query: JoinQuery) -> Iterator[tuple[object, ...]]:
     """Yield the parts of a normal form that must not change. Expressions are compared as texts, in
-    which functions of a widened column contain a cast to its type (``planner.normal.widened``).
-    """
+    which functions of a widened column contain a cast to its type (``planner.normal.widened``)."""
     yield query.view, query.outer, query.united, query.unsorted
     for one in query.planned:
         yield one.id, one.members, one.predicates, one.classes, one.bounds, one.looked_up

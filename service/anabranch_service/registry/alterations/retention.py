@@ -1,12 +1,14 @@
-"""Queries over a stream after a change of its retention."""
+"""Changes of a stream's retention, and the queries over it afterwards."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from anabranch_contract.errors import PlannerError
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.expressions import Output
-from anabranch_contract.queries.joins import JoinQuery, Stream
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamKind
 from anabranch_service.errors import Conflict, InvalidInput
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.records import QueryRecord
@@ -15,6 +17,21 @@ from anabranch_service.registry.statements import NormalForms
 
 #: Maximum number of conflicting queries that an error names.
 _REPORTED = 20
+
+
+def check_kept(record: StreamRecord, changes: Mapping[str, Any]) -> None:
+    """Refuse to change the key or retention of a table or of upserts."""
+    whole = record.kind in (StreamKind.TABLE, StreamKind.UPSERT)
+    for field in ("retain", "ttl", "latest"):
+        if whole and changes.get(field, getattr(record, field)) != (getattr(record, field)):
+            raise InvalidInput(
+                "table-property",
+                f"{record.name!r} is of kind {record.kind}, which keeps all of its rows, or the "
+                "last of each key",
+                field="retain" if field == "retain" else f"retention.{field}",
+                remedy="leave retention out; to change the key, delete the table and "
+                "register it again",
+            )
 
 
 def replanned(

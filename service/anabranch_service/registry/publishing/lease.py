@@ -65,8 +65,7 @@ end
 
 def fenced(script: str) -> str:
     """Restrict ``script`` to the leader. Its keys begin with ``Keys.leader``, its arguments with
-    the term's owner and token.
-    """
+    the term's owner and token."""
     return _FENCE + script
 
 

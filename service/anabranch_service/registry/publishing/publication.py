@@ -255,8 +255,7 @@ class Publication:
     async def forget_epochs(self, keep: int, most: int) -> None:
         """Remove old epochs and their measurements: all but the newest ``keep``, and the oldest of
         these until the rest has at most ``most`` bytes. The latter limit does not affect the newest
-        :data:`LEAST_EPOCHS`, the running epoch, and later ones. Bases of remaining patches stay.
-        """
+        :data:`LEAST_EPOCHS`, the running epoch, and later ones. Bases of remaining patches stay."""
         store, keys = self.store, self.store.keys
         published, progress = await store.published(), await store.progress()
         sizes, spent, needed = await store.epoch_bytes(), 0, 0
@@ -297,8 +296,7 @@ class Publication:
 
     async def _measure(self, published: Sequence[int]) -> None:
         """Read the sizes of ended epochs' statistics from Redis. Statistics of an epoch without a
-        plan of its own count with the epoch before.
-        """
+        plan of its own count with the epoch before."""
         first, following = published[0], published[1:]
         self._measured = {n: size for n, size in self._measured.items() if n >= first}
         unknown = [pair for pair in pairwise(published) if pair[0] not in self._measured]
@@ -329,8 +327,7 @@ class Publication:
 
     async def rations(self, schedule: RationSchedule | None) -> None:
         """Publish a schedule of rations (shares of tuples that probe, per CPU budget); None ends
-        rationing with the next batch.
-        """
+        rationing with the next batch."""
         key = self.store.keys.rations
         if schedule is None:
             await self._write(("DEL", key, ()))

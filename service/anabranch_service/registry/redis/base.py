@@ -105,8 +105,7 @@ class RedisRecords:
 
     async def version(self) -> str:
         """Return the registry's version, the id of the journal's newest entry. Records read after
-        this call are at least as new.
-        """
+        this call are at least as new."""
         newest = await cast("Any", self.redis.xrevrange(self.keys.changes, count=1))
         return str(newest[0][0]) if newest else "0-0"
 

@@ -158,8 +158,7 @@ class PlanStore(RedisRecords):
 
     async def ruleset(self, name: int | RulesetId) -> str | None:
         """Return the JSON text of an epoch's ruleset or of a revision; None if it, or the base of
-        which it is a patch, is missing.
-        """
+        which it is a patch, is missing."""
         text = unpacked(await reply_text(self.redis.get(self.keys.ruleset(name))))
         if text is not None and patches.is_patch(text):
             text = await self._patched(name, text)

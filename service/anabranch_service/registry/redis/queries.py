@@ -15,7 +15,7 @@ from anabranch_contract.protocol.keys import CHANGES_KEPT
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.runs import SEPARATOR, next_run, number_of, query_of, run_name
 from anabranch_service.registry.mirror import Mirror
-from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.records import QueryRecord, name_key
 from anabranch_service.registry.redis.base import CHANGED, RedisRecords, Swap
 from anabranch_service.registry.redis.reading import lenient, reply, reply_text, strict
 from anabranch_service.registry.search import ListedQuery, listed
@@ -124,6 +124,11 @@ class QueryStore(RedisRecords):
         found, index = await self._queries.indexed()
         return list(found.values()), index
 
+    async def runs_of(self, query: str) -> list[QueryRecord]:
+        """Return the runs of a query, oldest first."""
+        runs = (await self._queries.indexed())[1].get(name_key(query), {}).values()
+        return [run for run in runs if query_of(run.id) == query]
+
     async def count_queries(self) -> int:
         """Return the number of runs of all queries."""
         return await self._queries.count()
@@ -137,8 +142,7 @@ class QueryStore(RedisRecords):
 
     async def query(self, name: str) -> QueryRecord | None:
         """Return the run with exactly this name or, for a query's name, the newest run that does
-        not wait for a cutover; None if there is none.
-        """
+        not wait for a cutover; None if there is none."""
         if SEPARATOR in name:
             run = run_name(query_of(name), number_of(name))
         else:
@@ -147,8 +151,7 @@ class QueryStore(RedisRecords):
 
     async def query_and_next(self, name: str) -> tuple[QueryRecord | None, str]:
         """Return :meth:`query`, and the name for the query's next run. If another run is registered
-        meanwhile, the name is taken by that run.
-        """
+        meanwhile, the name is taken by that run."""
         last = await self._last_run(name)  # read first: a run registered later has the next name
         record = await self.query(name)
         if last is None:
@@ -157,8 +160,7 @@ class QueryStore(RedisRecords):
 
     async def _last_run(self, query: str) -> str | None:
         """Return the name of the newest run of a query, whether or not its record was removed; None
-        if the query never ran, or only its first run exists.
-        """
+        if the query never ran, or only its first run exists."""
         fields = (query, query + SEPARATOR)
         names = [name for one in fields if (name := await self._hget(self.runs_key, one))]
         return max(names, key=number_of, default=None)
@@ -190,8 +192,7 @@ class QueryStore(RedisRecords):
         self, runs: Sequence[NewRun], version: str, idempotency_key: str = "", answer: str = ""
     ) -> Added:
         """Register several queries or runs, all or none, if the registry has the ``version`` that
-        they were checked in; keep ``answer`` under the idempotency key, if one is given.
-        """
+        they were checked in; keep ``answer`` under the idempotency key, if one is given."""
         keys, seen = self.keys, self._own("idempotency", idempotency_key)
         documents = json.dumps([run.document for run in runs])
         outcome, kept = await self._run(
@@ -208,8 +209,7 @@ class QueryStore(RedisRecords):
     ) -> None:
         """Write the changed records that ``decide`` returns for all records, in one transaction: no
         stream or query is registered or changed in between. ``check`` is called first. Both may run
-        several times, and may raise.
-        """
+        several times, and may raise."""
 
         async def attempt(pipe: Pipeline) -> None:
             if check is not None:
@@ -224,10 +224,7 @@ class QueryStore(RedisRecords):
         await self._transact(attempt, self.keys.queries, self.keys.streams)
 
     async def update_query(
-        self,
-        run: str,
-        change: Callable[[QueryRecord], QueryRecord],
-        swap: Swap | None = None,
+        self, run: str, change: Callable[[QueryRecord], QueryRecord], swap: Swap | None = None
     ) -> QueryRecord | None:
         """Apply ``change`` to the newest version of a run; None if no such run exists.
 

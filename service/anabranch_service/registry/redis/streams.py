@@ -102,10 +102,7 @@ class StreamStore(QueryStore):
         return await self._update(StreamRecord, self.keys.streams, name, change)
 
     async def update_stream_and_readers(
-        self,
-        name: str,
-        change: Callable[[StreamRecord], StreamRecord],
-        follow: Follow,
+        self, name: str, change: Callable[[StreamRecord], StreamRecord], follow: Follow
     ) -> StreamRecord | None:
         """Apply ``change`` to a stream, and ``follow`` to its queries; None if no such stream.
 

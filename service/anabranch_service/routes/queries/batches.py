@@ -44,8 +44,7 @@ async def add_queries(
     dry_run: Annotated[bool, Query(description="Only check the queries; store nothing.")] = False,
 ) -> QueryBatchOut:
     """Register many queries in order: all or none, or each valid one (``atomic: false``). They are
-    planned at the next epoch boundary.
-    """
+    planned at the next epoch boundary."""
     now = ctx.clock()
 
     async def together() -> list[QueryBatchItem]:

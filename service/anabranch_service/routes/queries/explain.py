@@ -18,10 +18,10 @@ from anabranch_contract.rest.planning.plans import (
     MultiJoinOut,
 )
 from anabranch_contract.rest.queries import ProblemRecord
-from anabranch_planner.documents.further import read_whole
 from anabranch_planner.logical.nodes import Node, to_document, to_dot, to_text
 from anabranch_planner.logical.tsc import multi_joins
 from anabranch_planner.passes import convert_query, parse_joins
+from anabranch_planner.sql.mistakes.further import read_whole
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
@@ -55,8 +55,7 @@ _NAME = "explained"
 async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
     """Explain a statement: its plans with binary and with multi-way joins and, if it can run
     continuously, its probe orders and stores in a joint plan with the registered queries. Stores
-    nothing.
-    """
+    nothing."""
     snapshot = await ctx.store.last_snapshot()
     found = await read_registered(ctx.store, ctx.settings, ctx.clock(), snapshot)
     taken = {q.id for q in found.queries}
@@ -98,8 +97,7 @@ def _plan_beside(
     task: PlanTask, new: Sequence[JoinQuery], name: str, detail: Detail
 ) -> dict[str, Any]:
     """Plan the task's queries and the ``new`` ones of query ``name`` jointly; returns fields of the
-    answer.
-    """
+    answer."""
     queries, limits = (*task.queries, *new), FULL if detail == "full" else SUMMARY
     planned = explained(plan_epoch(replace(task, queries=queries, limits=limits)))
     without = plan_jointly(task.queries, planned.task).plan.cost
@@ -116,8 +114,7 @@ def _understand(
     queries: Queries,
 ) -> tuple[ExplainOut, JoinQuery | None, Reading]:
     """Parse and convert a statement; returns the answer without the plan, its normal form if it
-    can run continuously, and the statement with the queries that it reads.
-    """
+    can run continuously, and the statement with the queries that it reads."""
 
     def read(sql: str | None) -> tuple[ExplainOut, JoinQuery | None, Reading]:
         given = body if sql == body.sql else body.model_copy(update={"sql": sql})
@@ -191,8 +188,7 @@ def _multi_joins(root: Node) -> list[MultiJoinOut]:
 
 def _own(document: Mapping[str, Any], planned: DryRunOut, name: str) -> dict[str, Any]:
     """Return the probe orders of a query with their steps, the stores that it probes, and the other
-    queries that use these stores.
-    """
+    queries that use these stores."""
     steps = {step["id"]: step for step in document["steps"]}
     orders = [
         {**order, "steps": [steps[number] for number in order["steps"]]}

@@ -28,7 +28,6 @@ from anabranch_service.routes.queries.registration import (
     expiry,
     known_queries,
     register,
-    runs_of,
     shown,
     until_current,
     updated,
@@ -103,7 +102,7 @@ async def patch_query(
     changes |= {name: value for name, value in given.items() if value is not None}
 
     async def attempt() -> QueryOut:
-        seen = await runs_of(ctx, query_of(name))
+        seen = await ctx.store.runs_of(query_of(name))
         found = known(await ctx.store.query(name), "query", name)
         waiting, activation = await waiting_run(ctx, found), await ctx.store.activation(found.id)
         progress = await ctx.store.progress()

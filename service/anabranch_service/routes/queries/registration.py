@@ -20,8 +20,8 @@ from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import Past, QueryIn, QueryOut
 from anabranch_contract.rest.slo import Slo
-from anabranch_planner.documents.further import read_whole
 from anabranch_planner.sql.clauses.created import read_created
+from anabranch_planner.sql.mistakes.further import read_whole
 from anabranch_service.context import Context
 from anabranch_service.durations import read_positive
 from anabranch_service.errors import Conflict, InvalidInput
@@ -345,11 +345,6 @@ async def status_now(ctx: Context, record: QueryRecord) -> Status:
     return status_of(record, activation, progress, ctx.clock())
 
 
-async def runs_of(ctx: Context, query: str) -> list[QueryRecord]:
-    """Return the runs of a query, oldest first."""
-    return [run for run in await ctx.store.queries() if query_of(run.id) == query]
-
-
 def check_unchanged(records: Sequence[QueryRecord], seen: Sequence[QueryRecord]) -> None:
     """Check that ``seen`` has all runs of its query, in their newest versions.
 
@@ -375,7 +370,7 @@ def updated(
 
 async def waiting_run(ctx: Context, present: QueryRecord) -> QueryRecord | None:
     """Return the live run that waits for the place of a query's ``present`` run, if any."""
-    found = standby(present, await ctx.store.queries())
+    found = standby(present, await ctx.store.runs_of(query_of(present.id)))
     if found is None or not found.waits:
         return None
     return found if await status_now(ctx, found) in LIVE else None
@@ -387,8 +382,7 @@ async def change_and_end_earlier(
     """Apply ``change`` to the run that ``choose`` returns, and withdraw earlier runs, runs that
     wait to take over, and the runs that ``beside`` returns, all in one transaction. If the chosen
     run waits itself, earlier runs continue. Returns the changed record; None if there is no such
-    query.
-    """
+    query."""
     changed: QueryRecord | None = None
 
     def decide(records: Sequence[QueryRecord]) -> list[QueryRecord]:
@@ -518,8 +512,7 @@ def _read(
     queries: Queries,
 ) -> tuple[Reading, JoinQuery, NormalisedInfo]:
     """Parse and check a request for a query, including its sink; returns the statement, its normal
-    form, and the description of the normal form.
-    """
+    form, and the description of the normal form."""
 
     def read(sql: str | None) -> tuple[Reading, JoinQuery, NormalisedInfo]:
         given = body if sql == body.sql else body.model_copy(update={"sql": sql})
@@ -564,8 +557,7 @@ def _has_past(query: JoinQuery, streams: Mapping[str, Stream]) -> bool:
 
 def default_past(query: JoinQuery, streams: Mapping[str, Stream], *, part: bool = False) -> Past:
     """Return the default for past results. They are emitted for a query whose results are changes,
-    whose sum would lack rows otherwise, and for a part of a statement, which would be wrong.
-    """
+    whose sum would lack rows otherwise, and for a part of a statement, which would be wrong."""
     changing = bool(query.deleting(streams)) or (query.outer is not None and query.outer.kept)
     return "stored" if (changing or part) and _has_past(query, streams) else "none"
 

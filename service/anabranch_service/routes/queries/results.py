@@ -83,8 +83,7 @@ async def view_rows(
     ctx: Ctx,
     limit: Annotated[int, Query(ge=1, le=1000, description="Rows to return.")] = 100,
     scaled: Annotated[
-        bool,
-        Query(description="Also estimate counts, sums and averages, withheld rows included."),
+        bool, Query(description="Also estimate counts, sums and averages, withheld rows included.")
     ] = False,
 ) -> ViewRowsOut:
     """The current rows of a query's view, in its order."""

@@ -33,7 +33,6 @@ from anabranch_service.routes.queries.registration import (
     prepare,
     read_body,
     register,
-    runs_of,
     shown,
     status_now,
     until_current,
@@ -89,10 +88,9 @@ async def _put(
     dry_run: bool,
 ) -> QueryChange:
     """Do the same as :func:`put_query`; raise :class:`Stale` if other requests have meanwhile
-    changed the query, or streams or queries that it reads.
-    """
+    changed the query, or streams or queries that it reads."""
     now, version = ctx.clock(), await ctx.store.version()
-    seen = await runs_of(ctx, query_of(name))
+    seen = await ctx.store.runs_of(query_of(name))
     before, run = await ctx.store.query_and_next(name)
     state = None if before is None else await status_now(ctx, before)
     if before is None or state not in LIVE:
@@ -185,7 +183,7 @@ async def pause_query(
     Its registration, results and sink are kept. Idempotent.
     """
     known(await ctx.store.query(name), "query", name)
-    found = known(present_run(await runs_of(ctx, name)), "query", name)
+    found = known(present_run(await ctx.store.runs_of(name)), "query", name)
     if await status_now(ctx, found) not in LIVE:
         raise _ended(name)
     now = ctx.clock()
@@ -228,7 +226,7 @@ async def _resume(name: str, ctx: Context, response: Response, if_match: str | N
     version = await ctx.store.version()
     before, run = await ctx.store.query_and_next(name)
     known(before, "query", name)
-    found = known(present_run(await runs_of(ctx, name)), "query", name)
+    found = known(present_run(await ctx.store.runs_of(name)), "query", name)
     check_version(found, if_match)
     if found.paused_at is None:
         if await status_now(ctx, found) in GOING_ON:
@@ -254,7 +252,8 @@ async def list_runs(name: QueryPath, ctx: Ctx) -> RunList:
     now = ctx.clock()
     return RunList(
         items=[
-            run_out(run, activations.get(run.id), progress, now) for run in await runs_of(ctx, name)
+            run_out(run, activations.get(run.id), progress, now)
+            for run in await ctx.store.runs_of(name)
         ]
     )
 

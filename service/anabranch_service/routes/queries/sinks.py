@@ -8,13 +8,7 @@ from dataclasses import replace
 
 from anabranch_contract.connectors.addresses import parse_path
 from anabranch_contract.connectors.policy import AccessError
-from anabranch_contract.connectors.sinks import (
-    CONTENT,
-    LakeContent,
-    SinkKind,
-    check_sink,
-    target,
-)
+from anabranch_contract.connectors.sinks import CONTENT, LakeContent, SinkKind, check_sink, target
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.queries.views import change_columns
@@ -50,8 +44,7 @@ def check_columns_of_sink(sink: SinkRecord, query: JoinQuery) -> None:
 
 async def check_target(ctx: Context, record: QueryRecord) -> None:
     """Refuse a sink that belongs to another query: a Redis Stream to which another query has ever
-    written, or a location of another kind to which a live query writes.
-    """
+    written, or a location of another kind to which a live query writes."""
     wanted = target_of(record.sink)
     if wanted is None:
         return

@@ -75,8 +75,7 @@ async def table_rows(
     ] = None,
 ) -> StreamingResponse:
     """The rows of a query's table or, with `changes` or `after`, its results, as an Arrow IPC
-    stream. Metadata of its schema: batch (`anabranch_batch`) and run (`anabranch_run`).
-    """
+    stream. Metadata of its schema: batch (`anabranch_batch`) and run (`anabranch_run`)."""
     (seen,), progress = await ctx.names.seen([name])
     upto = check_batch(batch, [seen.batch])
     spec = replace(

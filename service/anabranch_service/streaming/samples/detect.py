@@ -69,7 +69,6 @@ def _fields(text: bytes, whole: bool, separator: str) -> list[list[str]]:
 
 def _agreement(rows: Sequence[Sequence[str]]) -> tuple[int, int]:
     """Return how many records have the most frequent number of fields, and that number; zeros if
-    the number is 1, since no separator was found.
-    """
+    the number is 1, since no separator was found."""
     (width, count), *_ = Counter(map(len, rows)).most_common(1) or [(0, 0)]
     return (count, width) if width > 1 else (0, 0)

@@ -108,8 +108,7 @@ def _opened(lake: Any, path: str, policy: AccessPolicy) -> tuple[Any, list[Any]]
 
 def sample_iceberg(source: SourceRecord, columns: Wanted, most: int) -> Sample:
     """Read at most ``most`` rows of an Iceberg table through its catalog, which is configured for
-    this process, so every stream may read its tables; see :func:`take`.
-    """
+    this process, so every stream may read its tables; see :func:`take`."""
     title = table_options(ICEBERG, None, source.options).table
     name, _, identifier = title.partition(".")
     try:

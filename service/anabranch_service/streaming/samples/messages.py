@@ -143,10 +143,7 @@ def _consumer(options: Mapping[str, str]) -> Iterator[Consumer]:
         yield consumer
     except KafkaException as cause:
         error = cause.args[0]
-        absent = error.code() in (
-            BrokerError.UNKNOWN_TOPIC_OR_PART,
-            BrokerError._UNKNOWN_TOPIC,
-        )
+        absent = error.code() in (BrokerError.UNKNOWN_TOPIC_OR_PART, BrokerError._UNKNOWN_TOPIC)
         raise Unreadable(
             "no-topic" if absent else "no-broker",
             without_secrets(f"Kafka at {options['brokers']}: {error.str()}", os.environ),

@@ -63,8 +63,7 @@ def with_columns(body: StreamIn, sample: Sample) -> tuple[StreamIn, list[str]]:
 
 def event_times(columns: Sequence[tuple[str, DataType]], sample: Sample) -> list[EventTime]:
     """Return the columns that could be the event time, the likeliest first: ordered columns before
-    others, and among equals columns whose name suggests a time.
-    """
+    others, and among equals columns whose name suggests a time."""
     found = list[EventTime]()
     whole = sum(not isinstance(row, str) for row in sample.rows)
     for name, kind in columns:

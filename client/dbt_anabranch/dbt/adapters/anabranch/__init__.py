@@ -6,7 +6,5 @@ from dbt.adapters.base import AdapterPlugin
 from dbt.include import anabranch
 
 Plugin = AdapterPlugin(
-    adapter=AnabranchAdapter,
-    credentials=AnabranchCredentials,
-    include_path=anabranch.PACKAGE_PATH,
+    adapter=AnabranchAdapter, credentials=AnabranchCredentials, include_path=anabranch.PACKAGE_PATH
 )

@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.types import TypeKind
-from anabranch_planner.sql.kinds import Types
+from anabranch_planner.sql.translation.kinds import Types
 from anabranch_planner.sql.unresolved import Node, unsupported
 
 #: Remedy for a construct of another dialect that is not translated.

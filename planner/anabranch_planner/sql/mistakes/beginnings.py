@@ -131,8 +131,7 @@ def _creation(tokens: Sequence[Token]) -> QueryError | None:
         return None
     command = f"anabranch stream add {name}{''.join(_options(tokens[opening:]))}"
     return unsupported(
-        f"CREATE {kind} {name}, as streams are registered by commands,",
-        f"write {command}",
+        f"CREATE {kind} {name}, as streams are registered by commands,", f"write {command}"
     )
 
 

@@ -17,7 +17,7 @@ import pytest
 from anabranch_client.cli.app import COMMANDS, loaded
 from tests.client.conftest import JOIN
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: Runs the command line without the packages of the first argument; the last line on standard error
 #: names the imported packages.
@@ -105,7 +105,7 @@ BODIES = {
     "stream list": "planning.statistics streams",
 }
 #: Modules that no short command needs: importing one takes as long as the rest of the start.
-SLOW = {"asyncio", "yaml", "anabranch_client.requirements"}
+SLOW = {"asyncio", "yaml", "anabranch_client.doctor.requirements"}
 
 
 @pytest.mark.parametrize("command", BODIES)

@@ -10,8 +10,8 @@ import pytest
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.documents.further import read_whole
 from anabranch_planner.passes import parse_sql, read_sql
+from anabranch_planner.sql.mistakes.further import read_whole
 
 _COLUMNS = {"k": "int", "x": "double", "s": "string", "ts": "timestamp"}
 STREAMS = {

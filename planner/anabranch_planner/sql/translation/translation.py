@@ -17,17 +17,17 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, NUMERIC, TIMESTAMPS, TypeKind
 from anabranch_planner.sql.arguments import CONSUMED, refuse_others
-from anabranch_planner.sql.calls import functions, times
-from anabranch_planner.sql.calls.functions import FunctionRules, in_sparks_calls
-from anabranch_planner.sql.calls.rules import SPARKS, not_translated
-from anabranch_planner.sql.calls.times import TimeRules, age_refusal, in_other_calls
 from anabranch_planner.sql.clauses.char_patterns import as_sparks, in_sparks_words
 from anabranch_planner.sql.clauses.generators import check_flattened
 from anabranch_planner.sql.functions import check_zone
-from anabranch_planner.sql.kinds import Types
-from anabranch_planner.sql.meanings import MEANINGS, UNKNOWN, Division, Meanings
 from anabranch_planner.sql.places import SourceText
-from anabranch_planner.sql.translated_aggregates import READ, AggregateRules
+from anabranch_planner.sql.translation import functions, times
+from anabranch_planner.sql.translation.aggregates import READ, AggregateRules
+from anabranch_planner.sql.translation.functions import FunctionRules, in_sparks_calls
+from anabranch_planner.sql.translation.kinds import Types
+from anabranch_planner.sql.translation.meanings import MEANINGS, UNKNOWN, Division, Meanings
+from anabranch_planner.sql.translation.rules import SPARKS, not_translated
+from anabranch_planner.sql.translation.times import TimeRules, age_refusal, in_other_calls
 from anabranch_planner.sql.unresolved import Node, as_written, at, conjunction
 
 _UNARY = frozenset({"this"})

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from anabranch_contract.queries.types import INTEGRAL, TypeKind
-from anabranch_planner.sql.calls.rules import SPARKS, DialectRules, call_of
-from anabranch_planner.sql.kinds import PAIR_NODES, Types
-from anabranch_planner.sql.meanings import Meanings
+from anabranch_planner.sql.translation.kinds import PAIR_NODES, Types
+from anabranch_planner.sql.translation.meanings import Meanings
+from anabranch_planner.sql.translation.rules import SPARKS, DialectRules, call_of
 from anabranch_planner.sql.unresolved import Node, as_written
 
 _UNARY = frozenset({"this"})

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from anabranch_runtime.placement.assignment import MOST, Demand, draw, place
 from anabranch_runtime.placement.moves import weighed
-from anabranch_runtime.state.placement import MOST, Demand, Placement, draw, place
+from anabranch_runtime.state.placement import Placement
 
 Floats = NDArray[np.float64]
 

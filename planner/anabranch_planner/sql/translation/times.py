@@ -8,9 +8,9 @@ from sqlglot import exp
 from sqlglot.expressions import DType
 
 from anabranch_contract.queries.types import TypeKind
-from anabranch_planner.sql.calls.rules import SPARKS, DialectRules, call_of
 from anabranch_planner.sql.clauses.char_patterns import as_sparks
-from anabranch_planner.sql.kinds import Types
+from anabranch_planner.sql.translation.kinds import Types
+from anabranch_planner.sql.translation.rules import SPARKS, DialectRules, call_of
 from anabranch_planner.sql.unresolved import Node, as_written, unsupported
 
 _MOMENTS = frozenset({TypeKind.TIMESTAMP})
@@ -65,7 +65,8 @@ class TimeRules(DialectRules):
 
     def _extract(self, node: Node) -> Node:
         unit, value = node.name.upper(), node.expression
-        if _is_age(value) and self._dialect == "postgres":
+        called = str(value.this).lower() if isinstance(value, exp.Anonymous) else ""
+        if called == "age" and self._dialect == "postgres":
             return self._of_age(unit, value)
         if unit in _PARTS:
             return node
@@ -216,10 +217,6 @@ def _months(later: Node, earlier: Node) -> exp.Paren:
     one, none = exp.Literal.number(1), exp.Literal.number(0)
     rest = exp.Case(ifs=[exp.If(this=less, true=one)], default=none)
     return exp.Paren(this=exp.Sub(this=whole, expression=rest))
-
-
-def _is_age(node: Node) -> bool:
-    return isinstance(node, exp.Anonymous) and str(node.this).lower() == "age"
 
 
 def age_refusal(age: Node, dialect: str) -> Exception:

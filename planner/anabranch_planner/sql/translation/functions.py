@@ -9,9 +9,9 @@ from sqlglot import exp
 from sqlglot.errors import ErrorLevel
 
 from anabranch_contract.queries.types import INTEGRAL, NUMERIC, TypeKind
-from anabranch_planner.sql.calls.rules import SPARKS, DialectRules, call_of
-from anabranch_planner.sql.kinds import Types
-from anabranch_planner.sql.meanings import Meanings
+from anabranch_planner.sql.translation.kinds import Types
+from anabranch_planner.sql.translation.meanings import Meanings
+from anabranch_planner.sql.translation.rules import SPARKS, DialectRules, call_of
 from anabranch_planner.sql.unresolved import Node, as_written
 
 _TEXT = frozenset({TypeKind.STRING})

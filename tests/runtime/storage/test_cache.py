@@ -6,7 +6,8 @@ import os
 import time
 from pathlib import Path
 
-from anabranch_runtime.exchange.host import AGE, host_id, sweep
+from anabranch_runtime.exchange.host import host_id
+from anabranch_runtime.storage.cache import AGE, sweep
 
 
 def test_what_nobody_needs_leaves_at_once_and_what_may_be_named_yet_later(tmp_path: Path) -> None:

@@ -1,1 +1,0 @@
-"""Translation of functions and operators of other dialects to Spark's."""

@@ -1,0 +1,1 @@
+"""Translation of other dialects to Spark's: types, operators, functions, aggregates."""
