@@ -186,8 +186,14 @@ def test_sql_over_tables_of_one_batch(tables: Service) -> None:
             ["INTERVAL '0-1' YEAR TO MONTH + INTERVAL '0 02:00:00' DAY TO SECOND"],
         ]
     ]
+    described = tables.post("/v1/queries:sql", {"sql": "DESCRIBE pair"}, 200)
+    columns = tables.get("/v1/queries/pair/table")["columns"]
+    assert [row[0] for row in described["rows"]] == [column["name"] for column in columns]
+    assert tables.post("/v1/queries:sql", {"sql": "SUMMARIZE pair"}, 200)["columns"][2] == "min"
     unknown = tables.post("/v1/queries:sql", {"sql": "SELECT * FROM nobody"}, 404)
     assert unknown["code"] == "unknown-query"
+    near = tables.post("/v1/queries:sql", {"sql": "FROM citys"}, 404)
+    assert near["remedy"].startswith("did you mean 'cities'?")
 
 
 def test_results_that_the_service_can_not_read(tables: Service, tmp_path: Path) -> None:
