@@ -31,7 +31,7 @@ from anabranch_client.cli.statements import (
     read_values,
     read_window,
 )
-from anabranch_client.errors import UsageError
+from anabranch_client.errors import ApiError, UsageError
 from anabranch_client.render.explain import explain_detail
 from anabranch_client.render.families import families_table, family_table
 from anabranch_client.render.tables import queries_table, query_detail
@@ -41,7 +41,7 @@ from anabranch_client.render.view_rows import (
     view_remarks,
     view_rows,
 )
-from anabranch_client.rest.api import DEFAULT_URL
+from anabranch_client.rest.api import DEFAULT_URL, Client
 from anabranch_client.rest.tail import TailEvent
 from anabranch_contract.rest.profile import by_query
 from anabranch_contract.rest.queries import QueryIn
@@ -259,7 +259,17 @@ def query_show(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> Non
     with connect(url) as client:
         found = client.query(name)
         spent = {} if as_json else by_query(client.profile().uses)
-    show(found, partial(query_detail, spent=spent.get(found.id)), as_json)
+        silent = found.status == "active" and not (found.results or found.joined_rows)
+        reasons = _no_results_because(client, name) if silent and not as_json else []
+    show(found, partial(query_detail, spent=spent.get(found.id), reasons=reasons), as_json)
+
+
+def _no_results_because(client: Client, name: str) -> list[str]:
+    """Reasons why a query has no results; empty if its plan does not run yet."""
+    try:
+        return client.query_plan(name).no_results_because
+    except ApiError:
+        return []
 
 
 @queries.command("set")

@@ -9,7 +9,15 @@ from rich.markup import escape
 from rich.text import Text
 
 from anabranch_client.render.maintained import maintained_facts
-from anabranch_client.render.tables import facts_table, number, numbers, percent, size, table_of
+from anabranch_client.render.tables import (
+    facts_table,
+    no_results_notes,
+    number,
+    numbers,
+    percent,
+    size,
+    table_of,
+)
 from anabranch_client.times import brief
 
 if TYPE_CHECKING:
@@ -35,7 +43,8 @@ def query_plan_detail(found: QueryPlanOut) -> RenderableType:
     for store in found.stores:
         cells = (number(store.rows), size(store.bytes), number(store.queries))
         stores.add_row(escape(_named(store.label, store.detail)), *cells)
-    return Group(facts_table(facts), *map(_path, found.paths), stores)
+    why = no_results_notes(found.no_results_because)
+    return Group(facts_table(facts), *map(_path, found.paths), stores, *why)
 
 
 def _path(path: ProbePathOut) -> RenderableType:

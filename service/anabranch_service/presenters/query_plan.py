@@ -29,6 +29,7 @@ from anabranch_contract.rest.planning.query_plan import (
 )
 from anabranch_planner.plans.compiling.rules import path_to
 from anabranch_service.presenters.names import Describer
+from anabranch_service.presenters.no_results import no_results_because
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +158,17 @@ def query_plan_out(
     streams = {a.stream for a in meanings[name].aliases}
     known = {} if progress is None else progress.input.intake
     intake = [one for stream, one in known.items() if stream in streams]
+    shown = [
+        _path_out(end, paths[end], ruleset, describe, aliases, behind, found.flows, name, takers)
+        for end in (*own, *kept)
+    ]
+    reasons = no_results_because(meanings[name], shown, progress, measured=found.measured)
     return QueryPlanOut(
         epoch=ruleset.epoch,
         revision=ruleset.revision,
         measured=found.measured,
-        paths=[
-            _path_out(
-                end, paths[end], ruleset, describe, aliases, behind, found.flows, name, takers
-            )
-            for end in (*own, *kept)
-        ],
+        paths=shown,
+        no_results_because=[] if results else reasons,
         divided=_divided(ruleset, substreams, aliases),
         results_per_second=results,
         cpu=sum(found.flows[out][1] / len(behind[out]) for out in sorted(steps))

@@ -1,0 +1,66 @@
+"""Reasons why a query has had no results lately, by what was read and how far rows got."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.rest.normalised import NormalisedInfo
+from anabranch_contract.rest.planning.query_plan import ProbePathOut
+
+_REJECTED = ("late", "invalid", "ahead")
+_ALL = "all tuples"
+
+
+def no_results_because(
+    meaning: NormalisedInfo,
+    paths: Sequence[ProbePathOut],
+    progress: Progress | None,
+    *,
+    measured: bool,
+) -> list[str]:
+    """Return the reasons as sentences: streams without rows or, if all have some, where the rows of
+    each alias have ended in the newest periods; empty if neither is known.
+
+    Args:
+        paths: the query's probe paths, as measured without any result.
+        measured: whether a step has been measured.
+    """
+    counts = {} if progress is None else progress.streams
+    streams = {alias.stream: counts.get(alias.stream, {}) for alias in meaning.aliases}
+    found = [text for name, one in streams.items() if (text := _unread(name, one))]
+    return found or (list(_ends(meaning, paths)) if measured else [])
+
+
+def _unread(stream: str, counts: Mapping[str, int]) -> str | None:
+    read, rejected = counts.get("input", 0), sum(counts.get(name, 0) for name in _REJECTED)
+    if not read:
+        return f"no row of {stream} has been read"
+    if rejected >= read:
+        return f"all {read} rows of {stream} were rejected, as late, invalid or ahead"
+    return None
+
+
+def _ends(meaning: NormalisedInfo, paths: Sequence[ProbePathOut]) -> Iterator[str]:
+    """Where the rows of each alias end that complete no result."""
+    streams = {alias.alias: alias.stream for alias in meaning.aliases}
+    checked = [text for alias in meaning.aliases for text in alias.filter]
+    for path in paths:
+        if path.keeps is not None or path.left or path.alias not in streams:
+            continue
+        named = f"{streams[path.alias]} ({path.alias})"
+        if not path.tuples_per_second:
+            if path.detail != _ALL:
+                yield f"no row of {named} {path.detail} has been read lately"
+            continue
+        passed: list[str] = []
+        for step in path.steps:
+            if not step.tuples_per_second:
+                where = "" if step.detail == _ALL else f" {step.detail}"
+                before = f" that match {' and '.join(passed)}" if passed else ""
+                yield f"rows of {named}{before} match no row of {step.label}{where}"
+                break
+            passed.append(step.label)
+        else:
+            last = f": {' AND '.join(checked)}" if checked else ""
+            yield f"rows of {named} match, but fail a condition that is checked last{last}"
