@@ -1,4 +1,4 @@
-"""Reasons why a query has had no results lately, by what was read and how far rows got."""
+"""Reasons for a query without results lately: streams without rows, and steps without matches."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _unread(stream: str, counts: Mapping[str, int]) -> str | None:
 
 
 def _ends(meaning: NormalisedInfo, paths: Sequence[ProbePathOut]) -> Iterator[str]:
-    """Where the rows of each alias end that complete no result."""
+    """Sentences about the step at which the rows of each alias end."""
     streams = {alias.alias: alias.stream for alias in meaning.aliases}
     checked = [text for alias in meaning.aliases for text in alias.filter]
     for path in paths:

@@ -61,7 +61,7 @@ def install(app: FastAPI) -> None:
 
 async def _structured_error(request: Request, cause: Exception) -> Response:
     assert isinstance(cause, StructuredError)
-    # Who may push only, sees no names.
+    # Callers that may only push see no names.
     if isinstance(cause, Unknown) and need_of(request.scope["endpoint"]) is not Need.PUSH:
         cause = await with_meant(_store(request), cause)
     named = cause.errors if isinstance(cause, SeveralInvalid) else (cause, *cause.others)
