@@ -44,7 +44,6 @@ def _unread(stream: str, counts: Mapping[str, int]) -> str | None:
 def _ends(meaning: NormalisedInfo, paths: Sequence[ProbePathOut]) -> Iterator[str]:
     """Sentences about the step at which the rows of each alias end."""
     streams = {alias.alias: alias.stream for alias in meaning.aliases}
-    checked = [text for alias in meaning.aliases for text in alias.filter]
     for path in paths:
         if path.keeps is not None or path.left or path.alias not in streams:
             continue
@@ -62,5 +61,6 @@ def _ends(meaning: NormalisedInfo, paths: Sequence[ProbePathOut]) -> Iterator[st
                 break
             passed.append(step.label)
         else:
-            last = f": {' AND '.join(checked)}" if checked else ""
-            yield f"rows of {named} match, but fail a condition that is checked last{last}"
+            # Without such a condition the rates are those assumed of steps not measured yet.
+            if meaning.residuals:
+                yield f"rows of {named} match, but fail {' AND '.join(meaning.residuals)}"

@@ -162,13 +162,14 @@ def query_plan_out(
         _path_out(end, paths[end], ruleset, describe, aliases, behind, found.flows, name, takers)
         for end in (*own, *kept)
     ]
+    emitted = None if progress is None else progress.results.get(name)
     reasons = no_results_because(meanings[name], shown, progress, measured=found.measured)
     return QueryPlanOut(
         epoch=ruleset.epoch,
         revision=ruleset.revision,
         measured=found.measured,
         paths=shown,
-        no_results_because=[] if results else reasons,
+        no_results_because=reasons if not results or emitted == 0 else [],
         divided=_divided(ruleset, substreams, aliases),
         results_per_second=results,
         cpu=sum(found.flows[out][1] / len(behind[out]) for out in sorted(steps))

@@ -36,13 +36,14 @@ def path(alias: str, rate: float, *steps: PathStepOut, detail: str = "all tuples
     )
 
 
-def meaning_of(ward: str | None = None) -> NormalisedInfo:
-    given = {"a": ("admissions", [f"(ward = '{ward}')"] if ward else []), "o": ("orders", [])}
+def meaning_of(*residuals: str) -> NormalisedInfo:
+    given = {"a": "admissions", "o": "orders"}
     aliases = [
-        AliasInfo(alias=a, stream=s, relation=s, label=s, filter=f) for a, (s, f) in given.items()
+        AliasInfo(alias=a, stream=s, relation=s, label=s, filter=[]) for a, s in given.items()
     ]
     [query] = rules_of(TWO)[1]
-    return describe(query, JOINED).model_copy(update={"aliases": aliases})
+    update = {"aliases": aliases, "residuals": [*residuals]}
+    return describe(query, JOINED).model_copy(update=update)
 
 
 def progress_of(**streams: dict[str, int]) -> Progress:
@@ -78,17 +79,14 @@ TO_ORDERS = path("a", 3.0, step("orders", 2.0), step("results", 0.0, "where valu
         (
             READ,
             [path("o", 4.0, step("admissions", 3.0))],
-            [
-                "rows of orders (o) match, but fail a condition that is checked last: "
-                "(ward = 'cardiology')"
-            ],
+            ["rows of orders (o) match, but fail (a.ward = 'cardiology')"],
         ),
     ],
 )
 def test_reasons(
     streams: dict[str, dict[str, int]], paths: list[ProbePathOut], reasons: list[str]
 ) -> None:
-    meaning = meaning_of("cardiology")
+    meaning = meaning_of("(a.ward = 'cardiology')")
     assert no_results_because(meaning, paths, progress_of(**streams), measured=True) == reasons
 
 
@@ -98,7 +96,17 @@ def test_nothing_is_said_before_a_measurement() -> None:
     assert before == ["no row of admissions has been read", "no row of orders has been read"]
 
 
+def test_a_step_that_was_not_measured_is_no_reason() -> None:
+    """Its rate is an assumption."""
+    paths = [path("o", 4.0, step("admissions", 4.0)), path("a", 3.0, step("orders", 0.0))]
+    found = no_results_because(meaning_of(), paths, progress_of(**READ), measured=True)
+    assert found == ["rows of admissions (a) match no row of orders"]
+
+
 def test_a_query_with_results_has_no_reasons() -> None:
-    plan = plan_of(TWO)
+    streams = {"r": {"input": 1}, "s": {}}
+    plan = plan_of(TWO, progress=Progress("running", streams=streams, results={"q0": 3}))
     assert plan.results_per_second > 0
     assert plan.no_results_because == []
+    none = plan_of(TWO, progress=Progress("running", streams=streams, results={"q0": 0}))
+    assert none.no_results_because == ["no row of s has been read"]
