@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group
 
 from anabranch_client.cli.batch import Each, add_several, has_several
 from anabranch_client.cli.context import Json, Url, connect, show
@@ -34,6 +35,7 @@ from anabranch_client.cli.statements import (
 from anabranch_client.errors import ApiError, UsageError
 from anabranch_client.render.explain import explain_detail
 from anabranch_client.render.families import families_table, family_table
+from anabranch_client.render.query_plan import no_results_notes
 from anabranch_client.render.tables import queries_table, query_detail
 from anabranch_client.render.view_rows import (
     preview_remarks,
@@ -261,7 +263,8 @@ def query_show(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> Non
         spent = {} if as_json else by_query(client.profile().uses)
         silent = found.status == "active" and not (found.results or found.joined_rows)
         reasons = _no_results_because(client, name) if silent and not as_json else []
-    show(found, partial(query_detail, spent=spent.get(found.id), reasons=reasons), as_json)
+    detail = partial(query_detail, spent=spent.get(found.id))
+    show(found, lambda query: Group(detail(query), *no_results_notes(reasons)), as_json)
 
 
 def _no_results_because(client: Client, name: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -11,7 +12,6 @@ from rich.text import Text
 from anabranch_client.render.maintained import maintained_facts
 from anabranch_client.render.tables import (
     facts_table,
-    no_results_notes,
     number,
     numbers,
     percent,
@@ -45,6 +45,11 @@ def query_plan_detail(found: QueryPlanOut) -> RenderableType:
         stores.add_row(escape(_named(store.label, store.detail)), *cells)
     why = no_results_notes(found.no_results_because)
     return Group(facts_table(facts), *map(_path, found.paths), stores, *why)
+
+
+def no_results_notes(reasons: Sequence[str]) -> list[Text]:
+    """A line for each reason why a query has no results."""
+    return [Text(f"no results: {reason}", style="bold yellow") for reason in reasons]
 
 
 def _path(path: ProbePathOut) -> RenderableType:

@@ -280,14 +280,11 @@ def _replacement(found: ReplacementOut | None) -> dict[str, object]:
     return {"replaced by": found.run, "when complete": f"{found.status}: {why}", **remedy}
 
 
-def query_detail(
-    query: QueryOut, spent: float | None = None, reasons: Sequence[str] = ()
-) -> RenderableType:
+def query_detail(query: QueryOut, spent: float | None = None) -> RenderableType:
     """One query: its normal form and its progress.
 
     Args:
         spent: CPU seconds of the query's runs since the runtime's start; None: unknown.
-        reasons: why it has no results.
     """
     before = "; ".join(batches_text(a.activated_batch, a.expired_batch) for a in query.earlier)
     facts: dict[str, object] = {
@@ -356,13 +353,7 @@ def query_detail(
         facts["partners until"] = outer.deadline
         facts["where"] = " AND ".join(outer.where) or None
     notes = [Text(f"note: {note}", style="yellow") for note in query.normalised.notes]
-    notes += no_results_notes(reasons)
     return Group(facts_table(facts), output, *notes, *missed_notes(query.missed))
-
-
-def no_results_notes(reasons: Sequence[str]) -> list[Text]:
-    """A line for each reason why a query has had no results lately."""
-    return [Text(f"no results: {reason}", style="bold yellow") for reason in reasons]
 
 
 def missed_notes(missed: Sequence[MissedOut]) -> list[Text]:

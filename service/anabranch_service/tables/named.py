@@ -12,8 +12,8 @@ from anabranch_service.clock import Clock
 from anabranch_service.errors import Conflict, unknown
 from anabranch_service.registry.cutover import as_of, last_read
 from anabranch_service.registry.lifecycle import Status, status_of
-from anabranch_service.registry.nearest import with_meant
 from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.redis.nearest import with_meant
 from anabranch_service.registry.store import Store
 from anabranch_service.tables.current import TableSpec
 from anabranch_service.tables.described import check_batch, newest_batch, spec_of

@@ -19,7 +19,7 @@ from anabranch_contract.errors import PlannerError, StructuredError
 from anabranch_service.access.roles import Need, need_of
 from anabranch_service.errors import ServiceError, SeveralInvalid, Unknown
 from anabranch_service.refusals import BodyRefused, Refusal, problem
-from anabranch_service.registry.nearest import with_meant
+from anabranch_service.registry.redis.nearest import with_meant
 from anabranch_service.registry.store import Store
 from anabranch_service.transport.head import has_head
 from anabranch_service.transport.meant import meant_field

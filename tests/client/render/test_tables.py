@@ -151,8 +151,6 @@ def test_text_from_users_is_never_markup() -> None:
     query = QueryOut.read({"id": "q", "status": "active", "sql": "SELECT a[0] FROM [bold]x[/bold]"})
     assert "[bold]x[/bold]" in text(render.queries_table([query]))
     assert "[bold]x[/bold]" in text(render.query_detail(query))
-    reason = "no row of orders has been read"
-    assert f"no results: {reason}" in text(render.query_detail(query, reasons=[reason]))
 
 
 def test_a_query_after_its_rows_says_that_their_results_are_not_emitted() -> None:

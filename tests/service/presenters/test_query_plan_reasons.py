@@ -7,7 +7,7 @@ import pytest
 from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.rest.normalised import AliasInfo, NormalisedInfo
 from anabranch_contract.rest.planning.query_plan import PathStepOut, ProbePathOut
-from anabranch_service.presenters.no_results import no_results_because
+from anabranch_service.presenters.query_plan import no_results_because
 from anabranch_service.registry.describe import describe
 from tests.service.planning.test_rations import JOINED, TWO, rules_of
 from tests.service.presenters.test_query_plan import plan_of
