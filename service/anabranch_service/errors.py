@@ -48,6 +48,18 @@ class NotFound(ServiceError):
     status = 404
 
 
+class Unknown(NotFound):
+    """No object has this name.
+
+    Attributes:
+        kind: kind of the object, e.g. ``"query"``.
+        name: the name given.
+    """
+
+    kind: str = ""
+    name: str = ""
+
+
 class Conflict(ServiceError):
     """The request conflicts with registered objects."""
 
@@ -84,14 +96,22 @@ def known(found: T | None, kind: str, name: str) -> T:
     """Return the resource ``found``, of type ``kind`` and called ``name``, unless it is None.
 
     Raises:
-        NotFound: ``unknown-<kind>``, if ``found`` is None.
+        Unknown: ``unknown-<kind>``, if ``found`` is None.
     """
     if found is None:
-        field, route = _KINDS[kind]
-        raise NotFound(
-            f"unknown-{kind}",
-            f"there is no {kind} {name!r}",
-            field=field,
-            remedy=f"GET /v1/{route} lists them",
-        )
+        raise unknown(kind, name)
     return found
+
+
+def unknown(kind: str, name: str, meant: str = "") -> Unknown:
+    """Return the error for a name that no object of type ``kind`` has; ``meant``: begin of its
+    remedy."""
+    field, route = _KINDS[kind]
+    error = Unknown(
+        f"unknown-{kind}",
+        f"there is no {kind} {name!r}",
+        field=field,
+        remedy=f"{meant}GET /v1/{route} lists them",
+    )
+    error.kind, error.name = kind, name
+    return error

@@ -38,6 +38,8 @@ PAIRS = "SELECT a.k, a.x, b.y FROM a JOIN b ON a.k = b.k"
 SUMS = "SELECT a.k, count(*) AS n, sum(b.y) AS s FROM a JOIN b ON a.k = b.k GROUP BY a.k"
 #: A stream with inserts and deletes joined with a plain one: results are added and removed.
 LIVES = "SELECT c.k, c.x, b.y FROM c JOIN b ON c.k = b.k"
+TIMES = "SELECT a.k, a.ts FROM a JOIN b ON a.k = b.k"
+TABLES = {"pairs": PAIRS, "sums": SUMS, "lives": LIVES}
 STREAMS: dict[str, list[tuple[str, str]]] = {
     "a": [("k", "bigint"), ("x", "decimal(9,2)"), ("ts", "timestamp")],
     "b": [("k", "bigint"), ("y", "bigint"), ("ts", "timestamp")],
@@ -47,7 +49,7 @@ STREAMS: dict[str, list[tuple[str, str]]] = {
 
 @dataclass
 class World:
-    """A live pipeline with three queries, and all rows that were pushed."""
+    """A live pipeline with four queries, and all rows that were pushed."""
 
     live: LivePipeline
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {n: [] for n in STREAMS})
@@ -90,7 +92,7 @@ class World:
         client = self.live.client
 
         def batches() -> set[int]:
-            found = {client.table_columns(name).batch for name in ("pairs", "sums", "lives")}
+            found = {client.table_columns(name).batch for name in (*TABLES, "times")}
             return found | {self.live.progress().committed - 1}
 
         self.live.wait("all tables at one batch", lambda: len(batches()) == 1)
@@ -128,11 +130,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 lateness="1 hour",
                 **more,
             )
-        for name, sql in {"pairs": PAIRS, "sums": SUMS, "lives": LIVES}.items():
+        for name, sql in {**TABLES, "times": TIMES}.items():
             client.create_query(sql, name=name, window="1 day")
         live.wait(
             "the queries",
-            lambda: all(client.query(n).status == "active" for n in ("pairs", "sums", "lives")),
+            lambda: all(client.query(n).status == "active" for n in (*TABLES, "times")),
         )
         found = World(live)
         for name in "abcab":
@@ -180,9 +182,6 @@ def forget_last(checkpoint: Path) -> None:
     last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
 
 
-TABLES = {"pairs": PAIRS, "sums": SUMS, "lives": LIVES}
-
-
 @pytest.mark.slow
 def test_results_as_a_stream_each_once(spark: SparkSession, world: World, tmp_path: Path) -> None:
     """Restart from the checkpoint, sometimes before Spark has recorded a micro-batch, and while
@@ -211,6 +210,19 @@ def test_results_as_a_stream_each_once(spark: SparkSession, world: World, tmp_pa
     ).trigger(availableNow=True).start().awaitTermination()
     assert counted(spark.read.parquet(str(out))) == world.expected(PAIRS)
     assert counted(load(spark, world, "pairs")) == world.expected(PAIRS)
+
+
+def test_times_in_a_table_and_a_stream(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    world.settle()
+    expected = world.expected(TIMES.replace("a.ts", "epoch_us(a.ts::TIMESTAMPTZ)"))
+    moments = ("k", "unix_micros(ts)")
+    assert counted(load(spark, world, "times").selectExpr(*moments)) == expected
+    results = spark.readStream.format("anabranch").option("url", world.live.client.base_url)
+    writer = results.load("times").writeStream.format("parquet").trigger(availableNow=True)
+    writer = writer.option("path", str(tmp_path / "out"))
+    writer.option("checkpointLocation", str(tmp_path / "cp")).start().awaitTermination()
+    written = spark.read.parquet(str(tmp_path / "out"))
+    assert counted(written.selectExpr(*moments)) == expected
 
 
 def test_sql_over_tables_of_one_batch(world: World) -> None:

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group
 
 from anabranch_client.cli.batch import Each, add_several, has_several
 from anabranch_client.cli.context import Json, Url, connect, show
@@ -31,9 +32,10 @@ from anabranch_client.cli.statements import (
     read_values,
     read_window,
 )
-from anabranch_client.errors import UsageError
+from anabranch_client.errors import ApiError, UsageError
 from anabranch_client.render.explain import explain_detail
 from anabranch_client.render.families import families_table, family_table
+from anabranch_client.render.query_plan import no_results_notes
 from anabranch_client.render.tables import queries_table, query_detail
 from anabranch_client.render.view_rows import (
     preview_remarks,
@@ -41,7 +43,7 @@ from anabranch_client.render.view_rows import (
     view_remarks,
     view_rows,
 )
-from anabranch_client.rest.api import DEFAULT_URL
+from anabranch_client.rest.api import DEFAULT_URL, Client
 from anabranch_client.rest.tail import TailEvent
 from anabranch_contract.rest.profile import by_query
 from anabranch_contract.rest.queries import QueryIn
@@ -257,7 +259,18 @@ def query_show(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> Non
     with connect(url) as client:
         found = client.query(name)
         spent = {} if as_json else by_query(client.profile().uses)
-    show(found, partial(query_detail, spent=spent.get(found.id)), as_json)
+        silent = found.status == "active" and not (found.results or found.joined_rows)
+        reasons = _no_results_because(client, name) if silent and not as_json else []
+    detail = partial(query_detail, spent=spent.get(found.id))
+    show(found, lambda query: Group(detail(query), *no_results_notes(reasons)), as_json)
+
+
+def _no_results_because(client: Client, name: str) -> list[str]:
+    """Reasons why a query has no results; empty if its plan does not run yet."""
+    try:
+        return client.query_plan(name).no_results_because
+    except ApiError:
+        return []
 
 
 @queries.command("set")

@@ -21,7 +21,7 @@ from anabranch_client.cli.statements import (
     read_statement,
     read_window,
 )
-from anabranch_client.render.changes import change_detail, cost_line
+from anabranch_client.render.changes import change_detail, cost_line, leaving_results
 from anabranch_client.render.query_plan import query_plan_detail
 from anabranch_client.render.statistics import history_table
 from anabranch_client.render.tables import print_table, query_detail, runs_table
@@ -68,8 +68,10 @@ def replace(
         change = client.put_query(name, body, dry_run=True)
         if not as_json:
             print_table(change_detail(name, change, body))
-            if change.action == "replaced":
-                typer.echo(_effect(client, name, body))
+            if change.action == "replaced" and change.query is not None:
+                past = str(body.get("past", "none"))
+                leaving = leaving_results(change.query, past, client.streams())
+                typer.echo("\n".join(filter(None, (leaving, _effect(client, name, body)))))
         if not dry_run and change.action != "none":
             confirm(yes=yes or as_json)
             change = client.put_query(name, body, version=change.version)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 if TYPE_CHECKING:
     from anabranch_contract.rest.planning.plans import DryRunOut
-    from anabranch_contract.rest.queries import QueryChange
+    from anabranch_contract.rest.queries import QueryChange, QueryOut
+    from anabranch_contract.rest.streams import StreamOut
 
 #: Name of an action -> its description.
 ACTIONS = {
@@ -41,6 +42,31 @@ def change_detail(name: str, change: QueryChange, wanted: Mapping[str, Any]) -> 
         for line in [*difflib.unified_diff(old, new, lineterm="", n=3)][3:]:
             found.append(f"\n    {line}", style=_STYLES.get(line[:1], ""))
     return found
+
+
+def leaving_results(query: QueryOut, past: str, streams: Iterable[StreamOut]) -> str | None:
+    """The results that leave a query's table when another run begins, as a line; None: none does.
+
+    Args:
+        query: the present run.
+        past: ``past`` of the new run.
+        streams: all streams.
+    """
+    if not query.results:
+        return None
+    if past == "none":
+        return (
+            f"its table has no results of before the new run: {query.results:,} leave it; "
+            "--past stored emits those over stored rows"
+        )
+    read = {alias.stream for alias in query.normalised.aliases}
+    short = [s.name for s in streams if s.name in read and s.kind != "table" and s.retain != "all"]
+    if not short:
+        return None
+    return (
+        f"its table has results over stored rows, and rows of {', '.join(short)} stay stored only "
+        "while queries need them or as their retention says: older results leave it"
+    )
 
 
 def cost_line(before: float, after: DryRunOut) -> str:

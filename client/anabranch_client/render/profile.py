@@ -61,10 +61,11 @@ def profile_detail(found: CpuProfile, names: Mapping[str, str]) -> RenderableTyp
     """Tables of CPU seconds: by group (kind of work), by query, and by use (step, store, sink or
     source). ``names``: relation -> its readable name."""
     total = found.cpu or 1.0
+    cores = f" ({found.cpu / found.seconds:.2f} cores)" if found.seconds else ""
     rest = found.groups.get(CpuGroup.UNATTRIBUTED, 0.0)
     facts = {
-        "period": f"{found.seconds:.1f} s",
-        "CPU": f"{found.cpu:.2f} s ({found.cpu / max(found.seconds, 1e-9):.2f} cores)",
+        "period": f"{found.seconds:.1f} s" if found.seconds else "since the processes' start",
+        "CPU": f"{found.cpu:.2f} s{cores}",
         "not attributed": f"{percent(rest / total)} of it",
     }
     groups = [((group.value,), seconds) for group, seconds in found.groups.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -9,7 +10,14 @@ from rich.markup import escape
 from rich.text import Text
 
 from anabranch_client.render.maintained import maintained_facts
-from anabranch_client.render.tables import facts_table, number, numbers, percent, size, table_of
+from anabranch_client.render.tables import (
+    facts_table,
+    number,
+    numbers,
+    percent,
+    size,
+    table_of,
+)
 from anabranch_client.times import brief
 
 if TYPE_CHECKING:
@@ -35,7 +43,13 @@ def query_plan_detail(found: QueryPlanOut) -> RenderableType:
     for store in found.stores:
         cells = (number(store.rows), size(store.bytes), number(store.queries))
         stores.add_row(escape(_named(store.label, store.detail)), *cells)
-    return Group(facts_table(facts), *map(_path, found.paths), stores)
+    why = no_results_notes(found.no_results_because)
+    return Group(facts_table(facts), *map(_path, found.paths), stores, *why)
+
+
+def no_results_notes(reasons: Sequence[str]) -> list[Text]:
+    """A line for each reason why a query has no results."""
+    return [Text(f"no results: {reason}", style="bold yellow") for reason in reasons]
 
 
 def _path(path: ProbePathOut) -> RenderableType:

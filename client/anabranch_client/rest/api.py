@@ -62,14 +62,14 @@ class Calls(QueryCalls):
     def create_stream(
         self,
         name: str,
-        columns: Sequence[tuple[str, str]],
+        columns: Sequence[tuple[str, str]] | Mapping[str, str],
         *,
         source: JsonObject | None = None,
         ttl: str | None = None,
         latest: Sequence[str] | None = None,
         **options: Unpack[StreamOptions],
     ) -> RestCall[StreamOut]:
-        """Register a stream with (name, type) columns. ``ttl``: a window on every alias over it.
+        """Register a stream; ``columns``: names and types. ``ttl``: window of each alias over it.
         ``latest``: columns of a key; only the latest tuple per key joins. None: not set."""
         body = _stream_body(name, columns, source, ttl, latest, options)
         return RestCall("POST", "/v1/streams", rest.streams.StreamOut.read, body)
@@ -78,7 +78,7 @@ class Calls(QueryCalls):
     def test_stream(
         self,
         name: str,
-        columns: Sequence[tuple[str, str]],
+        columns: Sequence[tuple[str, str]] | Mapping[str, str],
         *,
         source: JsonObject | None = None,
         ttl: str | None = None,
@@ -664,7 +664,7 @@ def query_body(
 
 def _stream_body(
     name: str,
-    columns: Sequence[tuple[str, str]],
+    columns: Sequence[tuple[str, str]] | Mapping[str, str],
     source: JsonObject | None,
     ttl: str | None,
     latest: Sequence[str] | None,
@@ -672,7 +672,8 @@ def _stream_body(
 ) -> JsonObject:
     retention = _given(ttl=ttl, latest=list(latest) if latest else None)
     body = _given(name=name, **options, retention=retention or None, source=source)
-    listed = [{"name": column, "type": kind} for column, kind in columns]
+    pairs = columns.items() if isinstance(columns, Mapping) else columns
+    listed = [{"name": column, "type": kind} for column, kind in pairs]
     # Without columns, the service takes the columns of a table in a database.
     body["columns"] = listed or {}
     return body

@@ -11,9 +11,10 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +37,7 @@ from anabranch_client.errors import ClientError, UsageError
 from anabranch_client.rest.api import DEFAULT_URL, Client
 from anabranch_client.rest.tables import table_batches
 from anabranch_client.rest.token import given_token
+from anabranch_client.spark.patience import PATIENCE, patiently
 from anabranch_contract.queries.runs import exact_name
 from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 from anabranch_contract.rest.normalised import OutputInfo
@@ -49,6 +51,8 @@ _PROFILES = "__python_accumulator__"
 #: Method of Spark Connect's client that reads responses.
 _FETCH = "_execute_and_fetch_as_iterator"
 _URL_VARIABLE = "ANABRANCH_URL"
+#: Sessions that know the data source: Spark warns when it is registered again.
+_SESSIONS: WeakSet[SparkSession] = WeakSet()
 #: Environment variable of Spark with the interpreter of Python workers, and Spark's default.
 _PYTHON_VARIABLE, _DEFAULT_PYTHON = "PYSPARK_PYTHON", "python3"
 _OPTIONS = (
@@ -224,23 +228,31 @@ class AnabranchSource(DataSource):
 
 
 class _Reading:
+    #: Seconds for which a service that does not answer is waited for.
+    patience = 0.0
+
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options, self.schema = options, schema
 
     def table(self, name: str) -> QueryTableOut:
         """The table of a query or run."""
         with self.options.client() as client:
-            return client.table_columns(name)
+            return patiently(lambda: client.table_columns(name), self.patience)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, in Spark's types. Spark repeats a failed task as a whole."""
         assert isinstance(partition, BatchRange)
-        wanted = to_arrow_schema(self.schema)
+        wanted = to_arrow_schema(self.schema, timezone="UTC")
+        run, upto, after = exact_name(partition.run), partition.upto, partition.after
         with self.options.client() as client:
-            found = table_batches(
-                client, exact_name(partition.run), batch=partition.upto, after=partition.after
-            )
-            for batch in found:
+
+            def begin() -> Iterator[pa.RecordBatch]:
+                batches = table_batches(client, run, batch=upto, after=after)
+                # The request is sent here, where it can be repeated: no row has been passed on.
+                first = list(islice(batches, 1))
+                return chain(first, batches)
+
+            for batch in patiently(begin, self.patience):
                 columns = [batch.column(f.name).cast(f.type) for f in wanted]
                 yield pa.RecordBatch.from_arrays(columns, schema=wanted)
 
@@ -260,6 +272,7 @@ class TableScan(_Reading, DataSourceReader):
 class ResultStream(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the results of one run of a query; an offset is the last batch that was read."""
 
+    patience = PATIENCE
     _target: int | None = None
 
     def initialOffset(self) -> dict[str, Any]:
@@ -326,7 +339,9 @@ def register(spark: SparkSession) -> None:
         context = spark.sparkContext
         if (context.master or "").startswith("local") and context.pythonExec == _DEFAULT_PYTHON:
             context.pythonExec = sys.executable
-    spark.dataSource.register(AnabranchSource)
+    if spark not in _SESSIONS:
+        spark.dataSource.register(AnabranchSource)
+        _SESSIONS.add(spark)
     if connect:
         _pass_over_profiles(spark.client)
 
@@ -357,6 +372,8 @@ def query(
     **terms: Any,
 ) -> DataFrame:
     """Register a query, unless it exists with the same terms, and read its results as a stream.
+
+    A query of this name with another statement is replaced, at once or with the term ``cutover``.
 
     Args:
         sql: the statement, over registered streams.

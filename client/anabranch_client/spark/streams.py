@@ -11,11 +11,16 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, struct, to_json
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import VariantType
 
 from anabranch_client.errors import ApiError, UsageError
 from anabranch_client.rest.api import Client
 from anabranch_client.rest.push import ROWS, json_row
+from anabranch_client.spark.patience import patiently
+from anabranch_client.spark.sent_types import check_sent, sent_column
 from anabranch_client.spark.source import default_client
+from anabranch_contract.durations import format_duration, parse_duration
+from anabranch_contract.errors import QueryError
 from anabranch_contract.rest.streams import StreamOut
 
 #: Column by whose text rows of the same time are ordered: a repeated micro-batch has the same
@@ -46,8 +51,8 @@ def stream(
 
     Raises:
         ApiError: the service refused the stream.
-        UsageError: the DataFrame is no streaming one; or there is a stream of this name with other
-            columns, or another source.
+        UsageError: the DataFrame is no streaming one, or a column of it can't be pushed; or there
+            is a stream of this name with other columns, another source, or other event times.
     """
     if not df.isStreaming:
         raise UsageError(
@@ -55,6 +60,8 @@ def stream(
             field="df",
             remedy="read it by spark.readStream, or save it and use 'anabranch stream push'",
         )
+    for field in df.schema:
+        check_sent(field.name, field.dataType)
     own = client or default_client()
     columns = [(field.name, field.dataType.simpleString()) for field in df.schema]
     known = registered(own, name, columns, {"format": "redis-stream"}, options)
@@ -75,7 +82,8 @@ def registered(
 
     Raises:
         ApiError: the service refused the stream.
-        UsageError: there is a stream of this name with other columns, or another source.
+        UsageError: there is a stream of this name with other columns, another source, or another
+            event time, lateness, kind or key than ``options`` have.
     """
     known = next((one for one in client.streams() if one.name == name), None)
     if known is None:
@@ -96,7 +104,47 @@ def registered(
             field="name",
             remedy="take another name, or the source that it has",
         )
+    for option, (have, want) in _fixed_options(known, options).items():
+        if have != want:
+            raise UsageError(
+                f"the stream {name!r} is there with {option} {have!r}, not {want!r}",
+                field=option,
+                remedy="give what it has, choose another name, or delete the stream and register "
+                "it again",
+            )
     return known
+
+
+def _fixed_options(
+    known: StreamOut, options: Mapping[str, Any]
+) -> dict[str, tuple[object, object]]:
+    """Given options that a registered stream keeps for ever: its value of each, and the given one.
+
+    Others, as its retention, can be changed by an operator while programs that register the stream
+    run, so they may differ.
+    """
+    found: dict[str, tuple[object, object]] = {
+        option: (getattr(known, option), options[option])
+        for option in ("event_time", "kind")
+        if options.get(option) is not None
+    }
+    if options.get("key"):
+        found["key"] = (known.key, list(options["key"]))
+    if options.get("lateness") is not None:
+        found["lateness"] = (known.lateness, _canonical(str(options["lateness"])))
+    return found
+
+
+def _canonical(duration: str) -> str:
+    """A duration as the service writes it; text that is none as it is.
+
+    >>> _canonical("60 min")
+    '1 hour'
+    """
+    try:
+        return format_duration(parse_duration(duration))
+    except QueryError:
+        return duration
 
 
 @dataclass(slots=True)
@@ -120,15 +168,20 @@ class _Pusher:
         time_first = [] if self.event_time is None else [columns[self.event_time]]
         text = to_json(struct(*columns.values()))
         ordered = rows.withColumn(_ORDER, text).orderBy(*time_first, _ORDER)
-        found = ordered.drop(_ORDER).toArrow().combine_chunks()
+        sent = [sent_column(columns[f.name], f.dataType).alias(f.name) for f in rows.schema]
+        found = ordered.select(*sent).toArrow().combine_chunks()
+        variants = [f.name for f in rows.schema if isinstance(f.dataType, VariantType)]
         for first in range(0, found.num_rows, ROWS):
             portion = found.slice(first, ROWS).to_pylist(maps_as_pydicts="strict")
+            for row in portion if variants else ():
+                row.update({v: json.loads(row[v]) for v in variants if row[v] is not None})
             self._send([json_row(row) for row in portion], f"spark-{self._ident}-{batch}-{first}")
 
     def _send(self, portion: list[dict[str, Any]], key: str) -> None:
         while True:
             try:
-                self.client.push(self.name, portion, idempotency_key=key)
+                # A portion of the same name is taken once, so it may be sent again.
+                patiently(lambda: self.client.push(self.name, portion, idempotency_key=key))
                 return
             except ApiError as refused:
                 if refused.status != _TOO_MANY:

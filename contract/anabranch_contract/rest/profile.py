@@ -38,7 +38,7 @@ class CpuProfile(Document):
     """CPU seconds of the pipeline in a period, by purpose.
 
     Attributes:
-        seconds: length of the period in seconds.
+        seconds: length of the period in seconds; 0: since the start of each process.
         cpu: CPU seconds of all processes.
         groups: kind of work -> its CPU seconds.
         queries: query -> its CPU seconds; work for several queries is divided equally among them.
@@ -58,7 +58,15 @@ class CpuProfile(Document):
         seconds = later.seconds_since(earlier)
         factor = seconds / max(_between(earlier.service_at, later.service_at), 1e-9)
         scale = {CpuGroup.SERVICE: factor, CpuGroup.REDIS: factor}
-        uses = used_between(earlier.uses, later.uses, scale)
+        return cls._of(used_between(earlier.uses, later.uses, scale), seconds)
+
+    @classmethod
+    def since_start(cls, found: ProfileOut) -> CpuProfile:
+        """Return the CPU seconds of all processes since their start."""
+        return cls._of(found.uses, 0.0)
+
+    @classmethod
+    def _of(cls, uses: list[CpuUse], seconds: float) -> CpuProfile:
         groups = dict[CpuGroup, float]()
         for use in uses:
             groups[use.group] = groups.get(use.group, 0.0) + use.seconds

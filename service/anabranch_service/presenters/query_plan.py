@@ -8,7 +8,7 @@ its paths probes it, or probes another one that is built from it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,10 @@ from anabranch_contract.rest.planning.query_plan import (
 )
 from anabranch_planner.plans.compiling.rules import path_to
 from anabranch_service.presenters.names import Describer
+
+#: Kinds of rejected tuples, and the description of a relation without a filter.
+_REJECTED = ("late", "invalid", "ahead")
+_ALL = "all tuples"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +161,18 @@ def query_plan_out(
     streams = {a.stream for a in meanings[name].aliases}
     known = {} if progress is None else progress.input.intake
     intake = [one for stream, one in known.items() if stream in streams]
+    shown = [
+        _path_out(end, paths[end], ruleset, describe, aliases, behind, found.flows, name, takers)
+        for end in (*own, *kept)
+    ]
+    emitted = None if progress is None else progress.results.get(name)
+    reasons = no_results_because(meanings[name], shown, progress, measured=found.measured)
     return QueryPlanOut(
         epoch=ruleset.epoch,
         revision=ruleset.revision,
         measured=found.measured,
-        paths=[
-            _path_out(
-                end, paths[end], ruleset, describe, aliases, behind, found.flows, name, takers
-            )
-            for end in (*own, *kept)
-        ],
+        paths=shown,
+        no_results_because=reasons if not results or emitted == 0 else [],
         divided=_divided(ruleset, substreams, aliases),
         results_per_second=results,
         cpu=sum(found.flows[out][1] / len(behind[out]) for out in sorted(steps))
@@ -314,3 +320,57 @@ def _store_out(store: StoreReport, describe: Describer) -> UsedStoreOut:
         bytes=store.bytes,
         queries=len(_readers(store)),
     )
+
+
+def no_results_because(
+    meaning: NormalisedInfo,
+    paths: Sequence[ProbePathOut],
+    progress: Progress | None,
+    *,
+    measured: bool,
+) -> list[str]:
+    """Return the reasons as sentences: streams without rows or, if all have some, where the rows of
+    each alias have ended in the newest periods; empty if neither is known.
+
+    Args:
+        paths: the query's probe paths, as measured without any result.
+        measured: whether a step has been measured.
+    """
+    counts = {} if progress is None else progress.streams
+    streams = {alias.stream: counts.get(alias.stream, {}) for alias in meaning.aliases}
+    found = [text for name, one in streams.items() if (text := _unread(name, one))]
+    return found or (list(_ends(meaning, paths)) if measured else [])
+
+
+def _unread(stream: str, counts: Mapping[str, int]) -> str | None:
+    read, rejected = counts.get("input", 0), sum(counts.get(name, 0) for name in _REJECTED)
+    if not read:
+        return f"no row of {stream} has been read"
+    if rejected >= read:
+        return f"all {read} rows of {stream} were rejected, as late, invalid or ahead"
+    return None
+
+
+def _ends(meaning: NormalisedInfo, paths: Sequence[ProbePathOut]) -> Iterator[str]:
+    """Sentences about the step at which the rows of each alias end."""
+    streams = {alias.alias: alias.stream for alias in meaning.aliases}
+    for path in paths:
+        if path.keeps is not None or path.left or path.alias not in streams:
+            continue
+        named = f"{streams[path.alias]} ({path.alias})"
+        if not path.tuples_per_second:
+            if path.detail != _ALL:
+                yield f"no row of {named} {path.detail} has been read lately"
+            continue
+        passed: list[str] = []
+        for step in path.steps:
+            if not step.tuples_per_second:
+                where = "" if step.detail == _ALL else f" {step.detail}"
+                before = f" that match {' and '.join(passed)}" if passed else ""
+                yield f"rows of {named}{before} match no row of {step.label}{where}"
+                break
+            passed.append(step.label)
+        else:
+            # Without such a condition the rates are those assumed of steps not measured yet.
+            if meaning.residuals:
+                yield f"rows of {named} match, but fail {' AND '.join(meaning.residuals)}"

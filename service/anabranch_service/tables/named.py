@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.queries.runs import query_of
 from anabranch_service.clock import Clock
-from anabranch_service.errors import Conflict, known
+from anabranch_service.errors import Conflict, unknown
 from anabranch_service.registry.cutover import as_of, last_read
 from anabranch_service.registry.lifecycle import Status, status_of
 from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.redis.nearest import with_meant
 from anabranch_service.registry.store import Store
 from anabranch_service.tables.current import TableSpec
 from anabranch_service.tables.described import check_batch, newest_batch, spec_of
@@ -41,10 +42,10 @@ class TableNames:
         one includes that run's last batch, and the replaced run is not read beyond this batch.
 
         Raises:
-            NotFound: a name denotes no query.
+            Unknown: a name denotes no query.
             Conflict: a query's results are not in files that can be read here.
         """
-        runs = [known(await self.store.query(name), "query", name) for name in names]
+        runs = [await self._run(name) for name in names]
         progress, found = await self.store.progress(), list[Named]()
         for record in runs:
             activation = await self.store.activation(record.id)
@@ -54,6 +55,12 @@ class TableNames:
             status = status_of(record, activation, progress, self.clock())
             found.append(Named(record, status, batch if last is None else min(batch, last)))
         return found, progress
+
+    async def _run(self, name: str) -> QueryRecord:
+        found = await self.store.query(name)
+        if found is None:
+            raise await with_meant(self.store, unknown("query", name))
+        return found
 
     async def as_of(self, name: str, seen: Named, batch: int) -> QueryRecord:
         """Return the run that ``name`` means as of ``batch``.

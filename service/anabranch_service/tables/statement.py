@@ -1,7 +1,7 @@
 """Check of a user's SQL by DuckDB's syntax tree of it.
 
-A statement is one SELECT over names of queries. Only a few table functions are allowed, since
-others read files or take memory addresses.
+A statement is one SELECT over names of queries, or DESCRIBE or SUMMARIZE of one. Only a few table
+functions are allowed, since others read files or take memory addresses.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from anabranch_service.tables.files import TableError
 CATALOG, SCHEMA = "anabranch", "queries"
 #: Table functions that read nothing outside of the statement.
 _HARMLESS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree"})
+#: Kinds of descriptions of a statement's or a table's columns.
+_DESCRIPTIONS = frozenset({"DESCRIBE", "SUMMARY"})
 #: Kinds of items of a FROM clause, besides tables and functions.
 _ITEMS = frozenset({"JOIN", "SUBQUERY", "EXPRESSION_LIST", "EMPTY", "COLUMN_DATA"})
 
@@ -53,6 +55,10 @@ def tables_of(tree: Mapping[str, Any]) -> list[str]:
             name = str(node["function"].get("function_name", ""))
             if name.lower() not in _HARMLESS:
                 raise _refused(f"the table function {name[:100]} is not available here")
+        elif kind == "SHOW_REF":
+            # Tables that the described statement reads are nodes of their own.
+            if node.get("show_type") not in _DESCRIPTIONS or not node.get("query"):
+                raise _refused("SHOW is not available here")
         elif kind not in _ITEMS:
             raise _refused(f"{str(kind).lower().replace('_', ' ')} is not available here")
     folded = {name.lower() for name in found}
@@ -84,7 +90,8 @@ def _refused(message: str) -> TableError:
         message,
         field="sql",
         remedy="send one SELECT over names of queries, with range, generate_series, unnest or "
-        "json_each as the only table functions",
+        "json_each as the only table functions; DESCRIBE has the columns of a query, and "
+        "GET /v1/queries the names",
     )
 
 

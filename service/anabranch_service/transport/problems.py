@@ -16,10 +16,13 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from anabranch_contract.errors import PlannerError, StructuredError
-from anabranch_service.errors import ServiceError, SeveralInvalid
+from anabranch_service.access.roles import Need, need_of
+from anabranch_service.errors import ServiceError, SeveralInvalid, Unknown
 from anabranch_service.refusals import BodyRefused, Refusal, problem
+from anabranch_service.registry.redis.nearest import with_meant
 from anabranch_service.registry.store import Store
 from anabranch_service.transport.head import has_head
+from anabranch_service.transport.meant import meant_field
 
 _LOG = structlog.get_logger(__name__)
 
@@ -58,6 +61,9 @@ def install(app: FastAPI) -> None:
 
 async def _structured_error(request: Request, cause: Exception) -> Response:
     assert isinstance(cause, StructuredError)
+    # Callers that may only push see no names.
+    if isinstance(cause, Unknown) and need_of(request.scope["endpoint"]) is not Need.PUSH:
+        cause = await with_meant(_store(request), cause)
     named = cause.errors if isinstance(cause, SeveralInvalid) else (cause, *cause.others)
     several = isinstance(cause, SeveralInvalid) or bool(cause.others)
     return problem(
@@ -69,6 +75,10 @@ async def _structured_error(request: Request, cause: Exception) -> Response:
         errors=[_named(error, remedy=several) for error in named if error.field],
         headers=cause.headers if isinstance(cause, ServiceError) else None,
     )
+
+
+def _store(request: Request) -> Store:
+    return cast(Store, request.app.state.context.store)
 
 
 def _named(error: StructuredError, *, remedy: bool) -> dict[str, str | int]:
@@ -108,6 +118,10 @@ async def _invalid_request(request: Request, cause: Exception) -> Response:
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     detail = f"{errors[0]['field']}: {errors[0]['message']}{more}"
     remedy = "correct the fields named; /openapi.json describes what is expected"
+    if found[0]["type"] == "extra_forbidden":
+        detail = f"{errors[0]['field']}: there is no such field{more}"
+        meant = meant_field(request, found[0]["loc"])
+        remedy = f"did you mean {meant!r}? {remedy}" if meant else remedy
     if any(e["code"].endswith("too-long") and e["field"] in _CONSTANTS for e in errors):
         remedy = "for many constants, register a table of them, and join it"
     return problem(path, 422, "invalid-request", detail, remedy, errors=errors)
@@ -163,7 +177,7 @@ async def _redis_refusal(request: Request, cause: Exception) -> Response:
     _LOG.error("redis refused", path=request.url.path, error=repr(cause))
     wrong = []
     with suppress(RedisError):
-        wrong = await cast("Store", request.app.state.context.store).misfits()
+        wrong = await _store(request).misfits()
     if wrong or str(cause).startswith("WRONGTYPE"):
         keys = "; ".join(f"key {m.key!r} is a {m.found}, not a {m.wanted}" for m in wrong)
         refusal = Refusal(

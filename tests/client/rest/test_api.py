@@ -40,7 +40,7 @@ def test_streams_come_and_go(client: Client) -> None:
 
 def test_a_source_is_kept_as_it_was_given(client: Client) -> None:
     source = {"format": "recorded", "path": "/data/x.parquet", "rows_per_batch": 7}
-    client.create_stream("orders", ORDERS, source=source)
+    client.create_stream("orders", dict(ORDERS), source=source)
     assert {k: client.stream("orders").source[k] for k in source} == source
 
 

@@ -5,14 +5,26 @@ e2e/test_spark_source.py.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
-from anabranch_client.errors import UsageError
+from anabranch_client.errors import ApiError, UsageError
 from anabranch_client.rest.api import DEFAULT_URL
-from anabranch_client.spark.source import SourceOptions, ranges, register, spark_schema
+from anabranch_client.spark import source
+from anabranch_client.spark.source import (
+    BatchRange,
+    ResultStream,
+    SourceOptions,
+    TableScan,
+    ranges,
+    register,
+    spark_schema,
+)
 from anabranch_contract.rest.normalised import OutputInfo
 
 if TYPE_CHECKING:
@@ -101,3 +113,51 @@ def test_local_workers_have_the_packages_of_the_session(
     monkeypatch.setattr(context, "pythonExec", chosen)
     register(spark)
     assert context.pythonExec == expected
+
+
+@pytest.mark.spark
+def test_a_session_knows_the_source_once(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Spark would warn of each registration after the first one."""
+    register(spark)
+    capfd.readouterr()
+    register(spark)
+    assert "previously registered" not in capfd.readouterr().err
+
+
+OPTIONS = SourceOptions.read({"path": "q", "url": "http://127.0.0.1:9"})
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+ROWS = pa.record_batch({"k": [1, 2], "ts": pa.array([NOON, None], pa.timestamp("us", "UTC"))})
+AWAY = ApiError(0, {"code": "unreachable", "detail": "the service does not answer"})
+
+
+def test_rows_with_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.sql.types import LongType, StructType, TimestampType
+
+    monkeypatch.setattr(source, "table_batches", lambda *_, **__: iter([ROWS]))
+    schema = StructType().add("ts", TimestampType()).add("k", LongType())
+    [found] = TableScan(OPTIONS, schema).read(BatchRange("q", None, 3))
+    assert found.to_pydict() == {"ts": [NOON, None], "k": [1, 2]}
+
+
+def test_a_stream_waits_for_a_service_that_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table is read at once or not at all, since somebody waits for it."""
+    from pyspark.sql.types import LongType, StructType
+
+    left = [AWAY, ApiError(503, {"detail": "Redis is away"})]
+
+    def batches(*_: Any, **__: Any) -> Iterator[pa.RecordBatch]:
+        if left:
+            raise left.pop()
+        yield from (ROWS, ROWS)
+
+    monkeypatch.setattr(source, "table_batches", batches)
+    monkeypatch.setattr("anabranch_client.spark.patience.time.sleep", lambda _: None)
+    schema = StructType().add("k", LongType())
+    found = list(ResultStream(OPTIONS, schema).read(BatchRange("q", -2, 3)))
+    assert [batch.num_rows for batch in found] == [2, 2]
+    assert not left
+    left.append(AWAY)
+    with pytest.raises(ApiError, match="does not answer"):
+        list(TableScan(OPTIONS, schema).read(BatchRange("q", None, 3)))

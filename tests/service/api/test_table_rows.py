@@ -69,6 +69,24 @@ def tables(shop: Service, tmp_path: Path) -> Service:
     return shop
 
 
+def test_variants_are_texts(shop: Service, tmp_path: Path) -> None:
+    shop.post("/v1/streams", {"name": "events", "columns": {"k": "bigint", "text": "string"}})
+    sql = (
+        "SELECT parse_json(e.text) AS v, o.order_id FROM events e JOIN orders o ON e.k = o.order_id"
+    )
+    shop.post("/v1/queries", {"id": "seen", "sql": sql})
+    (tmp_path / "seen").mkdir()
+    rows = pa.table({"v": ['{"a":1}', None], "order_id": [1, 2]})
+    pq.write_table(rows, tmp_path / "seen" / f"{0:010d}-00000.parquet")
+    shop.activate("seen", Activation(0, {}, results=2))
+    assert read(shop, "/v1/queries/seen/table/rows").num_rows == 0
+    shop.progress(progress(tmp_path, 1, seen=2))
+    found = read(shop, "/v1/queries/seen/table/rows")
+    assert found.to_pydict() == {"v": ['{"a":1}', None], "order_id": [1, 2]}
+    sql = "SELECT v->>'a' AS a FROM seen ORDER BY order_id"
+    assert shop.post("/v1/queries:sql", {"sql": sql}, 200)["rows"] == [["1"], [None]]
+
+
 def test_intervals_have_their_types(shop: Service, tmp_path: Path) -> None:
     """A difference of times is a duration with its type, as in the result files."""
     statement = (
@@ -186,8 +204,14 @@ def test_sql_over_tables_of_one_batch(tables: Service) -> None:
             ["INTERVAL '0-1' YEAR TO MONTH + INTERVAL '0 02:00:00' DAY TO SECOND"],
         ]
     ]
+    described = tables.post("/v1/queries:sql", {"sql": "DESCRIBE pair"}, 200)
+    columns = tables.get("/v1/queries/pair/table")["columns"]
+    assert [row[0] for row in described["rows"]] == [column["name"] for column in columns]
+    assert tables.post("/v1/queries:sql", {"sql": "SUMMARIZE pair"}, 200)["columns"][2] == "min"
     unknown = tables.post("/v1/queries:sql", {"sql": "SELECT * FROM nobody"}, 404)
     assert unknown["code"] == "unknown-query"
+    near = tables.post("/v1/queries:sql", {"sql": "FROM citys"}, 404)
+    assert near["remedy"].startswith("did you mean 'cities'?")
 
 
 def test_results_that_the_service_can_not_read(tables: Service, tmp_path: Path) -> None:

@@ -171,6 +171,8 @@ def test_tables_and_their_columns_are_listed(running: World) -> None:
         ("SELEC 1", "bad-sql (sql): "),
         ("DROP TABLE pairs", "sql-refused (sql): only SELECT"),
         ("FROM absent", "unknown-query (name): there is no query 'absent'"),
+        ("FROM pair", "did you mean 'pairs'?"),
+        ("SHOW TABLES", "DESCRIBE has the columns of a query"),
         ("FROM elsewhere", "results-elsewhere (id): "),
         ("FROM other.pairs", "sql-refused (sql): 'pairs' has another schema"),
         ("FROM read_csv('/etc/passwd')", "sql-refused (sql): the table function read_csv"),
@@ -181,6 +183,13 @@ def test_a_refusal_names_place_and_remedy(running: World, sql: str, text: str) -
         rows(connection, sql)
     assert text in str(caught.value)
     assert "; " in str(caught.value)
+
+
+def test_the_columns_of_a_table_are_described(running: World) -> None:
+    with running.connect() as connection:
+        found = rows(connection, "SELECT column_name, column_type FROM (DESCRIBE pairs)")
+        assert found == [("order_id", "BIGINT"), ("city", "VARCHAR")]
+        assert [row[0] for row in rows(connection, "DESCRIBE pairs")] == ["order_id", "city"]
 
 
 def test_what_is_not_a_select_has_no_command(running: World) -> None:

@@ -73,7 +73,7 @@ def test_freshness_is_part_of_the_rules(shop: Service) -> None:
         ({"completeness": 0}, "completeness", "greater-than", ""),
         ({"completeness": -0.5}, "completeness", "greater-than", ""),
         ({"completeness": 1.01}, "completeness", "less-than-equal", ""),
-        ({"completness": 0.9}, "completness", "extra-forbidden", ""),
+        ({"completness": 0.9}, "completness", "extra-forbidden", "did you mean 'completeness'?"),
     ],
 )
 def test_what_nothing_can_meet_is_refused_by_field(

@@ -121,3 +121,36 @@ def test_long_answers_are_compressed_for_those_who_take_it(untouched: Service) -
     assert packed.headers["Content-Encoding"] == "gzip"
     assert int(packed.headers["Content-Length"]) < int(plain.headers["Content-Length"]) / 4
     assert "Content-Encoding" not in untouched.http.get("/healthz").headers
+
+
+@pytest.mark.parametrize(
+    ("route", "body", "meant"),
+    [
+        ("/v1/queries", {"sql": "SELECT 1", "windw": "1 hour"}, "window"),
+        ("/v1/queries", {"sql": "SELECT 1", "sink": {"fromat": "count"}}, "format"),
+        ("/v1/queries:batch", {"queries": [{"sql": "SELECT 1", "windw": "1 hour"}]}, "window"),
+        ("/v1/streams", {"name": "s", "columns": {"k": "int"}, "event_tme": "k"}, "event_time"),
+        ("/v1/queries", {"sql": "SELECT 1", "zzz": 1}, None),
+    ],
+)
+def test_an_unknown_field_is_answered_with_the_nearest_one(
+    untouched: Service, route: str, body: dict[str, object], meant: str | None
+) -> None:
+    document = problem(untouched.http.post(route, json=body), 422)
+    assert "there is no such field" in str(document["detail"])
+    near = f"did you mean {meant!r}?"
+    assert str(document["remedy"]).startswith("correct the fields" if meant is None else near)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_one_or_its_kind(service: Service) -> None:
+    service.post("/v1/streams", {"name": "orders", "columns": {"id": "bigint"}})
+    service.post("/v1/queries", {"id": "large", "sql": "SELECT id FROM orders WHERE id > 9"})
+
+    def remedy(path: str) -> str:
+        return str(problem(service.http.get(path), 404)["remedy"])
+
+    assert remedy("/v1/queries/lrge") == "did you mean 'large'? GET /v1/queries lists them"
+    assert remedy("/v1/streams/order/sample").startswith("did you mean 'orders'?")
+    assert remedy("/v1/queries/orders").startswith("it is the name of a stream, and tables are of")
+    assert remedy("/v1/streams/large") == "it is the name of a query; GET /v1/streams lists them"
+    assert remedy("/v1/queries/zzz") == "GET /v1/queries lists them"

@@ -170,6 +170,8 @@ class QueryPlanOut(Document):
         paths: probe paths of the query, and of intermediate results that it needs.
         divided: aliases whose tuples are split into substreams.
         results_per_second: results per second; for a view or outer join, joined rows.
+        no_results_because: reasons if there were none at all or in the newest periods, as
+            sentences: streams without rows or, if all have some, where the rows of each alias end.
         cpu: CPU seconds per second of this query, including its results and its maintained table.
         cpu_of_plan: CPU seconds per second of all queries.
         state_bytes: size of its part of the stores, in bytes.
@@ -189,6 +191,7 @@ class QueryPlanOut(Document):
     paths: list[ProbePathOut]
     divided: list[DividedOut] = Field(default_factory=list)
     results_per_second: float
+    no_results_because: list[str] = Field(default_factory=list)
     cpu: float
     cpu_of_plan: float
     state_bytes: float

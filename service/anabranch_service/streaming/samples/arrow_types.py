@@ -49,7 +49,9 @@ _COLUMNS: Mapping[pa.DataType, DataType] = {
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """Return the Arrow type of values of ``kind``."""
+    """Return the Arrow type of values of ``kind``; variants are JSON texts, as in result files."""
+    if kind.kind is TypeKind.VARIANT:
+        return pa.string()
     if kind.kind is TypeKind.DECIMAL:
         return pa.decimal128(kind.precision, kind.scale)
     inner = [(name, arrow_type(of)) for name, of in kind.fields]

@@ -71,6 +71,20 @@ def test_groups_queries_and_uses_are_shown_the_greatest_first(
     assert "█" in shown.stdout
 
 
+def test_all_time_since_the_start(service: Service, url: str, shop: Client) -> None:
+    """Without input, queries use no CPU time any more."""
+    shop.create_query(JOIN, name="q")
+    service.redis.set(service.keys.profile, report(0.0, 1.0).dumps())
+    shown = run("profile", "--total", url=url)
+    lines = [" ".join(line.split()) for line in shown.stdout.splitlines()]
+    assert "period since the processes' start" in lines
+    queries = [line for line in lines if line.startswith(("q ", "p "))]
+    assert [line.split()[:2] for line in queries] == [["q", "27.675"], ["p", "7.675"]]
+    found = json.loads(run("profile", "--total", "--json", url=url).stdout)
+    assert found["seconds"] == 0
+    assert sum(found["queries"].values()) == pytest.approx(found["cpu"])
+
+
 def test_json_has_every_use_unrounded(
     service: Service, url: str, waited: Callable[[CpuReport], None]
 ) -> None:
