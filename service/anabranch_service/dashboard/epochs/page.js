@@ -1,6 +1,6 @@
 // The page of epochs: a timeline of changes, and the difference of any two epochs.
 
-import { ask, Problem, read } from "../access.js";
+import { ask, Problem, read, readEpochs } from "../access.js";
 import { breakable, facts, make, refuse, say, some } from "../dom.js";
 import { short } from "../graph.js";
 import { unit } from "../plan/cost.js";
@@ -54,7 +54,7 @@ function entryOf(entry) {
     make("div", { className: "when" }, link, ...(runs ? [make("span", { className: "badge active", text: "runs" })] : [])),
     make("div", { className: "muted" }, moment(first.published_at), `, ${batch}${count > 1 ? `, published ${count} times` : ""}`),
     make("ul", {}, ...(changed.length ? changed : ["the same steps and stores"]).map((text) => make("li", {}, ...breakable(text)))),
-    make("div", { className: "muted", text: `${first.queries.length} ${first.queries.length === 1 ? "query" : "queries"}, cost ${short(last.cost)} by ${last.optimizer}` }),
+    make("div", { className: "muted", text: `${first.query_count} ${first.query_count === 1 ? "query" : "queries"}, cost ${short(last.cost)} by ${last.optimizer}` }),
   );
 }
 
@@ -153,15 +153,15 @@ function show(answer) {
 /** Request the newest epochs and, with `more`, the page of older ones. */
 async function refresh(more = false) {
   try {
-    const [found, current] = await Promise.all([read(`/v1/epochs?limit=${epochs.length ? NEWEST : PAGE}`), read("/v1/epochs/current?detail=summary")]);
+    const [found, current] = await Promise.all([readEpochs(epochs.length ? NEWEST : PAGE), read("/v1/epochs/current?detail=summary")]);
     running = current?.running ?? null;
     const overlap = epochs.length && found.items.some((epoch) => epoch.epoch <= epochs[0].epoch);
-    const newest = overlap || !epochs.length ? found : await read(`/v1/epochs?limit=${PAGE}`);
+    const newest = overlap || !epochs.length ? found : await readEpochs(PAGE);
     const known = new Map((overlap ? epochs : []).map((epoch) => [epoch.epoch, epoch]));
     if (!overlap) older = newest.next_cursor;
     for (const epoch of newest.items) known.set(epoch.epoch, epoch);
     if (more && older) {
-      const page = await read(`/v1/epochs?limit=${PAGE}&cursor=${older}`);
+      const page = await readEpochs(PAGE, `&cursor=${older}`);
       for (const epoch of page.items) known.set(epoch.epoch, epoch);
       older = page.next_cursor;
     }

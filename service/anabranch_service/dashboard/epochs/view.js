@@ -36,14 +36,12 @@ export function changes({ first, before, revisions }) {
     const shown = names.slice(0, 3).join(", ");
     found.push(`${word} ${shown}${names.length > 3 ? ` and ${names.length - 3} more` : ""}`);
   };
+  list(first.queries_added, first.queries_added.length === first.query_count ? "queries:" : "new:");
+  list(first.queries_removed, "gone:");
   if (before) {
-    list(first.queries.filter((name) => !before.queries.includes(name)), "new:");
-    list(before.queries.filter((name) => !first.queries.includes(name)), "gone:");
     for (const name of ["optimizer", "objective", "parallelism"]) {
       if (first[name] !== before[name]) found.push(`${name} ${before[name]} → ${first[name]}`);
     }
-  } else if (first.queries.length) {
-    list(first.queries, "queries:");
   }
   const counts = first.changes;
   if (counts) {

@@ -1,6 +1,6 @@
 // The page of one query: polls its state, follows its results, and changes it.
 
-import { ask, read, submit } from "../access.js";
+import { ask, read, readEpochs, submit } from "../access.js";
 import { act, deleteAfterQuestion } from "../actions.js";
 import { noExpiry } from "../activation.js";
 import { Changing } from "../changing.js";
@@ -61,7 +61,7 @@ const published = new Map();
 async function publication(epoch) {
   if (epoch === null || epoch === undefined) return null;
   if (!published.has(epoch)) {
-    const found = await read(`/v1/epochs?limit=1&cursor=${epoch + 1}`);
+    const found = await readEpochs(1, `&cursor=${epoch + 1}`);
     if (found?.items[0]?.epoch === epoch) published.set(epoch, found.items[0].published_at);
   }
   return published.get(epoch) ?? null;

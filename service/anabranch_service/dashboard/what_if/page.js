@@ -3,7 +3,7 @@
 import { ask, Problem, read, readQueries, submit } from "../access.js";
 import { breakable, facts, make, percent, refuse, say, showRows } from "../dom.js";
 import { drawTree, forest, short } from "../graph.js";
-import { readableOrders, relationNames } from "../names.js";
+import { Names, readableOrders, relationNames } from "../names.js";
 import { drawPlan } from "../plan-tree.js";
 import { unit } from "../plan/cost.js";
 import { Completion } from "./completion.js";
@@ -20,7 +20,8 @@ const editor = new Editor(at("statement"), at("gutter"));
 /** Words that the statement can use. */
 const known = { streams: [], functions: [] };
 /** Normal forms of the registered queries, for names of relations. */
-let meanings = [];
+/** Names of relations in plans. */
+let relations = new Map();
 /** The last explained statement, which Register sends. */
 let understood = null;
 /** The query whose statement will be replaced, and its version; null: register a new query. */
@@ -45,7 +46,7 @@ function assumed() {
 
 function showAnswer(explained, planned, base) {
   const { refused, multijoins } = explained;
-  const names = relationNames([...(explained.normalised ? [explained.normalised] : []), ...meanings]);
+  const names = new Map([...relations, ...relationNames(explained.normalised ? [explained.normalised] : [])]);
   at("answer").hidden = false;
   at("runs-note").textContent = refused ? "does not run continuously" : `could run with the registered queries; costs in ${unit(planned.objective)}`;
   at("why-not").hidden = !refused;
@@ -246,7 +247,6 @@ function showSchema(streams) {
 /** The queries that a dry run can drop. */
 async function showOthers() {
   const all = await readQueries();
-  meanings = all.map(({ normalised }) => normalised);
   const queries = all.filter(({ status }) => status === "active" || status === "pending");
   at("drop").replaceChildren(
     ...(queries.length
@@ -261,6 +261,7 @@ async function begin() {
     known.streams = streams.items;
     known.functions = [...functions.items.map(({ name }) => name), ...functions.builtin];
     showSchema(streams.items);
+    ({ relations } = new Names(await read("/v1/plan/names")));
     await showOthers();
     if (replaced) await beginReplacing();
     say(null);
