@@ -15,6 +15,7 @@ const PAGE = 200;
 /** Number of newest epochs that are requested again, since they may begin meanwhile. */
 const NEWEST = 10;
 const MOST_REASONS = 50;
+const NO_REASONS = "Not known: with many queries, reasons are computed after publication, unless another epoch follows meanwhile.";
 
 const at = (id) => document.getElementById(id);
 /** The epochs requested so far, newest first. */
@@ -132,7 +133,7 @@ function show(answer) {
   if (diff?.omitted) at("lists").append(make("p", { className: "muted", text: `${diff.omitted} cheaper entries are not shown.` }));
   const why = view.reasons(answer.reasons);
   at("why-note").textContent = answer.reasons ? `in epoch ${answer.epoch}, when it was published; ${unitOf(answer.epoch)}` : "";
-  const none = make("td", { className: "empty", text: "No shared steps and no intermediate results." });
+  const none = make("td", { className: "empty", text: answer.reasons ? "No shared steps and no intermediate results." : NO_REASONS });
   none.colSpan = 4;
   at("why").tBodies[0].replaceChildren(
     ...(why.length

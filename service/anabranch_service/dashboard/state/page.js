@@ -1,7 +1,7 @@
 // State page: polls the REST API for the stores. The selected store is in the page's address.
 
 import { read } from "../access.js";
-import { breakable, bytes, element, facts, make, percent, say, stack } from "../dom.js";
+import { breakable, bytes, bytesLike, element, facts, make, percent, say, stack } from "../dom.js";
 import { short } from "../graph.js";
 import { Names, registered } from "../names.js";
 import {
@@ -90,6 +90,7 @@ function showList() {
     ? `${matching === all ? all : `${matching} of ${all}`}${more ? `; the first ${MOST_ROWS} are shown` : ""}`
     : "";
   const current = picked();
+  const size = bytesLike(rows.map((s) => s.bytes));
   const lines = rows.map((s) =>
     make(
       "tr",
@@ -101,7 +102,7 @@ function showList() {
       ),
       make("td", { text: s.of, title: s.where }),
       number(count(s.rows)),
-      number(bytes(s.bytes)),
+      number(size(s.bytes)),
       number(count(s.segments)),
       number(count(s.reads?.probes)),
       number(percent(s.reads?.hit_rate)),
@@ -189,6 +190,7 @@ function showSegments() {
   if (!found) at("segments").replaceChildren();
   if (detail.parts_omitted) notes.push(`${detail.parts_omitted} smaller segments are not listed.`);
   at("segments-note").textContent = notes.join(" ");
+  const size = bytesLike(detail.parts.map((p) => p.bytes));
   const rows = detail.parts.slice(0, MOST_PARTS).map((p) =>
     make(
       "tr",
@@ -196,7 +198,7 @@ function showSegments() {
       number(p.partition),
       number(p.level),
       number(count(p.rows)),
-      number(bytes(p.bytes)),
+      number(size(p.bytes)),
       make("td", { text: range(p.batches) }),
       make("td", { text: p.event_time ? `${moment(p.event_time[0])} – ${moment(p.event_time[1])}` : "–" }),
     ),
@@ -233,14 +235,16 @@ function showCharts() {
 }
 
 function showIndexes() {
+  const size = bytesLike(detail.indexes.map((i) => i.bytes));
+  const filterSize = bytesLike(detail.indexes.map((i) => i.filter_bytes));
   const rows = detail.indexes.map((i) =>
     make(
       "tr",
       {},
       make("td", { className: "name", text: i.key }),
       number(count(i.entries)),
-      number(bytes(i.bytes)),
-      number(bytes(i.filter_bytes)),
+      number(size(i.bytes)),
+      number(filterSize(i.filter_bytes)),
       number(count(i.life.probes)),
       number(percent(i.life.hit_rate)),
       number(short(i.life.read_amplification)),
