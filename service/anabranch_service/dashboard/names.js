@@ -52,6 +52,8 @@ const KEY = /\[(?:[^[\]:]+(?:\[\w+\])?\.)?(\w+):[\w(),]+\]\/\d+(?:~[0-9a-f]+)?/g
 const DIGEST = /\/\d+~[0-9a-f]+/g;
 /** Pattern of the id of an intermediate result with unknown members. */
 const RESULT = /([^\s,()*]+(?:\*[^\s,()*@]+)+)@[0-9a-f]{6,}/g;
+/** Suffix of an edge's name that tells it from others with the same probes. */
+const FORK = /@[0-9a-f]{6}(?=>|$)/g;
 /** Separators in an edge's name: between successive probes, and between the members of a result. */
 const EDGE = /(?<=\S)>(?=\S)/g;
 const JOINED = /(?<=[\w\]])\*(?=\w)/g;
@@ -87,6 +89,7 @@ export class Names {
     const plain = this.results
       .reduce((found, [mir, members]) => found.replaceAll(mir, members), text)
       .replace(RESULT, (_, members) => members.replaceAll("*", "⋈"))
+      .replace(FORK, "")
       .replace(KEY, "[$1]")
       .replace(DIGEST, "")
       .replace(EDGE, " → ")

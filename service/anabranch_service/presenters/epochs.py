@@ -20,7 +20,7 @@ from anabranch_service.registry.records import EpochRecord
 from anabranch_service.registry.source_status import SourceStates
 
 #: Maximum number of cost shares and stores in a summary, and of names of a store's users.
-MOST_SHARES, MOST_STORES, MOST_USERS = 20, 30, 5
+MOST_SHARES, MOST_STORES, MOST_USERS = 20, 30, 2
 
 
 def first_batch(epoch: int, progress: Progress | None) -> int | None:

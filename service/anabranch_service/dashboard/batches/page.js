@@ -9,7 +9,7 @@ import { refreshProfile } from "./profile.js";
 import { longest, means, milliseconds, ordered, quantile, stacks } from "./view.js";
 
 const POLL_MS = 2000;
-/** The long profile is requested in each so many turns. */
+/** Turns between two requests for the profile, which is long with many queries. */
 const PROFILE = 3;
 const HEIGHT = 220;
 const AXIS = 54;
@@ -129,7 +129,9 @@ async function refresh() {
     batches = [...new Map(found.map((batch) => [batch.batch, batch])).values()];
     show();
     await hours.refresh();
-    if (turn++ % PROFILE === 0) await refreshProfile();
+    // The second answer is the first with a difference.
+    if (turn < 2 || turn % PROFILE === 0) await refreshProfile();
+    turn += 1;
     say(null);
   } catch (error) {
     say(error);

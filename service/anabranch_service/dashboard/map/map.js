@@ -13,6 +13,8 @@ const HIGHEST = 960;
 const SMALLEST = 0.62;
 /** Most names of queries listed below the map. */
 const MOST_LISTED = 100;
+/** Pixels below which a map is narrow. */
+const NARROW = 500;
 const KINDS = { stream: "stream", relation: "tuples of", result: "kept result", query: "query", group: "group of" };
 
 const measure = (text, bold) => (bold ? textWidth(text, 13, 650) : textWidth(text, 11.5));
@@ -59,6 +61,7 @@ export class PlanMap {
     new ResizeObserver(() => {
       if (this.frame.clientWidth === this.across) return;
       this.whole = false;
+      if (this.plan) this.draw();
       this.fit();
     }).observe(this.frame.parentElement);
   }
@@ -113,7 +116,7 @@ export class PlanMap {
       at("map-note").textContent = "No plan yet: register streams and a query, and start the runtime.";
       return;
     }
-    const { boxes, links, width, height } = placed(plan, measure);
+    const { boxes, links, width, height } = placed(plan, measure, this.frame.clientWidth < NARROW);
     this.size = [width, height];
     this.boxes = new Map(boxes.map((box) => [box.id, box]));
     const label = (id) => boxes.find((box) => box.id === id).label;

@@ -3,7 +3,8 @@
 export const LINE = 17;
 export const PADDING = 11;
 const ROW_GAP = 12;
-const LAYER_GAP = 90;
+/** Between layers, in wide and in narrow pictures. */
+const [LAYER_GAP, NARROW_GAP] = [90, 44];
 const MARGIN = 14;
 /** Characters after which a name is wrapped. */
 const WRAP = 26;
@@ -92,9 +93,10 @@ function rows(boxes, links) {
 }
 
 /**
- * Layout of nodes as boxes and links as paths. `measure`: text -> width in pixels.
+ * Layout of nodes as boxes and links as paths. `measure`: text -> width in pixels. `narrow`: whether the picture is.
  */
-export function placed(plan, measure) {
+export function placed(plan, measure, narrow = false) {
+  const gap = narrow ? NARROW_GAP : LAYER_GAP;
   const boxes = new Map(
     plan.nodes.map((node) => {
       const title = lines(node.label);
@@ -108,7 +110,7 @@ export function placed(plan, measure) {
   const all = [...boxes.values()];
   const layers = 1 + Math.max(0, ...all.map((box) => box.layer));
   const widths = Array.from({ length: layers }, (_, layer) => Math.max(0, ...all.filter((b) => b.layer === layer).map((b) => b.width)));
-  const lefts = widths.reduce((found, width) => [...found, found.at(-1) + width + LAYER_GAP], [MARGIN]);
+  const lefts = widths.reduce((found, width) => [...found, found.at(-1) + width + gap], [MARGIN]);
   const middles = rows(all, plan.links);
   const middle = (layer, at) => middles.get(`${layer} ${at}`);
   for (const box of all) {
@@ -134,7 +136,7 @@ export function placed(plan, measure) {
     };
   });
   const bottom = Math.max(0, ...middles.values(), ...all.map((box) => box.middle + box.height / 2));
-  return { boxes: all, links, width: lefts[layers] - LAYER_GAP + MARGIN, height: bottom + MARGIN };
+  return { boxes: all, links, width: lefts[layers] - gap + MARGIN, height: bottom + MARGIN };
 }
 
 function curve([first, ...rest]) {
