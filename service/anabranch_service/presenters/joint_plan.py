@@ -274,7 +274,7 @@ class _Several:
     before: Mapping[str, frozenset[str]]
 
     def texts(self, ident: str) -> tuple[str, str]:
-        """Return label and detail of a group: how many queries, of which streams."""
+        """Return label and detail of a group: number of queries, and their streams."""
         members = len(self.groups[ident])
         if ident.startswith(OTHERS):
             number = ident.removeprefix(OTHERS)

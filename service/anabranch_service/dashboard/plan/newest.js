@@ -21,8 +21,8 @@ export function planNames(summary) {
 }
 
 /**
- * The record of an epoch of which `summary` is known; requested again when it has been explained. Of a plan
- * with many queries it has the part of `query` only, and short lists.
+ * The record of an epoch with a known `summary`; requested again when it has been explained. With many
+ * queries it has the part of `query` only, and short lists.
  */
 export async function recordOf(summary, query) {
   const many = summary.queries.length > MOST_WHOLE;

@@ -71,9 +71,9 @@ const LEAST = 0.001;
 
 /**
  * The changes of other queries' shares, the greatest first; `own` is the id of the added query, `left` has the
- * queries that are left out. Of many queries only those that change are in `rows`, and if the plans have the shares
- * of the costliest queries only, those that both have. `known`: number of compared queries, of which `changed`
- * change; `all`: no further ones.
+ * queries that are left out. If the plans have the shares of the costliest queries only, shares in both plans are
+ * compared. `known`: number of compared queries; `changed`: number of changes; `all`: no further queries. With many
+ * queries `rows` has changes only.
  */
 export function effects(base, planned, own, left) {
   const shares = (plan) => new Map((plan.shares?.queries ?? []).map((share) => [share.query, share.shapley]));
