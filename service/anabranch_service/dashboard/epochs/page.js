@@ -14,7 +14,8 @@ const POLL_MS = 3000;
 const PAGE = 200;
 /** Number of newest epochs that are requested again, since they may begin meanwhile. */
 const NEWEST = 10;
-const MOST_REASONS = 50;
+/** Most reasons listed, and most queries named in each. */
+const [MOST_REASONS, MOST_USERS] = [20, 2];
 const NO_REASONS = "Not known: with many queries, reasons are computed after publication, unless another epoch follows meanwhile.";
 
 const at = (id) => document.getElementById(id);
@@ -132,7 +133,7 @@ function show(answer) {
   at("lists").replaceChildren(...(diff ? view.lists(diff).map(listOf) : []));
   if (diff?.omitted) at("lists").append(make("p", { className: "muted", text: `${diff.omitted} cheaper entries are not shown.` }));
   const why = view.reasons(answer.reasons);
-  at("why-note").textContent = answer.reasons ? `in epoch ${answer.epoch}, when it was published; ${unitOf(answer.epoch)}` : "";
+  at("why-note").textContent = answer.reasons ? `in epoch ${answer.epoch}, when it was published; ${unitOf(answer.epoch)}${why.length > MOST_REASONS ? `; the ${MOST_REASONS} greatest of ${why.length + answer.reasons.omitted}` : ""}` : "";
   const none = make("td", { className: "empty", text: answer.reasons ? "No shared steps and no intermediate results." : NO_REASONS });
   none.colSpan = 4;
   at("why").tBodies[0].replaceChildren(
@@ -144,7 +145,7 @@ function show(answer) {
             make("td", { className: "name" }, ...breakable(one.what)),
             make("td", { "data-label": "Why", text: one.why }),
             make("td", { className: "number", "data-label": "Saves", text: short(one.saves) }),
-            make("td", { "data-label": "For" }, ...breakable(some(one.users))),
+            make("td", { "data-label": "For" }, ...breakable(some(one.users, MOST_USERS))),
           ),
         )
       : [make("tr", {}, none)]),

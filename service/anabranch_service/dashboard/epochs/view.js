@@ -65,6 +65,11 @@ export function lists({ steps, stores }) {
   ].filter(({ entries }) => entries.length);
 }
 
+/** A cost with the digits by which two similar plans differ. */
+function figure(cost) {
+  return cost === null ? "unknown" : cost.toLocaleString("en", { maximumSignificantDigits: 4 });
+}
+
 /** The figures of a difference. */
 export function figures({ queries_added: added, queries_removed: removed, settings, diff }) {
   const pairs = [
@@ -77,7 +82,7 @@ export function figures({ queries_added: added, queries_removed: removed, settin
   const of = (word, plus, minus, both) => [word, `${totals[plus].count} new, ${totals[minus].count} gone, ${totals[both].count} kept`];
   return [
     ...pairs,
-    ["cost", `${short(diff.cost_before)} → ${short(diff.cost_after)}`],
+    ["cost", `${figure(diff.cost_before)} → ${figure(diff.cost_after)}`],
     of("steps", "added", "removed", "kept"),
     of("stores", "built", "dropped", "retained"),
   ];
