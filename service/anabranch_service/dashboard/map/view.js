@@ -69,8 +69,8 @@ export function dearest(plan) {
   return most && { ...most, share: plan.cpu ? Math.min(most.cpu / plan.cpu, 1) : 0 };
 }
 
-/** Height of a link that passes a layer. */
-const BEND = 10;
+/** Height of a link that passes a layer, and height of rows in a plan with groups, as a share of others. */
+const [BEND, CLOSE] = [10, 0.4];
 
 /**
  * Place boxes and bends of links in each layer, in their order: at their places in rows of mean height, or
@@ -79,14 +79,16 @@ const BEND = 10;
 function rows(boxes, links) {
   const slots = new Map(links.flatMap(({ bends }) => bends.map(([layer, at]) => [`${layer} ${at}`, { layer, at, height: BEND }])));
   for (const { layer, at, height } of boxes) slots.set(`${layer} ${at}`, { layer, at, height });
-  const row = boxes.reduce((sum, { height }) => sum + height, 0) / boxes.length + ROW_GAP;
+  // Many links pass the layers of a plan with groups: its rows are as close as boxes allow.
+  const close = boxes.some(({ kind }) => kind === "group");
+  const row = (boxes.reduce((sum, { height }) => sum + height, 0) / boxes.length + ROW_GAP) * (close ? CLOSE : 1);
   const all = [...slots].sort(([, one], [, other]) => one.at - other.at);
   const first = Math.min(0, ...all.map(([, { at }]) => at));
   const ends = new Map();
   return new Map(
     all.map(([key, { layer, at, height }]) => {
       const middle = Math.max(MARGIN + (at - first) * row + height / 2, (ends.get(layer) ?? 0) + height / 2);
-      ends.set(layer, middle + height / 2 + ROW_GAP);
+      ends.set(layer, middle + height / 2 + (close && height === BEND ? 0 : ROW_GAP));
       return [key, middle];
     }),
   );
