@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 1440, 1500
 SCHEME: Final[Literal["light"]] = "light"
 #: Milliseconds to wait for page contents that take several requests.
-SETTLED = 2500
+SETTLED = 5000
 #: Milliseconds to wait for the publication of a plan, and for some measurements of the running
 #: plan.
 PLANNED, MEASURED = 180_000, 60_000

@@ -19,14 +19,20 @@ _PARTITION = re.compile(r"\[(\w+)\]$")
 
 def relation_names(meanings: Iterable[NormalisedInfo]) -> dict[str, str]:
     """Map each relation to a readable name: its stream, and its local filter if any."""
-    found: dict[str, str] = {}
+    return {
+        relation: f"{stream} where {condition}" if condition else stream
+        for relation, (stream, condition) in relation_filters(meanings).items()
+    }
+
+
+def relation_filters(meanings: Iterable[NormalisedInfo]) -> dict[str, tuple[str, str]]:
+    """Map each relation to its stream and its local filter; empty: all tuples."""
+    found: dict[str, tuple[str, str]] = {}
     for meaning in meanings:
         for alias in meaning.aliases:
-            condition = " AND ".join(
-                bare(part.replace(f"{alias.alias}.", "")) for part in alias.filter
-            )
-            name = f"{alias.stream} where {condition}" if condition else alias.stream
-            found.setdefault(alias.relation, name)
+            if alias.relation not in found:
+                parts = (bare(part.replace(f"{alias.alias}.", "")) for part in alias.filter)
+                found[alias.relation] = alias.stream, " AND ".join(parts)
     return found
 
 

@@ -68,12 +68,17 @@ export async function submit(path, method, body, headers = {}) {
   return answer;
 }
 
-/** Request all queries, or those that match `search` (parameters of `GET /v1/queries`, such as `&stream=a`). */
+/** Request the newest `limit` epochs (from a cursor on), without the names of unchanged queries. */
+export function readEpochs(limit, cursor = "") {
+  return read(`/v1/epochs?detail=summary&limit=${limit}${cursor}`);
+}
+
+/** Request summaries of all queries, or of some: `search` has parameters of `GET /v1/queries`, such as `&stream=a`. */
 export async function readQueries(search = "") {
   const items = [];
   let cursor = "";
   do {
-    const page = await read(`/v1/queries?limit=500${search}${cursor}`);
+    const page = await read(`/v1/queries?detail=summary&limit=500${search}${cursor}`);
     items.push(...page.items);
     cursor = page.next_cursor === null ? null : `&cursor=${page.next_cursor}`;
   } while (cursor !== null);

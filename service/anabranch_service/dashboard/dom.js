@@ -69,15 +69,27 @@ export function stack(table) {
   }
 }
 
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+
 /** Format a number of bytes. */
 export function bytes(count) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let power = 0;
-  while (count >= 1024 && power < units.length - 1) {
+  while (count >= 1024 && power < UNITS.length - 1) {
     count /= 1024;
     power += 1;
   }
-  return `${power ? count.toFixed(1) : count} ${units[power]}`;
+  return `${power ? count.toFixed(1) : count} ${UNITS[power]}`;
+}
+
+/** The format of numbers of bytes in a column: all in the unit of the greatest of `counts`. */
+export function bytesLike(counts) {
+  const most = Math.max(0, ...counts.filter((count) => count != null));
+  const unit = bytes(most).split(" ")[1];
+  const one = 1024 ** UNITS.indexOf(unit);
+  return (count) => {
+    if (one === 1 || !count) return bytes(count ?? 0);
+    return count < 0.05 * one ? `< 0.1 ${unit}` : `${(count / one).toFixed(1)} ${unit}`;
+  };
 }
 
 /** Format a share as a percentage; a dash if unknown. Values near 0 and 1 are not rounded to them. */

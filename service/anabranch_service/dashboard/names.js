@@ -52,6 +52,8 @@ const KEY = /\[(?:[^[\]:]+(?:\[\w+\])?\.)?(\w+):[\w(),]+\]\/\d+(?:~[0-9a-f]+)?/g
 const DIGEST = /\/\d+~[0-9a-f]+/g;
 /** Pattern of the id of an intermediate result with unknown members. */
 const RESULT = /([^\s,()*]+(?:\*[^\s,()*@]+)+)@[0-9a-f]{6,}/g;
+/** Suffix of an edge's name that tells it from others with the same probes. */
+const FORK = /@[0-9a-f]{6}(?=>|$)/g;
 /** Separators in an edge's name: between successive probes, and between the members of a result. */
 const EDGE = /(?<=\S)>(?=\S)/g;
 const JOINED = /(?<=[\w\]])\*(?=\w)/g;
@@ -70,11 +72,15 @@ function goalOf(name) {
 
 /** User-facing names for the ids in plans, statistics and stored state. */
 export class Names {
-  /** `stores`: steps of an explanation or stores of a state, with the members of their results. */
-  constructor(queries, stores = []) {
-    this.relations = relationNames(queries.map(({ normalised }) => normalised));
+  /**
+   * `known`: an answer of `GET /v1/plan/names`; null: none. `stores`: steps of an explanation or stores of a
+   * state, with the members of their results.
+   */
+  constructor(known, stores = []) {
+    this.relations = new Map((known?.relations ?? []).map(({ relation, stream, filter }) => [relation, filter ? `${stream} where ${filter}` : stream]));
+    const members = [...Object.entries(known?.results ?? {}), ...stores.map((store) => [store.mir, store.members])];
     this.short = new Map([...this.relations].map(([id, name]) => [id, name.replace(/ where .*/s, ", filtered")]));
-    this.results = [...new Map(stores.filter(({ members }) => members.length > 1).map(({ mir, members }) => [mir, members.join("⋈")]))].sort(([a], [b]) => b.length - a.length);
+    this.results = [...new Map(members.filter(([, labels]) => labels.length > 1).map(([mir, labels]) => [mir, labels.join("⋈")]))].sort(([a], [b]) => b.length - a.length);
   }
 
   /** Replace ids in a text by names; `brief`: without filters. */
@@ -83,6 +89,7 @@ export class Names {
     const plain = this.results
       .reduce((found, [mir, members]) => found.replaceAll(mir, members), text)
       .replace(RESULT, (_, members) => members.replaceAll("*", "⋈"))
+      .replace(FORK, "")
       .replace(KEY, "[$1]")
       .replace(DIGEST, "")
       .replace(EDGE, " → ")

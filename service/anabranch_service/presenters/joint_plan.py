@@ -23,9 +23,18 @@ from anabranch_service.presenters.query_plan import MeasuredFlows
 
 #: Maximum number of queries with separate nodes; if there are more, queries with the same
 #: predecessors share a node.
-MOST_QUERIES = 60
+MOST_QUERIES = 30
+#: Maximum number of such nodes before all but the costliest share nodes by the number of their
+#: streams: that of those nodes, and that of the costliest.
+MOST_GROUPS, OTHER_GROUPS = 10, 4
+#: Maximum number of nodes of relations, and of intermediate results, beside groups of queries.
+MOST_STORES = 12
 #: Maximum number of names of queries listed at any other node.
 MOST_NAMES = 200
+#: Beginning of the id of a node for queries of cheaper groups, and the number of their streams.
+OTHERS = "group:others/"
+#: Beginning of the id of a node for several intermediate results of the same streams.
+MERGED = "result:*"
 
 
 @dataclass(slots=True)
@@ -67,10 +76,13 @@ def joint_plan_out(
         graph.links = {k: v for k, v in graph.links.items() if kept.issuperset(k)}
         names = [name for name in names if name == query]
     links, groups = dict(graph.links), dict[str, list[str]]()
+    describe = Describer(ruleset, meanings)
     if len(names) > MOST_QUERIES:
-        links, groups = _grouped(links, names)
+        merged = _merged(graph, describe.streams_of_results())
+        links, groups = _grouped(merged, names)
     users = _users(links, groups)
-    layout, describe = layered(links), Describer(ruleset, meanings)
+    layout = layered(links)
+    several = _Several(groups, _needed(links))
     return JointPlanOut(
         epoch=ruleset.epoch,
         revision=ruleset.revision,
@@ -78,7 +90,7 @@ def joint_plan_out(
         cpu=found.cpu,
         queries=sum(registered(q.id) == q.id for q in ruleset.queries),
         nodes=[
-            _plan_node(ident, layout.nodes[ident], describe, graph.made, users, groups)
+            _plan_node(ident, layout.nodes[ident], describe, graph.made, users, several)
             for ident in sorted(layout.nodes, key=_order)
         ],
         links=[
@@ -169,27 +181,70 @@ def _needed(links: Collection[tuple[str, str]]) -> dict[str, frozenset[str]]:
     return found
 
 
+def _merged(
+    graph: _Graph, streams_of: Mapping[str, tuple[str, ...]]
+) -> Mapping[tuple[str, str], _Link]:
+    """Merge relations with their stream, and results of the same streams, if they are many.
+
+    A result is built from results of fewer streams only, so the graph stays acyclic. Rates of
+    merged results are summed in ``graph``.
+    """
+    nodes = {node for link in graph.links for node in link}
+    kinds = {node: node.partition(":")[0] for node in nodes}
+    target_of = {node: node for node in nodes}
+    if sum(kind == "relation" for kind in kinds.values()) > MOST_STORES:
+        merged = {t: s for s, t in graph.links if kinds[t] == "relation"}
+        target_of.update(merged)
+    results = sorted(node for node, kind in kinds.items() if kind == "result")
+    if len(results) > MOST_STORES:
+        target_of.update({node: f"{MERGED}{'+'.join(streams_of[node])}" for node in results})
+        for node in results:
+            graph.made[target_of[node]] += graph.made.get(node, 0.0)
+    return _contracted(graph.links, target_of)
+
+
+def _contracted(
+    links: Mapping[tuple[str, str], _Link], target_of: Mapping[str, str]
+) -> dict[tuple[str, str], _Link]:
+    """Replace the nodes of a graph, and add up links with the same ends."""
+    found: dict[tuple[str, str], _Link] = defaultdict(_Link)
+    for (source, target), link in links.items():
+        ends = target_of.get(source, source), target_of.get(target, target)
+        if ends[0] != ends[1]:
+            found[ends].add(link.tuples, link.cpu, link.shared)
+    return dict(found)
+
+
 def _grouped(
     links: Mapping[tuple[str, str], _Link], names: Sequence[str]
 ) -> tuple[dict[tuple[str, str], _Link], dict[str, list[str]]]:
-    """Merge queries with equal predecessors to one node; returns links, merged node -> queries."""
+    """Merge queries with equal predecessors to one node; if these nodes are many, merge those with
+    little CPU time by the number of their streams. Returns links, merged node -> queries.
+    """
     sources: dict[str, set[str]] = defaultdict(set)
-    for source, target in links:
+    cpu: dict[str, float] = defaultdict(float)
+    for (source, target), link in links.items():
         sources[target].add(source)
+        cpu[target] += link.cpu
     alike: dict[frozenset[str], list[str]] = defaultdict(list)
     for name in names:
         alike[frozenset(sources[f"query:{name}"])].append(name)
-    target_of, groups = dict[str, str](), dict[str, list[str]]()
-    for number, members in enumerate(alike.values()):
-        ident = f"query:{members[0]}" if len(members) == 1 else f"group:{number}"
-        if len(members) > 1:
-            groups[ident] = members
-        target_of.update({f"query:{name}": ident for name in members})
-    found: dict[tuple[str, str], _Link] = defaultdict(_Link)
-    for (source, target), link in links.items():
-        ident = target_of.get(target, target)
-        found[source, ident].add(link.tuples, link.cpu, link.shared)
-    return dict(found), groups
+
+    def dearest(members: list[str]) -> tuple[float, int]:
+        return -sum(cpu[f"query:{name}"] for name in members), -len(members)
+
+    ranked, groups = list(alike.values()), dict[str, list[str]]()
+    if len(ranked) > MOST_GROUPS:
+        ranked.sort(key=dearest)
+        before = _needed(links)
+        for members in ranked[MOST_GROUPS - OTHER_GROUPS :]:
+            streams = sum(node.startswith("stream:") for node in before[f"query:{members[0]}"])
+            ident = f"{OTHERS}{min(max(streams, 2), OTHER_GROUPS + 1)}"
+            groups.setdefault(ident, []).extend(members)
+        del ranked[MOST_GROUPS - OTHER_GROUPS :]
+    groups.update({f"group:{n}": members for n, members in enumerate(ranked) if len(members) > 1})
+    target_of = {f"query:{name}": ident for ident, names in groups.items() for name in names}
+    return _contracted(links, target_of), groups
 
 
 def _users(
@@ -211,19 +266,41 @@ def _order(ident: str) -> tuple[int, str]:
     return kinds.index(ident.partition(":")[0]), ident
 
 
+@dataclass(frozen=True, slots=True)
+class _Several:
+    """Nodes for several queries: their members, and the predecessors of each node."""
+
+    groups: Mapping[str, list[str]]
+    before: Mapping[str, frozenset[str]]
+
+    def texts(self, ident: str) -> tuple[str, str]:
+        """Return label and detail of a group: number of queries, and their streams."""
+        members = len(self.groups[ident])
+        if ident.startswith(OTHERS):
+            number = ident.removeprefix(OTHERS)
+            more = " or more" if number == str(OTHER_GROUPS + 1) else ""
+            return f"{members} other queries", f"of {number}{more} streams each"
+        before = [node.partition(":") for node in self.before[ident]]
+        streams = sorted(name for kind, _, name in before if kind == "stream")
+        return f"{members} queries", ", ".join(streams)
+
+
 def _plan_node(
     ident: str,
     place: NodePlace,
     describe: Describer,
     made: Mapping[str, float],
     users: Mapping[str, list[str]],
-    groups: Mapping[str, list[str]],
+    several: _Several,
 ) -> PlanNodeOut:
     kind, _, name = ident.partition(":")
     queries = users.get(ident, [])
     if kind == "group":
-        label, detail = f"{len(queries)} queries", ", ".join(queries[:3]) + ", …"
-        rate = sum(made.get(f"query:{q}", 0.0) for q in groups[ident])
+        label, detail = several.texts(ident)
+        rate = sum(made.get(f"query:{q}", 0.0) for q in several.groups[ident])
+    elif ident.startswith(MERGED):
+        streams = ident.removeprefix(MERGED).split("+")
+        (label, detail), rate = (" ⋈ ".join(streams), "several filters"), made[ident]
     else:
         (label, detail), rate = describe.of(kind, name), made.get(ident, 0.0)
     most = None if kind == "group" else MOST_NAMES

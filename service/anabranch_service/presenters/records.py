@@ -155,6 +155,16 @@ def masked(place: _Place) -> _Place:
     return place.model_copy(update=changed)
 
 
+def brief(query: QueryOut) -> QueryOut:
+    """Return a query without its statement, and of its normal form the aliases and the view."""
+    full = query.normalised
+    aliases = [alias.model_copy(update={"filter": []}) for alias in full.aliases]
+    lists = ("classes", "bounds", "unbounded", "residuals", "output", "branches", "notes")
+    left_out: dict[str, object] = {name: [] for name in lists}
+    normalised = full.model_copy(update={**left_out, "aliases": aliases, "outer": None})
+    return query.model_copy(update={"sql": None, "query": None, "normalised": normalised})
+
+
 def query_out(
     record: QueryRecord,
     activation: Activation | None,

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Header, Path, Query, Response
 
 from anabranch_contract.plans.ruleset import digest
+from anabranch_contract.rest.documents import RunName
 from anabranch_contract.rest.planning.epochs import CurrentEpoch, EpochDiffOut, EpochList, EpochOut
 from anabranch_contract.rest.planning.plans import Detail
 from anabranch_contract.rest.planning.revisions import RevisionList
@@ -18,7 +19,14 @@ from anabranch_service.context import Ctx
 from anabranch_service.errors import NotFound
 from anabranch_service.parameters import Limit
 from anabranch_service.planning.what_if.epoch_diff import compare_epochs
-from anabranch_service.presenters.epochs import epoch_out, epoch_summary, runtime_out, summarised
+from anabranch_service.presenters.epochs import (
+    cut,
+    epoch_items,
+    epoch_out,
+    epoch_summary,
+    runtime_out,
+    summarised,
+)
 from anabranch_service.presenters.saving import EPOCHS, saving_out
 from anabranch_service.presenters.statistics import statistics_out
 
@@ -42,18 +50,21 @@ async def list_epochs(
     cursor: Annotated[
         str | None, Query(pattern=r"^[0-9]{1,15}$", description="`next_cursor` of the page before.")
     ] = None,
+    detail: Annotated[
+        Detail, Query(description="`summary` leaves out the names of unchanged queries.")
+    ] = "full",
 ) -> EpochList:
     """Published epochs, newest first."""
     numbers = list(reversed(await ctx.store.published()))
     if cursor is not None:
         numbers = [n for n in numbers if n < int(cursor)]
     more = len(numbers) > limit
-    numbers = numbers[:limit]
     progress = await ctx.store.progress()
-    kept = await ctx.store.summaries(numbers)
+    # One more than are listed, with which the last one is compared.
+    kept = await ctx.store.summaries(numbers[: limit + 1])
     return EpochList(
-        items=[epoch_summary(summary, revisions, progress) for summary, revisions in kept],
-        next_cursor=str(numbers[-1]) if more else None,
+        items=epoch_items(kept, limit, progress, brief=detail == "summary"),
+        next_cursor=str(numbers[limit - 1]) if more else None,
     )
 
 
@@ -98,7 +109,17 @@ async def current_epoch(
 
 @router.get("/{number}", response_model=EpochOut)
 @needs(Need.READ)
-async def get_epoch(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = None) -> Response:
+async def get_epoch(
+    number: Number,
+    ctx: Ctx,
+    detail: Annotated[
+        Detail, Query(description="`summary` leaves out reasons and the plan, and cuts long lists.")
+    ] = "full",
+    query: Annotated[
+        RunName | None, Query(description="Run whose part of the plan a summary has.")
+    ] = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
     """One published epoch with its whole plan. Immutable once explained and started."""
     record = await ctx.store.epoch(number)
     if record is None:
@@ -106,6 +127,8 @@ async def get_epoch(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = None)
     out = epoch_out(record, await ctx.store.progress())
     settled = out.first_batch is not None and out.explained
     caching = IMMUTABLE if settled else REVALIDATE
+    if detail == "summary":
+        out = cut(out, query)
     return _tagged(out.model_dump_json(), caching, if_none_match)
 
 

@@ -76,9 +76,7 @@ PAGES: Mapping[str, ConsolePage] = {
     "/dashboard/settings": ConsolePage(
         "settings/settings.html", "Settings", "form", "the settings"
     ),
-    "/dashboard/state": ConsolePage(
-        "state/state.html", "Stored state", "stores", "the stores", ("style.css",)
-    ),
+    "/dashboard/state": ConsolePage("state/state.html", "Stored state", "stores", "the stores"),
     "/dashboard/streams": ConsolePage("streams/streams.html", "Streams", "main", "the streams"),
     "/dashboard/stream/{name}": ConsolePage(
         "stream_page/stream.html", "Stream", "main", "the stream"

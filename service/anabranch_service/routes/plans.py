@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Annotated
 
 from fastapi import Query
@@ -15,7 +16,7 @@ from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.documents import RunName
-from anabranch_contract.rest.planning.joint_plan import JointPlanOut
+from anabranch_contract.rest.planning.joint_plan import JointPlanOut, PlanNamesOut
 from anabranch_contract.rest.planning.plans import DryRunIn, DryRunOut
 from anabranch_contract.rest.planning.query_plan import QueryPlanOut
 from anabranch_service.access.guarded import guarded_router
@@ -26,6 +27,7 @@ from anabranch_service.parameters import RunPath
 from anabranch_service.planning.rations import flows, kept_shares, result_seconds, seconds_of
 from anabranch_service.planning.what_if.dry_run import plan_dry_run
 from anabranch_service.presenters.joint_plan import joint_plan_out
+from anabranch_service.presenters.names import plan_names_out
 from anabranch_service.presenters.query_plan import MeasuredFlows, query_plan_out
 
 router = guarded_router("/v1", tag="plans")
@@ -59,11 +61,23 @@ async def joint_plan(
     meanings = {record.id: record.normalised for record in await ctx.store.queries()}
 
     def made() -> JointPlanOut:
-        ruleset = rulesets.loads(text)
+        ruleset = _parsed(text)
         return joint_plan_out(ruleset, meanings, _measured_flows(ruleset, periods), run)
 
     # In a thread, since this takes tenths of a second with a thousand queries.
     return await asyncio.to_thread(made)
+
+
+@router.get("/plan/names")
+@needs(Need.READ)
+async def plan_names(ctx: Ctx) -> PlanNamesOut:
+    """Meanings of the ids of relations and intermediate results in plans and statistics."""
+    progress, state = await ctx.store.progress(), await ctx.store.state()
+    epoch = None if progress is None else await ctx.store.epoch(progress.ruleset_epoch)
+    record = epoch or await ctx.store.newest_epoch()
+    meanings = [record.normalised for record in await ctx.store.queries()]
+    explain = {} if record is None else record.explain
+    return await asyncio.to_thread(plan_names_out, meanings, explain, state)
 
 
 @router.get("/queries/{name}/plan")
@@ -76,7 +90,7 @@ async def query_plan(name: RunPath, ctx: Ctx) -> QueryPlanOut:
     periods = await ctx.store.interims(PERIODS)
     meanings = {record.id: record.normalised for record in await ctx.store.queries()}
 
-    ruleset = await asyncio.to_thread(rulesets.loads, text)
+    ruleset = await asyncio.to_thread(_parsed, text)
     # In a thread, since parsing the long record of an epoch takes time.
     planned, explained = None, await ctx.store.explanation(ruleset.epoch)
     if ruleset.substreams or explained is None:
@@ -100,6 +114,12 @@ async def query_plan(name: RunPath, ctx: Ctx) -> QueryPlanOut:
             remedy="GET /v1/queries/{name} says whether it is pending, or has ended",
         )
     return answer
+
+
+@lru_cache(maxsize=1)
+def _parsed(text: str) -> Ruleset:
+    """Parse the running ruleset, which with a thousand queries takes tenths of a second."""
+    return rulesets.loads(text)
 
 
 def _measured_flows(ruleset: Ruleset, periods: Sequence[Interim]) -> MeasuredFlows:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import defaultdict
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import Annotated
 from uuid import uuid4
 
 import psutil
-from fastapi import Response
+from fastapi import Query, Response
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from anabranch_contract.protocol.profile import CpuGroup, CpuUse
+from anabranch_contract.rest.planning.plans import Detail
 from anabranch_contract.rest.profile import ProfileOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
@@ -26,7 +30,13 @@ _SERVICE = uuid4().hex
 
 @router.get("/profile")
 @needs(Need.READ)
-async def get_profile(ctx: Ctx, response: Response) -> ProfileOut:
+async def get_profile(
+    ctx: Ctx,
+    response: Response,
+    detail: Annotated[
+        Detail, Query(description="`summary`: one use per kind of work, for all its queries.")
+    ] = "full",
+) -> ProfileOut:
     """CPU seconds of runtime, service and Redis by use since their start: subtract two answers."""
     response.headers["Cache-Control"] = "no-store"
     report = await ctx.store.cpu_report()
@@ -35,6 +45,8 @@ async def get_profile(ctx: Ctx, response: Response) -> ProfileOut:
     with contextlib.suppress(ResponseError):
         # On a shared Redis server the user may not be allowed to call INFO.
         uses.append(CpuUse(CpuGroup.REDIS, "server", (), await _redis(ctx.store.redis)))
+    if detail == "summary":
+        uses = _by_group(uses)
     return ProfileOut(
         run="" if report is None else report.run,
         at=None if report is None else datetime.fromtimestamp(report.at, UTC),
@@ -42,6 +54,14 @@ async def get_profile(ctx: Ctx, response: Response) -> ProfileOut:
         service_at=ctx.clock(),
         uses=sorted(uses),
     )
+
+
+def _by_group(uses: Iterable[CpuUse]) -> list[CpuUse]:
+    """Return the sums of the uses of each group."""
+    seconds = defaultdict[CpuGroup, float](float)
+    for use in uses:
+        seconds[use.group] += use.seconds
+    return [CpuUse(group, "", (), total) for group, total in seconds.items()]
 
 
 def _own() -> dict[str, float]:

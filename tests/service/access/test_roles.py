@@ -86,6 +86,7 @@ MATRIX = {
     "DELETE /v1/functions/{name}": "editor admin",
     "GET /v1/epochs": "viewer editor admin",
     "GET /v1/plan": "viewer editor admin",
+    "GET /v1/plan/names": "viewer editor admin",
     "GET /v1/plan/held": "viewer editor admin",
     "POST /v1/plan/held:approve": "admin",
     "POST /v1/plan/held:refuse": "admin",

@@ -93,6 +93,7 @@ def test_the_document_names_every_route_and_how_it_fails(service: Service) -> No
         "/v1/queries/{name}/runs",
         "/v1/queries/{name}:pause",
         "/v1/queries/{name}:resume",
+        "/v1/plan/names",
         "/v1/profile",
         "/v1/series",
         "/v1/settings",

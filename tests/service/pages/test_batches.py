@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -125,4 +126,33 @@ def test_a_new_batch_is_shown(browser: Browser, shop: Service) -> None:
         keep(shop, batch(0), batch(0), batch(1))
         expect(page.locator("#note")).to_have_text("batches 0 to 1")
         expect(page.locator("#list tbody tr")).to_have_count(2)
+    assert not complaints
+
+
+def test_a_column_has_one_unit_and_equal_names_one_row(browser: Browser, shop: Service) -> None:
+    keep(shop, batch(1), batch(2, slow=900))
+    with opened(browser, shop, PAGE) as (page, complaints):
+        times = page.locator("#list td[data-label=Time]")
+        expect(times).to_have_text([re.compile(r"^1\.\d+ s$"), re.compile(r"^0\.\d+ s$")])
+        rows = page.evaluate(
+            """async () => {
+              const { byUse } = await import("/dashboard/batches/uses.js");
+              const use = (name, seconds) => ({ group: "probe", name, seconds, queries: [] });
+              const uses = [use("a[1]", 1), use("a[2]", 2), use("b", 0.5), use("", 0.25)];
+              return byUse(uses, (name) => name[0]);
+            }"""
+        )
+        assert rows == [
+            {"text": "probe: a", "seconds": 3},
+            {"text": "probe: b", "seconds": 0.5},
+            {"text": "probe: passing tuples on", "seconds": 0.25},
+        ]
+        sizes = page.evaluate(
+            """async () => {
+              const { bytesLike } = await import("/dashboard/dom.js");
+              const counts = [3 * 2 ** 20, 2 ** 19, 100, 0];
+              return [counts.map(bytesLike(counts)), [5, 0].map(bytesLike([5, 0]))];
+            }"""
+        )
+        assert sizes == [["3.0 MiB", "0.5 MiB", "< 0.1 MiB", "0 B"], ["5 B", "0 B"]]
     assert not complaints

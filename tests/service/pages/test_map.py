@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from playwright.sync_api import expect
 
+from anabranch_contract.packed import unpack
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import RulesetId
 from tests.service.conftest import CHAIN, PAIR
@@ -47,7 +49,7 @@ def plan(shop: Service, queries: dict[str, str]) -> None:
 def measure(shop: Service) -> None:
     """Report a period in which every step took some time."""
     text = shop.redis.get(shop.keys.ruleset(RulesetId(0)))
-    rules = rulesets.loads(str(text))
+    rules = rulesets.loads(unpack(str(text)))
     shop.redis.rpush(shop.keys.interims, period(rules).dumps())
 
 
@@ -215,7 +217,7 @@ def inside(page: Page, node: str) -> None:
 
 @pytest.mark.e2e
 def test_search_link_and_keyboard_move_to_their_node(browser: Browser, shop: Service) -> None:
-    plan(shop, {f"big-{n:02d}": f"{CHAIN} WHERE o.total > {n}" for n in range(60)})
+    plan(shop, {f"big-{n:02d}": f"{CHAIN} WHERE o.total > {n}" for n in range(30)})
     with opened(browser, shop, "dashboard/plan") as (page, complaints):
         page.set_viewport_size({"width": 390, "height": 700})
         expect(page.locator("#map-part")).to_be_visible()
@@ -223,7 +225,7 @@ def test_search_link_and_keyboard_move_to_their_node(browser: Browser, shop: Ser
             page.get_by_label("Find a query, owner, tag or stream"),
             page.locator("#map-hits"),
         )
-        search.fill("big-5")
+        search.fill("big-2")
         expect(hits).to_have_text("1 of 10")
         seen = []
         for at in range(1, 11):
@@ -231,7 +233,7 @@ def test_search_link_and_keyboard_move_to_their_node(browser: Browser, shop: Ser
             seen.append(page.locator("#map .node.hit").get_attribute("data-id") or "")
             inside(page, seen[-1])
             search.press("Enter")
-        assert sorted(seen) == [f"query:big-{n}" for n in range(50, 60)]
+        assert sorted(seen) == [f"query:big-{n}" for n in range(20, 30)]
         expect(hits).to_have_text("1 of 10")
         search.press("Shift+Enter")
         expect(hits).to_have_text("10 of 10")
@@ -240,16 +242,16 @@ def test_search_link_and_keyboard_move_to_their_node(browser: Browser, shop: Ser
         search.fill("")
         expect(hits).to_have_text("")
 
-        page.locator('#map [data-id="query:big-59"]').focus()
-        inside(page, "query:big-59")
+        page.locator('#map [data-id="query:big-29"]').focus()
+        inside(page, "query:big-29")
         page.get_by_role("button", name="Fit").click()
         expect(page.locator("#map-part")).to_be_hidden()
         assert outside(page) == []
 
         # A link to a query shows it, with the streams of its path.
-        page.goto(f"{page.url.partition('#')[0]}#query=big-58")
+        page.goto(f"{page.url.partition('#')[0]}#query=big-28")
         page.reload()
-        inside(page, "query:big-58")
+        inside(page, "query:big-28")
         inside(page, "stream:items")
     assert not complaints
 
@@ -266,6 +268,86 @@ def test_many_queries_are_a_group_from_which_one_is_chosen(browser: Browser, sho
         page.locator("#map-members a", has_text="alike-007").click()
         expect(page.locator('#map [data-id="query:alike-007"]')).to_be_visible()
         expect(page.locator("#map .node.group")).to_have_count(0)
+    assert not complaints
+
+
+OWNERS = ("web", "logistics")
+
+
+def combined(shop: Service, many: int) -> None:
+    """Register queries of two or three streams with different filters, and plan them."""
+    for number in range(many):
+        sql = CHAIN if number % 3 else PAIR
+        sql = f"{sql} WHERE o.total > {number % 5} AND c.city = '{number % 4}'"
+        shop.post(
+            "/v1/queries",
+            {"id": f"query-{number:03d}", "sql": sql, "owner": OWNERS[number % 2]},
+        )
+    shop.plan(-1)
+    measure(shop)
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_a_map_of_many_queries_opens_whole_and_leads_to_each(
+    browser: Browser, shop: Service, width: int
+) -> None:
+    combined(shop, 64)
+    with opened(browser, shop, "dashboard/plan") as (page, complaints):
+        page.set_viewport_size({"width": width, "height": 900})
+        expect(page.locator("#map .node.group").first).to_contain_text("queries")
+        assert page.locator("#map .node.query").count() < 30
+        found = boxes(page)
+        for at, one in enumerate(found):
+            assert not any(crosses(one["box"], other["box"]) for other in found[:at]), one["id"]
+        if width == 1440:
+            expect(page.locator("#map-part")).to_be_hidden()
+            assert outside(page) == []
+        page.get_by_role("button", name="Fit").click()
+        assert outside(page) == []
+
+        # An owner's queries are listed, since the map has no node for them.
+        search = page.get_by_label("Find a query, owner, tag or stream")
+        search.fill("logistics")
+        listed = page.locator("#map-members a")
+        expect(listed).to_have_count(32)
+        search.fill("query-041")
+        expect(listed).to_have_text(["query-041"])
+        inside(page, page.locator("#map .node.hit").get_attribute("data-id") or "")
+        search.press("Enter")
+        expect(page).to_have_url(f"{page.url.partition('#')[0]}#query=query-041")
+        inside(page, "query:query-041")
+        expect(page.locator("#map .node.query")).to_have_count(1)
+        expect(page.locator("#map .node.group")).to_have_count(0)
+        expect(page.locator("#trees-query")).to_have_value("query-041")
+        page.get_by_role("button", name="All queries").click()
+        expect(page.locator("#map .node.group").first).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    assert not complaints
+
+
+@pytest.mark.e2e
+def test_the_plan_of_many_queries_is_requested_in_parts(browser: Browser, shop: Service) -> None:
+    combined(shop, 40)
+    asked: list[str] = []
+    with opened(browser, shop, "dashboard/plan") as (page, complaints):
+        page.on("request", lambda request: asked.append(request.url.partition("/v1/")[2]))
+        page.reload()
+        expect(page.locator("#trees svg").first).to_be_visible()
+        expect(page.locator("#stores li").first).to_contain_text("probed by")
+        first = [path for path in asked if path.startswith(("queries", "state", "epochs/0?"))]
+        assert first == ["epochs/0?detail=summary&query=query-000"]
+        page.locator("#trees-query").select_option("query-001")
+        expect(page.locator("#trees")).to_contain_text("query-001")
+        expect(page.locator("#trees")).to_contain_text("items")
+        page.get_by_label("Find a query, owner, tag or stream").focus()
+        expect(page.locator("#map-hits")).to_be_empty()
+        page.wait_for_function(
+            "performance.getEntriesByType('resource').some(({ name }) => /queries\\?/.test(name))"
+        )
+        # Filters are named in full where they are in the answer.
+        expect(page.locator("#stores")).to_contain_text("where")
+        text = page.locator("main").text_content() or ""
+        assert not re.search(r"\[[0-9a-f]{8}\]", text)
     assert not complaints
 
 

@@ -145,6 +145,8 @@ def test_the_list_fits_a_window_of_1280_pixels(browser: Browser, shop: Service) 
         box = page.locator(".scroll:has(> #list)")
         assert box.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
         page.set_viewport_size({"width": 390, "height": 900})
+        assert box.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+        nothing_is_cut(page)
         heights = drawn(page.locator("#list tbody tr"), "row => row.offsetHeight")
         assert max(heights) < 200, "names are folded after some words, not after each"
     assert not complaints

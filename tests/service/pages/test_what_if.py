@@ -262,3 +262,59 @@ def test_without_some_queries_and_with_other_rates(browser: Browser, shop: Servi
         row = page.locator("#others tbody tr", has_text=LONGEST)
         expect(row).to_contain_text("left out")
     assert not complaints
+
+
+#: Two plans with the shares of some queries each, as summaries have them.
+COMPARED = """async () => {
+  const { effects } = await import("/dashboard/what_if/view.js");
+  const of = ([query, shapley]) => ({ query, shapley });
+  const plan = (omitted, shares) => ({
+    shares: { omitted, queries: Object.entries(shares).map(of) },
+  });
+  const many = Object.fromEntries(Array.from({ length: 50 }, (_, n) => [`q${n}`, 1]));
+  const [base, planned] = [
+    plan(7, { ...many, a: 4, dropped: 3, last: 0.5 }),
+    plan(8, { ...many, a: 5, q1: 1.0000001, draft: 2 }),
+  ];
+  const all = effects(plan(0, { a: 4, gone: 1 }), plan(0, { a: 4 }), "draft", []);
+  return [effects(base, planned, "draft", ["dropped"]), all];
+}"""
+
+
+def test_only_shares_that_both_plans_have_are_compared(browser: Browser, service: Service) -> None:
+    with opened(browser, service, PAGE) as (page, complaints):
+        some, all_of_them = page.evaluate(COMPARED)
+        # ``last`` may be among the costliest queries of the first plan only.
+        assert [one["query"] for one in some["rows"]] == ["dropped", "a"]
+        assert (some["known"], some["changed"], some["all"]) == (52, 2, False)
+        assert [one["query"] for one in all_of_them["rows"]] == ["gone", "a"]
+        assert (all_of_them["changed"], all_of_them["all"]) == (1, True)
+    assert not complaints
+
+
+@pytest.mark.e2e
+def test_a_query_of_many_is_found_to_be_left_out(browser: Browser, shop: Service) -> None:
+    bodies = [{"id": f"query_{n:03}", "sql": PAIR} for n in range(64)]
+    shop.post("/v1/queries:batch", {"queries": bodies}, 200)
+    with opened(browser, shop, PAGE) as (page, complaints):
+        boxes = page.locator("#drop input")
+        expect(boxes).to_have_count(0)
+        page.get_by_text("Assume other queries or rates").click()
+        expect(boxes).to_have_count(30)
+        expect(page.locator("#drop")).to_contain_text("and 34 more")
+        page.get_by_label("Find a query to leave out").fill("_063")
+        expect(boxes).to_have_count(1)
+        page.get_by_label("query_063").check()
+        page.get_by_label("Find a query to leave out").fill("_00")
+        expect(boxes).to_have_count(11)
+        expect(page.get_by_label("query_063")).to_be_checked()
+        nothing_is_cut(page)
+        page.get_by_role("textbox", name="Statement").fill(CITIES)
+        with page.expect_request(
+            lambda request: request.url.endswith("dry-run") and "add" in (request.post_data or "")
+        ) as asked:
+            page.get_by_role("button", name="Explain").click()
+        assert asked.value.post_data_json["drop"] == ["query_063"]
+        page.get_by_label("query_063").uncheck()
+        expect(page.locator("#answer")).to_be_visible()
+    assert not complaints

@@ -12,7 +12,18 @@ from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_service.planning.rations import flows, kept_shares, seconds_of
-from anabranch_service.presenters.joint_plan import MOST_QUERIES, joint_plan_out
+from anabranch_service.presenters.joint_plan import (
+    MOST_GROUPS,
+    MOST_QUERIES,
+    MOST_STORES,
+    OTHERS,
+    _Graph,
+    _grouped,
+    _Link,
+    _merged,
+    _Several,
+    joint_plan_out,
+)
 from anabranch_service.presenters.query_plan import MeasuredFlows
 from anabranch_service.registry.describe import describe
 from tests.service.conftest import CHAIN, PAIR
@@ -108,6 +119,52 @@ def test_many_queries_that_are_fed_alike_are_one_node() -> None:
     assert plan.queries == MOST_QUERIES + 1
     one = plan_of(*many, THREE, query="q3")
     assert [n.label for n in one.nodes if n.kind == "query"] == ["q3"]
+
+
+def test_many_groups_of_queries_leave_the_costliest_and_others_by_streams() -> None:
+    streams = [f"stream:s{n}" for n in range(8)]
+    # Two queries of each choice of 2 to 7 streams, from the cheapest choice to the costliest.
+    choices = [streams[first : first + n] for n in range(2, 8) for first in range(9 - n)]
+    links = {
+        (stream, f"query:q{at}{twin}"): _Link(1.0, float(at), 1)
+        for at, choice in enumerate(choices)
+        for twin in "ab"
+        for stream in choice
+    }
+    names = [f"q{at}{twin}" for at in range(len(choices)) for twin in "ab"]
+    merged, groups = _grouped(links, names)
+    assert sorted(name for members in groups.values() for name in members) == sorted(names)
+    assert len(groups) == MOST_GROUPS
+    others = {ident: members for ident, members in groups.items() if ident.startswith(OTHERS)}
+    dearest = [members for ident, members in groups.items() if ident not in others]
+    assert sorted(dearest) == sorted([f"q{at}a", f"q{at}b"] for at in range(21, 27))
+    several = _Several(groups, {target: frozenset(streams[:3]) for _, target in merged})
+    assert [several.texts(ident) for ident in sorted(others)] == [
+        ("14 other queries", "of 2 streams each"),
+        ("12 other queries", "of 3 streams each"),
+        ("10 other queries", "of 4 streams each"),
+        ("6 other queries", "of 5 or more streams each"),
+    ]
+    assert several.texts("group:0") == ("2 queries", "s0, s1, s2")
+    assert sum(link.cpu for link in merged.values()) == sum(link.cpu for link in links.values())
+
+
+def test_many_results_of_the_same_streams_are_one_node() -> None:
+    graph = _Graph()
+    for n in range(MOST_STORES + 1):
+        for source, target in (("stream:r", f"result:m{n}"), (f"result:m{n}", f"query:q{n}")):
+            graph.links[source, target].add(2.0, 0.5, 1)
+        graph.made[f"result:m{n}"] = 3.0
+    streams_of = {f"result:m{n}": ("r", "s") for n in range(MOST_STORES + 1)}
+    links = _merged(graph, streams_of)
+    (result,) = {target for source, target in links if source == "stream:r"}
+    assert links["stream:r", result].tuples == 2.0 * (MOST_STORES + 1)
+    assert len(links) == MOST_STORES + 2
+    assert graph.made[result] == 3.0 * (MOST_STORES + 1)
+    # Few results have a node each.
+    few = _Graph({link: one for link, one in graph.links.items() if link[1] != "result:m0"})
+    few.links = {link: one for link, one in few.links.items() if link[0] != "result:m0"}
+    assert _merged(few, streams_of) == few.links
 
 
 def test_kept_results_lie_between_relations_and_queries() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from anabranch_contract.protocol.progress import Progress, Resources
 from tests.service.conftest import CHAIN, PAIR
-from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service, eventually
 
 
 def test_nothing_has_been_published_yet(service: Service) -> None:
@@ -69,6 +69,34 @@ def test_a_summary_of_the_running_epoch_has_no_plan(shop: Service) -> None:
         del whole["epoch"][name]
     assert found == whole
     shop.get("/v1/epochs/current?detail=all", 422)
+
+
+def test_a_summary_of_an_epoch_has_one_query_s_part_of_the_plan(shop: Service) -> None:
+    for number in range(25):
+        sql = CHAIN if number == 7 else PAIR.replace("SELECT ", f"SELECT {number} AS number, ")
+        shop.post("/v1/queries", {"id": f"q{number:02d}", "sql": sql})
+    shop.plan(-1)
+    eventually(lambda: shop.get("/v1/epochs/0")["explained"], "the epoch is explained")
+    whole = shop.get("/v1/epochs/0")
+    brief = shop.get("/v1/epochs/0?detail=summary")
+    assert whole["reasons"]["totals"]["shared"] > 0
+    assert brief["reasons"] is None
+    assert brief["explain"]["queries"] == brief["explain"]["steps"] == []
+    assert brief["queries"] == whole["queries"]
+    assert brief["explain"]["totals"] == whole["explain"]["totals"]
+    assert brief["shares"]["queries"] == whole["shares"]["queries"][:20]
+    assert brief["shares"]["omitted"] == 5
+    run = whole["queries"][3]
+    part = shop.get(f"/v1/epochs/0?detail=summary&query={run}")["explain"]
+    assert [query["id"] for query in part["queries"]] == [run]
+    (query,) = part["queries"]
+    used = {step for order in query["orders"] for step in order["steps"]}
+    assert used <= {step["id"] for step in part["steps"]}
+    assert len(part["steps"]) < len(whole["explain"]["steps"])
+    for store in part["stores"]:
+        (full,) = [one for one in whole["explain"]["stores"] if one["label"] == store["label"]]
+        assert store["used_by"] == full["used_by"][:2]
+        assert store["users"] == len(full["used_by"])
 
 
 def test_started_epochs_and_rulesets_can_be_cached_for_ever(shop: Service) -> None:
@@ -140,3 +168,25 @@ def test_two_epochs_are_compared(shop: Service) -> None:
     assert shop.get("/v1/epochs/0/diff")["diff"]["unchanged"]
     assert shop.get("/v1/epochs/9/diff", 404)["code"] == "unknown-epoch"
     assert shop.get("/v1/epochs/1/diff?from=9", 404)["code"] == "unknown-epoch"
+
+
+def test_lists_have_the_changes_of_queries_and_names_only_in_full(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.plan(-1)
+    shop.plan(0)
+    shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    shop.plan(1)
+    shop.http.delete("/v1/queries/pair")
+    shop.plan(2)
+    full = shop.get("/v1/epochs")["items"]
+    assert [(one["queries_added"], one["queries_removed"]) for one in full] == [
+        ([], ["pair"]),
+        (["chain"], []),
+        ([], []),
+        (["pair"], []),
+    ]
+    assert [one["query_count"] for one in full] == [1, 2, 1, 1]
+    brief = shop.get("/v1/epochs?detail=summary")["items"]
+    assert brief == [{**one, "queries": []} for one in full]
+    # The last entry of a page has its changes, too.
+    assert shop.get("/v1/epochs?limit=2&detail=summary")["items"] == brief[:2]

@@ -11,6 +11,21 @@ from tests.support.worlds.service import Service
 PATH = "/v1/plans:dry-run"
 
 
+def test_ids_in_plans_have_meanings(shop: Service) -> None:
+    assert shop.get("/v1/plan/names") == {"relations": [], "results": {}}
+    for number in range(3):
+        sql = f"{CHAIN} WHERE c.city = 'Oslo' AND o.total > {number}"
+        shop.post("/v1/queries", {"id": f"q{number}", "sql": sql})
+    shop.plan(-1)
+    found = shop.get("/v1/plan/names")
+    of = {one["relation"]: (one["stream"], one["filter"]) for one in found["relations"]}
+    assert of["items"] == ("items", "")
+    assert ("customers", "city = 'Oslo'") in of.values()
+    assert ("orders", "total > 1.0") in of.values()
+    steps = shop.get("/v1/epochs/0")["explain"]["steps"]
+    assert found["results"] == {s["mir"]: s["members"] for s in steps if len(s["members"]) > 1}
+
+
 def test_a_dry_run_plans_and_stores_nothing(shop: Service) -> None:
     answer = shop.post(PATH, {"add": [{"id": "p", "sql": PAIR}, {"sql": CHAIN}]}, 200)
     assert answer["queries"] == ["p", "dry-run-1"]

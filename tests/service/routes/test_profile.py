@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch_contract.protocol.profile import CpuGroup
+from anabranch_contract.protocol.profile import CpuGroup, CpuReport, CpuUse
 from anabranch_contract.rest.profile import CpuProfile, ProfileOut
 from anabranch_runtime.driver.reporting import cpu_reporter
 from tests.service.conftest import PAIR
@@ -28,6 +28,26 @@ def test_service_and_redis_are_counted_before_a_runtime_reports(service: Service
     assert all(use.seconds > 0 for use in later.uses if use.name != "planner")
     service.redis.set(service.keys.profile, "no report")
     assert counters(service).run == ""
+
+
+def test_a_summary_has_one_use_per_kind_of_work(service: Service) -> None:
+    service.redis.set(
+        service.keys.profile,
+        CpuReport(
+            "r",
+            0.0,
+            (
+                CpuUse(CpuGroup.PROBE, "orders>items", ("a", "b"), 2.0),
+                CpuUse(CpuGroup.PROBE, "items>orders", ("a",), 3.0),
+                CpuUse(CpuGroup.SINK, "a", ("a",), 0.5),
+            ),
+        ).dumps(),
+    )
+    found = ProfileOut.read(service.get("/v1/profile?detail=summary"))
+    of = {use.group: use for use in found.uses}
+    assert of[CpuGroup.PROBE] == CpuUse(CpuGroup.PROBE, "", (), 5.0)
+    assert of[CpuGroup.SINK] == CpuUse(CpuGroup.SINK, "", (), 0.5)
+    assert len(found.uses) == len(of) == len({use.group for use in counters(service).uses})
 
 
 def test_a_period_of_a_pipeline(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from anabranch_contract.plans.rations import Overload
 from anabranch_contract.rest.documents import Closed, Document, Open, Time
 from anabranch_contract.rest.planning.insight import DiffRecord, ReasonsRecord
@@ -86,10 +88,17 @@ class EpochSummary(KeptSummary):
     Attributes:
         first_batch: its first batch; null before it starts, and again after 1024 later epochs.
         revisions: number of revisions of the epoch's ruleset.
+        query_count: number of ``queries``, also where the detail ``summary`` leaves them out.
+        queries_added: runs of queries that the plan published before does not answer; all of them
+            in the first epoch.
+        queries_removed: runs of queries that only the plan published before answers.
     """
 
     first_batch: int | None
     revisions: int = 0
+    query_count: int = 0
+    queries_added: list[str] = Field(default=[])
+    queries_removed: list[str] = Field(default=[])
 
 
 class EpochList(Document):

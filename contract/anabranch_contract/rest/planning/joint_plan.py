@@ -1,4 +1,4 @@
-"""Body of ``GET /v1/plan``: the joint plan as a graph."""
+"""Bodies of ``GET /v1/plan``, the joint plan as a graph, and ``GET /v1/plan/names``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class PlanNodeOut(Document):
     Attributes:
         id: its kind and name, such as ``stream:orders``.
         kind: ``stream``; ``relation``: a stream's tuples that pass a local filter; ``result``: a
-            stored intermediate result; ``query``; ``group``: several queries with the same input
-            nodes.
+            stored intermediate result, or with many queries several of the same streams; ``query``;
+            ``group``: several queries with the same input nodes, or all but the costliest groups.
         label: its name for display.
-        detail: filters of a relation or result, first queries of a group; else empty.
+        detail: filters of a relation or result, streams of a group; else empty.
         tuples_per_second: rate of arriving tuples, stored rows or results, per second.
         queries: queries that need the node, or the members of the group.
         layer: layer in the drawing, counted from the streams.
@@ -78,3 +78,30 @@ class JointPlanOut(Document):
     queries: int
     nodes: list[PlanNodeOut]
     links: list[PlanLinkOut]
+
+
+class RelationNameOut(Document):
+    """A relation: the tuples of a stream that pass a local filter.
+
+    Attributes:
+        relation: id of the relation in plans.
+        stream: name of its stream.
+        filter: condition of its filter; empty: all tuples.
+    """
+
+    relation: str
+    stream: str
+    filter: str
+
+
+class PlanNamesOut(Document):
+    """Meanings of the ids in plans, statistics and stored state.
+
+    Attributes:
+        relations: the relations of all registered queries.
+        results: id of an intermediate result in the running plan or the stored state -> its
+            members, as labels of relations.
+    """
+
+    relations: list[RelationNameOut]
+    results: dict[str, list[str]]

@@ -1,7 +1,7 @@
 // The card of CPU time in the last minute: a bar by kind of work (group), and a table by use (step, store,
 // stream or sink) or by query.
 
-import { read, readQueries } from "../access.js";
+import { read } from "../access.js";
 import { breakable, element, make, percent } from "../dom.js";
 import { Names } from "../names.js";
 import { Answers, byGroup, byQuery, byUse } from "./uses.js";
@@ -52,7 +52,7 @@ function show() {
 
 /** Read the counters, and show their growth in the last minute. */
 export async function refreshProfile() {
-  names ??= new Names(await readQueries());
+  names ??= new Names(await read("/v1/plan/names"));
   answers.add(await read("/v1/profile"));
   show();
 }

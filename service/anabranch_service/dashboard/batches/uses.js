@@ -87,9 +87,15 @@ export function byQuery(uses) {
   return greatest([...found].map(([query, seconds]) => ({ text: query || "for no single query", seconds })));
 }
 
-/** Rows of a table by use; `named` replaces the ids in names. */
+/** Rows of a table by use; `named` replaces the ids in names, and equal names are added up. */
 export function byUse(uses, named) {
-  return greatest(uses.map(({ group, name, seconds }) => ({ text: `${group}: ${name ? named(name) : (COMMON[group] ?? "earlier plans")}`, seconds })));
+  // Steps may differ in filters only, which short names do not have.
+  const found = new Map();
+  for (const { group, name, seconds } of uses) {
+    const text = `${group}: ${name ? named(name) : (COMMON[group] ?? "earlier plans")}`;
+    found.set(text, (found.get(text) ?? 0) + seconds);
+  }
+  return greatest([...found].map(([text, seconds]) => ({ text, seconds })));
 }
 
 /** The rows with the most seconds; all others are added up in one row. */

@@ -15,9 +15,9 @@ export const PHASES = [
   ["commit", "committing"],
 ];
 
-/** Format milliseconds. */
-export function milliseconds(count) {
-  return count >= 1000 ? `${Number((count / 1000).toPrecision(3))} s` : `${Math.round(count)} ms`;
+/** Format milliseconds, in the unit of the `greatest` value of a column or axis. */
+export function milliseconds(count, greatest = count) {
+  return greatest >= 1000 ? `${Number((count / 1000).toPrecision(3))} s` : `${Math.round(count)} ms`;
 }
 
 const took = (batch, phase) => batch.phases.find(({ name }) => name === phase)?.milliseconds ?? 0;

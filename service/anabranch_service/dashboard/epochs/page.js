@@ -1,6 +1,6 @@
 // The page of epochs: a timeline of changes, and the difference of any two epochs.
 
-import { ask, Problem, read } from "../access.js";
+import { ask, Problem, read, readEpochs } from "../access.js";
 import { breakable, facts, make, refuse, say, some } from "../dom.js";
 import { short } from "../graph.js";
 import { unit } from "../plan/cost.js";
@@ -14,7 +14,9 @@ const POLL_MS = 3000;
 const PAGE = 200;
 /** Number of newest epochs that are requested again, since they may begin meanwhile. */
 const NEWEST = 10;
-const MOST_REASONS = 50;
+/** Most reasons listed, and most queries named in each. */
+const [MOST_REASONS, MOST_USERS] = [20, 2];
+const NO_REASONS = "Not known: with many queries, reasons are computed after publication, unless another epoch follows meanwhile.";
 
 const at = (id) => document.getElementById(id);
 /** The epochs requested so far, newest first. */
@@ -54,7 +56,7 @@ function entryOf(entry) {
     make("div", { className: "when" }, link, ...(runs ? [make("span", { className: "badge active", text: "runs" })] : [])),
     make("div", { className: "muted" }, moment(first.published_at), `, ${batch}${count > 1 ? `, published ${count} times` : ""}`),
     make("ul", {}, ...(changed.length ? changed : ["the same steps and stores"]).map((text) => make("li", {}, ...breakable(text)))),
-    make("div", { className: "muted", text: `${first.queries.length} ${first.queries.length === 1 ? "query" : "queries"}, cost ${short(last.cost)} by ${last.optimizer}` }),
+    make("div", { className: "muted", text: `${first.query_count} ${first.query_count === 1 ? "query" : "queries"}, cost ${short(last.cost)} by ${last.optimizer}` }),
   );
 }
 
@@ -131,8 +133,8 @@ function show(answer) {
   at("lists").replaceChildren(...(diff ? view.lists(diff).map(listOf) : []));
   if (diff?.omitted) at("lists").append(make("p", { className: "muted", text: `${diff.omitted} cheaper entries are not shown.` }));
   const why = view.reasons(answer.reasons);
-  at("why-note").textContent = answer.reasons ? `in epoch ${answer.epoch}, when it was published; ${unitOf(answer.epoch)}` : "";
-  const none = make("td", { className: "empty", text: "No shared steps and no intermediate results." });
+  at("why-note").textContent = answer.reasons ? `in epoch ${answer.epoch}, when it was published; ${unitOf(answer.epoch)}${why.length > MOST_REASONS ? `; the ${MOST_REASONS} greatest of ${why.length + answer.reasons.omitted}` : ""}` : "";
+  const none = make("td", { className: "empty", text: answer.reasons ? "No shared steps and no intermediate results." : NO_REASONS });
   none.colSpan = 4;
   at("why").tBodies[0].replaceChildren(
     ...(why.length
@@ -143,7 +145,7 @@ function show(answer) {
             make("td", { className: "name" }, ...breakable(one.what)),
             make("td", { "data-label": "Why", text: one.why }),
             make("td", { className: "number", "data-label": "Saves", text: short(one.saves) }),
-            make("td", { "data-label": "For" }, ...breakable(some(one.users))),
+            make("td", { "data-label": "For" }, ...breakable(some(one.users, MOST_USERS))),
           ),
         )
       : [make("tr", {}, none)]),
@@ -153,15 +155,15 @@ function show(answer) {
 /** Request the newest epochs and, with `more`, the page of older ones. */
 async function refresh(more = false) {
   try {
-    const [found, current] = await Promise.all([read(`/v1/epochs?limit=${epochs.length ? NEWEST : PAGE}`), read("/v1/epochs/current?detail=summary")]);
+    const [found, current] = await Promise.all([readEpochs(epochs.length ? NEWEST : PAGE), read("/v1/epochs/current?detail=summary")]);
     running = current?.running ?? null;
     const overlap = epochs.length && found.items.some((epoch) => epoch.epoch <= epochs[0].epoch);
-    const newest = overlap || !epochs.length ? found : await read(`/v1/epochs?limit=${PAGE}`);
+    const newest = overlap || !epochs.length ? found : await readEpochs(PAGE);
     const known = new Map((overlap ? epochs : []).map((epoch) => [epoch.epoch, epoch]));
     if (!overlap) older = newest.next_cursor;
     for (const epoch of newest.items) known.set(epoch.epoch, epoch);
     if (more && older) {
-      const page = await read(`/v1/epochs?limit=${PAGE}&cursor=${older}`);
+      const page = await readEpochs(PAGE, `&cursor=${older}`);
       for (const epoch of page.items) known.set(epoch.epoch, epoch);
       older = page.next_cursor;
     }

@@ -36,14 +36,12 @@ export function changes({ first, before, revisions }) {
     const shown = names.slice(0, 3).join(", ");
     found.push(`${word} ${shown}${names.length > 3 ? ` and ${names.length - 3} more` : ""}`);
   };
+  list(first.queries_added, first.queries_added.length === first.query_count ? "queries:" : "new:");
+  list(first.queries_removed, "gone:");
   if (before) {
-    list(first.queries.filter((name) => !before.queries.includes(name)), "new:");
-    list(before.queries.filter((name) => !first.queries.includes(name)), "gone:");
     for (const name of ["optimizer", "objective", "parallelism"]) {
       if (first[name] !== before[name]) found.push(`${name} ${before[name]} → ${first[name]}`);
     }
-  } else if (first.queries.length) {
-    list(first.queries, "queries:");
   }
   const counts = first.changes;
   if (counts) {
@@ -67,6 +65,11 @@ export function lists({ steps, stores }) {
   ].filter(({ entries }) => entries.length);
 }
 
+/** A cost with the digits by which two similar plans differ. */
+function figure(cost) {
+  return cost === null ? "unknown" : cost.toLocaleString("en", { maximumSignificantDigits: 4 });
+}
+
 /** The figures of a difference. */
 export function figures({ queries_added: added, queries_removed: removed, settings, diff }) {
   const pairs = [
@@ -79,7 +82,7 @@ export function figures({ queries_added: added, queries_removed: removed, settin
   const of = (word, plus, minus, both) => [word, `${totals[plus].count} new, ${totals[minus].count} gone, ${totals[both].count} kept`];
   return [
     ...pairs,
-    ["cost", `${short(diff.cost_before)} → ${short(diff.cost_after)}`],
+    ["cost", `${figure(diff.cost_before)} → ${figure(diff.cost_after)}`],
     of("steps", "added", "removed", "kept"),
     of("stores", "built", "dropped", "retained"),
   ];

@@ -1,12 +1,12 @@
 // Load page: polls the REST API for the state of load shedding.
 
-import { read, readQueries } from "../access.js";
+import { read } from "../access.js";
 import { breakable, facts, make, percent, say, stack } from "../dom.js";
+import { poll } from "../poll.js";
+import { knownQueries } from "../query_list/known.js";
 import { MOST_ROWS, left, levers, listed, share, verdict } from "./view.js";
 
 const POLL_MS = 1000;
-/** Least ratio of the time between two requests to a request's duration, which is long with many queries. */
-const SHARE = 5;
 
 const at = (id) => document.getElementById(id);
 let runtime = null;
@@ -75,7 +75,7 @@ async function refresh() {
     const [now, options, all] = await Promise.all([
       read("/v1/epochs/current?detail=summary"),
       read("/v1/settings"),
-      readQueries(),
+      knownQueries(),
     ]);
     [runtime, settings] = [now?.runtime ?? null, options];
     queries = all.filter((q) => q.status !== "expired");
@@ -88,10 +88,4 @@ async function refresh() {
 }
 
 at("filter").addEventListener("input", showQueries);
-
-async function follow() {
-  const started = performance.now();
-  if (!document.hidden) await refresh();
-  setTimeout(follow, Math.max(POLL_MS, SHARE * (performance.now() - started)));
-}
-follow();
+poll(refresh, POLL_MS);

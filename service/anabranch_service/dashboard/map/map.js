@@ -1,25 +1,30 @@
 // Map of the joint plan on the first page: drawing, zooming, searching, and a query's path.
 
 import { read } from "../access.js";
-import { breakable, element, make, percent } from "../dom.js";
+import { breakable, element, make, percent, say } from "../dom.js";
 import { textWidth } from "../graph.js";
 import { around, dearest, LINE, load, PADDING, placed, rate } from "./view.js";
 
 const ZOOM = 1.25;
-/** Milliseconds between two requests for the plan. */
-const EVERY_MS = 4000;
+/** Milliseconds between two requests for the plan, and the least ratio of them to a request's duration. */
+const [EVERY_MS, SHARE] = [4000, 20];
 /** Greatest height of the map in pixels, and its smallest scale. */
 const HIGHEST = 960;
 const SMALLEST = 0.62;
+/** Most names of queries listed below the map. */
+const MOST_LISTED = 100;
+/** Pixels below which a map is narrow. */
+const NARROW = 500;
 const KINDS = { stream: "stream", relation: "tuples of", result: "kept result", query: "query", group: "group of" };
 
 const measure = (text, bold) => (bold ? textWidth(text, 13, 650) : textWidth(text, 11.5));
 const at = (id) => document.getElementById(id);
 
-/** The map in the page; `choose` is called with the name of a selected query. */
+/** The map in the page; `choose` is called with the name of a selected query, `queries` for a search. */
 export class PlanMap {
-  constructor(choose) {
+  constructor(choose, queries) {
     this.choose = choose;
+    this.queries = queries;
     this.frame = at("map");
     this.shown = "";
     this.query = null;
@@ -32,8 +37,11 @@ export class PlanMap {
     this.whole = false;
     /** Whether the user has zoomed or moved the map, so that updates keep the view. */
     this.moved = false;
-    this.looked = 0;
-    /** Query -> owner, tags and title, which the search covers, too. */
+    /** Earliest time of the next request. */
+    this.due = 0;
+    /** Whether the whole plan has groups instead of a node for each query. */
+    this.grouped = false;
+    /** Query -> owner, tags and title, which the search covers, too; known when somebody searches. */
     this.words = new Map();
     at("map-in").addEventListener("click", () => this.zoom(1 / ZOOM));
     at("map-out").addEventListener("click", () => this.zoom(ZOOM));
@@ -41,7 +49,10 @@ export class PlanMap {
       this.whole = true;
       this.fit();
     });
+    at("map-find").addEventListener("focus", () => this.learn().catch(say));
     at("map-find").addEventListener("input", () => this.search());
+    // Somebody may have typed before this script ran.
+    if (this.wanted) this.learn().catch(say);
     at("map-find").addEventListener("keydown", (event) => this.next(event));
     at("map-all").addEventListener("click", () => this.choose(null));
     this.frame.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
@@ -50,6 +61,7 @@ export class PlanMap {
     new ResizeObserver(() => {
       if (this.frame.clientWidth === this.across) return;
       this.whole = false;
+      if (this.plan) this.draw();
       this.fit();
     }).observe(this.frame.parentElement);
   }
@@ -57,11 +69,19 @@ export class PlanMap {
   /** Show the running plan, with `query` selected. */
   async refresh(query) {
     // Rates change every few seconds only, and a large plan is expensive for the service.
-    if (this.plan && query === this.query && performance.now() - this.looked < EVERY_MS) return;
-    this.looked = performance.now();
-    let plan = await read("/v1/plan").catch((error) => (error.status === 404 ? null : Promise.reject(error)));
-    const ids = new Set(plan?.nodes.map((node) => node.id));
-    if (plan && query && !ids.has(`query:${query}`)) plan = await read(`/v1/plan?query=${encodeURIComponent(query)}`);
+    const began = performance.now();
+    if (this.plan && query === this.query && began < this.due) return;
+    let plan = null;
+    // A plan with groups does not have a node for each query.
+    if (!query || !this.grouped) {
+      plan = await read("/v1/plan");
+      this.grouped = Boolean(plan?.nodes.some(({ kind }) => kind === "group"));
+    }
+    if (query && (this.grouped || (plan && !plan.nodes.some(({ id }) => id === `query:${query}`)))) {
+      plan = await read(`/v1/plan?query=${encodeURIComponent(query)}`);
+    }
+    const ended = performance.now();
+    this.due = began + Math.max(EVERY_MS, SHARE * (ended - began));
     const now = JSON.stringify([plan, query]);
     if (now === this.shown) return;
     const another = this.query !== query || !this.plan !== !plan || this.plan?.nodes.length !== plan?.nodes.length;
@@ -73,15 +93,17 @@ export class PlanMap {
     // The layout may change even with the same nodes: measured ones show a rate, too.
     if (another || !this.moved) this.fit();
     else this.look();
+    if (another) this.list([]);
     if (another && query) this.reveal(around(plan ?? { links: [] }, `query:${query}`));
   }
 
-  /** Set the owners, tags and titles by which queries can be searched. */
-  named(queries) {
-    for (const { id, run, title, owner, tags } of queries) {
+  /** Request the owners, tags and titles by which queries can be searched, and search again. */
+  async learn() {
+    for (const { id, run, title, owner, tags } of await this.queries()) {
       const words = [title, owner, ...(tags ?? [])].filter(Boolean).join("\n").toLowerCase();
       this.words.set(id, words).set(run, words);
     }
+    if (this.wanted) this.go();
   }
 
   draw() {
@@ -94,7 +116,7 @@ export class PlanMap {
       at("map-note").textContent = "No plan yet: register streams and a query, and start the runtime.";
       return;
     }
-    const { boxes, links, width, height } = placed(plan, measure);
+    const { boxes, links, width, height } = placed(plan, measure, this.frame.clientWidth < NARROW);
     this.size = [width, height];
     this.boxes = new Map(boxes.map((box) => [box.id, box]));
     const label = (id) => boxes.find((box) => box.id === id).label;
@@ -161,14 +183,16 @@ export class PlanMap {
   open(box) {
     if (box.kind === "query") this.choose(box.label);
     else if (box.kind === "stream") location.assign(`/dashboard/stream/${encodeURIComponent(box.label)}`);
-    else if (box.kind === "group") this.list(box);
+    else if (box.kind === "group") this.list(box.queries);
   }
 
-  /** Show the queries of a group for selection. */
-  list(box) {
-    const links = box.queries.map((name) => make("a", { href: `#query=${encodeURIComponent(name)}`, text: name }));
+  /** Show names of queries for selection: members of a group, or found queries without a node. */
+  list(names) {
+    const links = names.slice(0, MOST_LISTED).map((name) => make("a", { href: `#query=${encodeURIComponent(name)}` }, ...breakable(name)));
+    const more = names.length - links.length;
+    if (more > 0) links.push(make("span", { className: "muted", text: `and ${more.toLocaleString("en")} more: find one by its name above` }));
     at("map-members").replaceChildren(...links);
-    at("map-members").hidden = false;
+    at("map-members").hidden = !names.length;
   }
 
   /** Highlight the paths of node `id`, else of the selected query, else the nodes that match the search. */
@@ -206,6 +230,14 @@ export class PlanMap {
     return found.sort((one, other) => one.left - other.left || one.middle - other.middle).map((box) => box.id);
   }
 
+  /** Return the names of queries that match the search and have no node of their own. */
+  elsewhere() {
+    if (!this.wanted || !this.grouped) return [];
+    const members = [...this.boxes.values()].filter(({ kind }) => kind === "group").flatMap(({ queries }) => queries);
+    const names = new Set([...members, ...this.words.keys()]);
+    return [...names].filter((name) => !this.boxes.has(`query:${name}`) && this.matches(name));
+  }
+
   /** Move to the first match of the search. */
   search() {
     this.hit = 0;
@@ -217,7 +249,8 @@ export class PlanMap {
     if (event.key !== "Enter") return;
     event.preventDefault();
     const name = at("map-find").value.trim();
-    if (name !== this.query && this.plan?.nodes.some((node) => node.kind !== "stream" && node.queries.includes(name))) this.choose(name);
+    const known = this.words.has(name) || this.plan?.nodes.some((node) => node.kind !== "stream" && node.queries.includes(name));
+    if (name !== this.query && known) this.choose(name);
     this.hit += event.shiftKey ? -1 : 1;
     this.go();
   }
@@ -227,7 +260,9 @@ export class PlanMap {
     const count = this.hits.length;
     this.hit = count ? (this.hit + count) % count : 0;
     this.light();
-    at("map-hits").textContent = !this.wanted ? "" : count ? `${this.hit + 1} of ${count}` : "no match";
+    const others = this.elsewhere();
+    at("map-hits").textContent = !this.wanted ? "" : count ? `${this.hit + 1} of ${count}` : others.length ? "in the list below" : "no match";
+    this.list(others);
     if (count) this.reveal([this.hits[this.hit]]);
   }
 

@@ -3,7 +3,8 @@
 export const LINE = 17;
 export const PADDING = 11;
 const ROW_GAP = 12;
-const LAYER_GAP = 90;
+/** Between layers, in wide and in narrow pictures. */
+const [LAYER_GAP, NARROW_GAP] = [90, 44];
 const MARGIN = 14;
 /** Characters after which a name is wrapped. */
 const WRAP = 26;
@@ -68,14 +69,40 @@ export function dearest(plan) {
   return most && { ...most, share: plan.cpu ? Math.min(most.cpu / plan.cpu, 1) : 0 };
 }
 
+/** Height of a link that passes a layer, and height of rows in a plan with groups, as a share of others. */
+const [BEND, CLOSE] = [10, 0.4];
+
 /**
- * Layout of nodes as boxes and links as paths. `measure`: text -> width in pixels.
+ * Place boxes and bends of links in each layer, in their order: at their places in rows of mean height, or
+ * lower, below a high box. Returns "layer place" -> y of the middle.
  */
-export function placed(plan, measure) {
+function rows(boxes, links) {
+  const slots = new Map(links.flatMap(({ bends }) => bends.map(([layer, at]) => [`${layer} ${at}`, { layer, at, height: BEND }])));
+  for (const { layer, at, height } of boxes) slots.set(`${layer} ${at}`, { layer, at, height });
+  // Many links pass the layers of a plan with groups: its rows are as close as boxes allow.
+  const close = boxes.some(({ kind }) => kind === "group");
+  const row = (boxes.reduce((sum, { height }) => sum + height, 0) / boxes.length + ROW_GAP) * (close ? CLOSE : 1);
+  const all = [...slots].sort(([, one], [, other]) => one.at - other.at);
+  const first = Math.min(0, ...all.map(([, { at }]) => at));
+  const ends = new Map();
+  return new Map(
+    all.map(([key, { layer, at, height }]) => {
+      const middle = Math.max(MARGIN + (at - first) * row + height / 2, (ends.get(layer) ?? 0) + height / 2);
+      ends.set(layer, middle + height / 2 + (close && height === BEND ? 0 : ROW_GAP));
+      return [key, middle];
+    }),
+  );
+}
+
+/**
+ * Layout of nodes as boxes and links as paths. `measure`: text -> width in pixels. `narrow`: whether the picture is.
+ */
+export function placed(plan, measure, narrow = false) {
+  const gap = narrow ? NARROW_GAP : LAYER_GAP;
   const boxes = new Map(
     plan.nodes.map((node) => {
       const title = lines(node.label);
-      const rest = node.kind === "relation" || node.kind === "result" ? lines(node.detail, 34) : [];
+      const rest = { relation: lines(node.detail, 34), result: lines(node.detail, 34), group: lines(node.detail, 30) }[node.kind] ?? [];
       const figure = plan.measured ? [rate(node.tuples_per_second)] : [];
       const small = [...rest, ...figure];
       const width = 2 * PADDING + Math.max(...title.map((t) => measure(t, true)), ...small.map((t) => measure(t, false)));
@@ -83,16 +110,14 @@ export function placed(plan, measure) {
     }),
   );
   const all = [...boxes.values()];
-  const row = Math.max(0, ...all.map((box) => box.height)) + ROW_GAP;
   const layers = 1 + Math.max(0, ...all.map((box) => box.layer));
   const widths = Array.from({ length: layers }, (_, layer) => Math.max(0, ...all.filter((b) => b.layer === layer).map((b) => b.width)));
-  const lefts = widths.reduce((found, width) => [...found, found.at(-1) + width + LAYER_GAP], [MARGIN]);
-  const places = [...all.map((b) => b.at), ...plan.links.flatMap((link) => link.bends.map(([, at]) => at))];
-  const first = Math.min(0, ...places);
-  const middle = (at) => MARGIN + (at - first + 0.5) * row - ROW_GAP / 2;
+  const lefts = widths.reduce((found, width) => [...found, found.at(-1) + width + gap], [MARGIN]);
+  const middles = rows(all, plan.links);
+  const middle = (layer, at) => middles.get(`${layer} ${at}`);
   for (const box of all) {
     box.left = lefts[box.layer];
-    box.middle = middle(box.at);
+    box.middle = middle(box.layer, box.at);
   }
   const most = Math.max(0, ...plan.links.map((link) => link.tuples_per_second));
   const links = plan.links.map((link) => {
@@ -100,7 +125,7 @@ export function placed(plan, measure) {
     const to = boxes.get(link.target);
     const points = [[from.left + from.width, from.middle]];
     for (const [layer, at] of link.bends) {
-      points.push([lefts[layer], middle(at)], [lefts[layer] + widths[layer], middle(at)]);
+      points.push([lefts[layer], middle(layer, at)], [lefts[layer] + widths[layer], middle(layer, at)]);
     }
     points.push([to.left, to.middle]);
     const share = plan.cpu ? link.cpu / plan.cpu : 0;
@@ -112,8 +137,8 @@ export function placed(plan, measure) {
       path: curve(points),
     };
   });
-  const rows = Math.max(0, ...places) - first + 1;
-  return { boxes: all, links, width: lefts[layers] - LAYER_GAP + MARGIN, height: rows * row - ROW_GAP + 2 * MARGIN };
+  const bottom = Math.max(0, ...middles.values(), ...all.map((box) => box.middle + box.height / 2));
+  return { boxes: all, links, width: lefts[layers] - gap + MARGIN, height: bottom + MARGIN };
 }
 
 function curve([first, ...rest]) {

@@ -1,13 +1,12 @@
 // Measurements page: streams, stores and probes of the last complete epoch, and the last minutes.
 
-import { read } from "../access.js";
+import { read, readEpochs } from "../access.js";
 import { breakable, bytes, element, make, percent, say, stack } from "../dom.js";
 import { short } from "../graph.js";
 import { course, edges, rates, retentionOf, sent, span, steps, stores, streams } from "../measured.js";
 import { Names } from "../names.js";
-import { wholeEpoch } from "../plan/newest.js";
+import { planNames } from "../plan/newest.js";
 import { poll } from "../poll.js";
-import { knownQueries } from "../query_list/known.js";
 import { clock } from "../times.js";
 
 const POLL_MS = 3000;
@@ -162,15 +161,13 @@ async function showSeries(names) {
 
 async function refresh() {
   try {
-    const [current, queries, state, registered, epochs] = await Promise.all([
+    const [current, registered, epochs] = await Promise.all([
       read("/v1/epochs/current?detail=summary"),
-      knownQueries(),
-      read("/v1/state"),
       read("/v1/streams"),
-      read("/v1/epochs?limit=200"),
+      readEpochs(200),
     ]);
     offerEpochs(epochs.items);
-    const names = new Names(queries, [...((await wholeEpoch(current?.epoch))?.explain.steps ?? []), ...(state?.stores ?? [])]);
+    const names = new Names(await planNames(current?.epoch));
     const chosen = at("epoch").value;
     const epoch = chosen === "" ? (current?.running ?? 0) - 1 : Number(chosen);
     showMeasured(await readStatistics(epoch), registered.items, names);

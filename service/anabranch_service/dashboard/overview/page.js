@@ -1,6 +1,6 @@
 // Overview page: health, freshness, throughput, cost and saving, and the newest changes of the plan.
 
-import { read } from "../access.js";
+import { read, readEpochs } from "../access.js";
 import { act } from "../actions.js";
 import { Answers } from "../batches/uses.js";
 import { breakable, make, say } from "../dom.js";
@@ -104,13 +104,13 @@ async function refresh() {
       read("/v1/epochs/current?detail=summary"),
       read("/v1/streams"),
       read("/v1/health"),
-      read("/v1/epochs?limit=50"),
-      read("/v1/profile"),
+      readEpochs(50),
+      read("/v1/profile?detail=summary"),
       read("/v1/queries?limit=1"),
     ]);
     answers.add(profile);
     const runtime = current?.runtime ?? null;
-    showRuntime(current, new Names([], []));
+    showRuntime(current, new Names(null));
     showUnread(streams.items);
     at("begin").hidden = !beginning && (streams.items.length > 0 || queries.items.length > 0);
     showHealth(health.components);

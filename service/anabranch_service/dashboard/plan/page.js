@@ -1,32 +1,35 @@
 // Plan page: the joint plan of the newest epoch, or of an earlier one that is chosen in the list.
 
-import { read } from "../access.js";
+import { read, readEpochs } from "../access.js";
 import { colour, dark, dot } from "../colours.js";
 import { breakable, bytes, facts, make, percent, say, some, stack } from "../dom.js";
 import { drawTree, forest, highlight, short } from "../graph.js";
 import { PlanMap } from "../map/map.js";
 import { Names } from "../names.js";
+import { poll } from "../poll.js";
 import { knownQueries } from "../query_list/known.js";
 import { changes, shares, showRevisions, tablesOf } from "./comments.js";
 import { showCost, unit } from "./cost.js";
-import { wholeEpoch } from "./newest.js";
+import { MOST_WHOLE, planNames, recordOf } from "./newest.js";
 
 const POLL_MS = 1000;
 /** Most hot values that are named. */
 const MOST_DEALT = 5;
-/** Most queries whose probe trees are shown together; of more, those of one query. */
-const MOST_TREES = 30;
+/** Most epochs listed. */
+const MOST_EPOCHS = 200;
 /** Pixels of a column of trees beside the trees: half of the gap, padding and borders. */
 const COLUMN_EDGES = 27;
 
 const selected = { epoch: null, query: asked() };
-const cache = new Map();
+/** The summary of the chosen epoch, and its number. */
+let pinned = { epoch: null, summary: null };
 let drawn = "";
 
 const at = (id) => document.getElementById(id);
+// Owners, tags and titles are requested for a search: they are in the records of all queries.
 const map = new PlanMap((name) => {
   location.hash = name === null ? "" : `query=${encodeURIComponent(name)}`;
-});
+}, knownQueries);
 
 /** The query named in the page's address. */
 function asked() {
@@ -34,9 +37,10 @@ function asked() {
   return name || null;
 }
 
-async function readEpoch(number) {
-  if (!cache.has(number)) cache.set(number, await read(`/v1/epochs/${number}`));
-  return cache.get(number);
+/** The summary of a published epoch, which has its queries' names. */
+async function readSummary(number) {
+  if (pinned.epoch !== number) pinned = { epoch: number, summary: await read(`/v1/epochs/${number}?detail=summary`) };
+  return pinned.summary;
 }
 
 /** Hot values, whose new rows are spread over several hosts. */
@@ -180,26 +184,18 @@ function showChoice(epoch, many) {
   );
 }
 
-/** The explanation of one query, with the upkeep of the intermediate results that it probes. */
-function onlyOf(explain, name) {
-  const queries = explain.queries.filter(({ id }) => id === name);
-  const probed = new Set(queries.flatMap(({ orders }) => orders.flatMap(({ steps }) => steps.map(({ store }) => store))));
-  return { ...explain, queries, maintenance: explain.maintenance.filter(({ label }) => probed.has(label)) };
-}
-
 function showPlan(epoch) {
-  const key = epoch ? `${epoch.epoch} ${epoch.ruleset_digest} ${dark.matches}` : "none";
+  const many = (epoch?.queries.length ?? 0) > MOST_WHOLE;
+  const key = epoch ? `${epoch.epoch} ${epoch.ruleset_digest} ${dark.matches} ${many && selected.query}` : "none";
   if (key === drawn) return;
   drawn = key;
-  const many = (epoch?.queries.length ?? 0) > MOST_TREES;
   showChoice(epoch, many);
-  showTrees(epoch, many);
+  showTrees(epoch);
   showStores(epoch);
 }
 
-function showTrees(epoch, many) {
-  const chosen = many ? at("trees-query").value : null;
-  const trees = epoch ? forest(many ? onlyOf(epoch.explain, chosen) : epoch.explain) : [];
+function showTrees(epoch) {
+  const trees = epoch ? forest(epoch.explain) : [];
   at("plan-title").textContent = epoch ? `Probe trees of epoch ${epoch.epoch}` : "Probe trees";
   at("trees").replaceChildren(
     ...(trees.length
@@ -242,13 +238,16 @@ function showSteps(trees) {
 
 function showStores(epoch) {
   const stores = epoch?.explain.stores ?? [];
+  const more = (epoch?.explain.totals?.stores ?? 0) - stores.length;
+  at("stores-note").hidden = more <= 0;
+  at("stores-note").textContent = `${more.toLocaleString("en")} stores with cheaper inserts are not shown: see Stored state.`;
   at("stores").replaceChildren(
     ...stores.map((store) =>
       make(
         "li",
         {},
         make("span", { className: store.label.includes("⋈") ? "what mir" : "what", text: store.label }),
-        make("span", { className: "muted" }, ...breakable(store.used_by.length ? `probed by ${some(store.used_by)}` : "stored, not probed")),
+        make("span", { className: "muted" }, ...breakable(store.used_by.length ? `probed by ${someOf(store.used_by, store.users)}` : "stored, not probed")),
         make("span", { className: "muted number", text: `inserts ${short(store.insert_cost)}` }),
       ),
     ),
@@ -268,7 +267,7 @@ function showHistory(epochs, shown, running) {
         {
           type: "button",
           "aria-current": String(e.epoch === shown),
-          "aria-label": `Show epoch ${e.epoch}: ${e.queries.length} queries, cost ${e.cost} by ${e.optimizer}`,
+          "aria-label": `Show epoch ${e.epoch}: ${e.query_count} queries, cost ${e.cost} by ${e.optimizer}`,
         },
         make("span", { className: "epoch", text: `#${e.epoch}` }),
         make("span", { text: e.optimizer }),
@@ -285,6 +284,12 @@ function showHistory(epochs, shown, running) {
   );
 }
 
+/** The first names as text; `count`: number of all, if only some are known. */
+function someOf(names, count = names.length) {
+  const more = count - names.length;
+  return more ? `${names.join(", ")} and ${more} more` : some(names);
+}
+
 /** The revisions of an epoch, oldest first; null without an epoch. */
 async function readRevisions(epoch) {
   return epoch ? (await read(`/v1/epochs/${epoch.epoch}/revisions`)).items : null;
@@ -292,23 +297,16 @@ async function readRevisions(epoch) {
 
 async function refresh() {
   try {
-    const [current, queries, epochs, state] = await Promise.all([
-      read("/v1/epochs/current?detail=summary"),
-      knownQueries(),
-      read("/v1/epochs?limit=200"),
-      read("/v1/state"),
-    ]);
-    const pinned = selected.epoch === null ? null : await readEpoch(selected.epoch);
-    const line = pinned && epochs.items.find((e) => e.epoch === pinned.epoch);
-    const published = pinned
-      ? { ...pinned, first_batch: line ? line.first_batch : pinned.first_batch }
-      : await wholeEpoch(current?.epoch);
-    const names = new Names(queries, [...(published?.explain.steps ?? []), ...(state?.stores ?? [])]);
-    const epoch = names.epoch(published);
-    for (const query of queries) colour(query.id);
-    map.named(queries);
+    const [current, epochs] = await Promise.all([read("/v1/epochs/current?detail=summary"), readEpochs(MOST_EPOCHS)]);
+    const chosen = selected.epoch === null ? null : await readSummary(selected.epoch);
+    const summary = chosen ?? current?.epoch ?? null;
+    const [published, known] = await Promise.all([summary && recordOf(summary, selected.query), planNames(current?.epoch)]);
+    const names = new Names(known, published?.explain.steps);
+    const line = epochs.items.find((e) => e.epoch === summary?.epoch);
+    const epoch = names.epoch(published && { ...published, first_batch: (line ?? summary).first_batch });
+    for (const query of epoch?.queries ?? []) colour(query);
     showEpoch(epoch, current?.running ?? -1);
-    showCost(at("bars"), at("saving"), epoch, pinned ? null : current?.saving);
+    showCost(at("bars"), at("saving"), epoch, chosen ? null : current?.saving);
     showShares(epoch);
     showChanges(epoch);
     showPlan(epoch);
@@ -342,8 +340,4 @@ dark.addEventListener("change", () => {
   refresh();
 });
 
-async function follow() {
-  if (!document.hidden) await refresh();
-  setTimeout(follow, POLL_MS);
-}
-follow();
+poll(refresh, POLL_MS);

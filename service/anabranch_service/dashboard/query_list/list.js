@@ -166,8 +166,8 @@ export class QueryList {
       make(
         "td",
         { className: "name" },
-        this.dot(q.id),
-        make("a", { href: `/dashboard/query/${encodeURIComponent(q.id)}` }, ...breakable(q.id)),
+        // A block of its own, since the link is not underlined as one within a text.
+        make("div", {}, this.dot(q.id), make("a", { href: `/dashboard/query/${encodeURIComponent(q.id)}` }, ...breakable(q.id))),
         ...(q.title ? [make("div", { className: "muted", title: q.title }, make("div", { className: "titled" }, ...breakable(q.title)))] : []),
       ),
       make("td", { "data-label": "Status" }, ...badges(q)),

@@ -8,7 +8,7 @@ import { knownQueries } from "./known.js";
 import { QueryList } from "./list.js";
 import { Tail } from "./tail.js";
 
-const POLL_MS = 1000;
+const POLL_MS = 2000;
 
 const at = (id) => document.getElementById(id);
 const list = new QueryList(dot);

@@ -1,10 +1,10 @@
 // The page of one query: polls its state, follows its results, and changes it.
 
-import { ask, read, submit } from "../access.js";
+import { ask, read, readEpochs, submit } from "../access.js";
 import { act, deleteAfterQuestion } from "../actions.js";
 import { noExpiry } from "../activation.js";
 import { Changing } from "../changing.js";
-import { breakable, bytes, facts, make, percent, say } from "../dom.js";
+import { breakable, bytes, bytesLike, facts, make, percent, say } from "../dom.js";
 import { History, interruptions } from "../history.js";
 import { rate } from "../map/view.js";
 import { poll } from "../poll.js";
@@ -61,7 +61,7 @@ const published = new Map();
 async function publication(epoch) {
   if (epoch === null || epoch === undefined) return null;
   if (!published.has(epoch)) {
-    const found = await read(`/v1/epochs?limit=1&cursor=${epoch + 1}`);
+    const found = await readEpochs(1, `&cursor=${epoch + 1}`);
     if (found?.items[0]?.epoch === epoch) published.set(epoch, found.items[0].published_at);
   }
   return published.get(epoch) ?? null;
@@ -254,6 +254,7 @@ function showPlan() {
       ? "The query is paused: no plan includes it until it is resumed."
       : "Not in the running plan yet: it becomes active with the next epoch.";
   at("paths-note").textContent = plan ? `epoch ${plan.epoch}${plan.revision ? `, revision ${plan.revision}` : ""}: probes of the tuple that arrives last${plan.measured ? "" : "; nothing is measured yet"}` : "";
+  at("paths-card").hidden = !plan;
   at("paths").replaceChildren(...(plan?.paths ?? []).map(pathOf));
   const divided = view.divided(plan);
   at("divided").hidden = !divided.length;
@@ -271,6 +272,7 @@ function showPlan() {
   );
   const stores = plan?.stores ?? [];
   at("stores-note").textContent = stores.length ? "shared stores are split equally among their queries" : "";
+  const size = bytesLike(stores.map((store) => store.bytes));
   const none = make("td", { className: "empty", text: "Nothing reported yet." });
   none.colSpan = 5;
   at("stores").tBodies[0].replaceChildren(
@@ -281,7 +283,7 @@ function showPlan() {
             {},
             make("td", { className: "name" }, make("a", { href: `/dashboard/state#store=${encodeURIComponent(store.store)}`, text: store.label }), ...(store.detail === "all tuples" ? [] : [make("div", { className: "muted", text: store.detail })])),
             make("td", { className: "number", "data-label": "Rows", text: store.rows.toLocaleString("en") }),
-            make("td", { className: "number", "data-label": "Bytes", text: bytes(store.bytes) }),
+            make("td", { className: "number", "data-label": "Bytes", text: size(store.bytes) }),
             make("td", { className: "number", "data-label": "Queries that need it", text: store.queries }),
             make("td", { className: "number", "data-label": "This query's share", text: percent(1 / store.queries) }),
           ),

@@ -1,17 +1,19 @@
 // State page: polls the REST API for the stores. The selected store is in the page's address.
 
 import { read } from "../access.js";
-import { breakable, bytes, element, facts, make, percent, say, stack } from "../dom.js";
+import { breakable, bytes, bytesLike, element, facts, make, percent, say, stack } from "../dom.js";
 import { short } from "../graph.js";
 import { Names, registered } from "../names.js";
 import {
   LEVELS, MOST_ROWS, asked, described, line, list, moment, picture, range, told, totals,
 } from "./view.js";
 
-const POLL_MS = 1000;
+const POLL_MS = 2000;
 /** Least ratio of the time between two requests to a request's duration, which is long with many stores. */
 const SHARE = 5;
 const MOST_QUERIES = 4;
+/** Most characters of their names in the list of stores. */
+const MOST_CHARACTERS = 60;
 const MOST_PARTS = 200;
 
 const at = (id) => document.getElementById(id);
@@ -24,8 +26,8 @@ function picked() {
   return new URLSearchParams(location.hash.slice(1)).get("store");
 }
 
-function link(store, text, properties) {
-  return make("a", { href: `#store=${encodeURIComponent(store)}`, text, ...properties });
+function link(store, content, properties) {
+  return make("a", { href: `#store=${encodeURIComponent(store)}`, ...properties }, ...content);
 }
 
 /** Replace rows, and keep the focus. */
@@ -41,12 +43,18 @@ function fill(body, rows, columns, empty) {
 const number = (value) => make("td", { className: "number", text: value });
 const count = (value) => (value === null || value === undefined ? "–" : value.toLocaleString("en"));
 
-function queries(goals) {
+/** A cell with the first queries, whose names have at most so many `characters` but for the first one. */
+function queries(goals, characters = Infinity) {
   const names = [...new Set(goals.map(registered))];
+  let [most, length] = [0, 0];
+  while (most < Math.min(names.length, MOST_QUERIES) && (!most || length + names[most].length <= characters)) {
+    length += names[most].length;
+    most += 1;
+  }
   const links = names
-    .slice(0, MOST_QUERIES)
+    .slice(0, most)
     .flatMap((name, i) => [i ? ", " : "", make("a", { href: `/dashboard/plan#query=${encodeURIComponent(name)}` }, ...breakable(name))]);
-  const more = names.length - MOST_QUERIES;
+  const more = names.length - most;
   if (more > 0) links.push(` and ${more} more`);
   return make("td", { className: "users", title: more > 0 ? names.slice(0, 100).join(", ") : "" }, ...(links.length ? links : ["nobody"]));
 }
@@ -75,13 +83,14 @@ function showList() {
     const own = head.dataset.by === shown.by;
     head.setAttribute("aria-sort", own ? (shown.descending ? "descending" : "ascending") : "none");
   }
-  const names = new Names([], state?.stores ?? []);
+  const names = new Names(null, state?.stores ?? []);
   const { rows, matching, all } = list(state, shown);
   const more = matching - rows.length;
   at("stores-note").textContent = state
     ? `${matching === all ? all : `${matching} of ${all}`}${more ? `; the first ${MOST_ROWS} are shown` : ""}`
     : "";
   const current = picked();
+  const size = bytesLike(rows.map((s) => s.bytes));
   const lines = rows.map((s) =>
     make(
       "tr",
@@ -89,17 +98,17 @@ function showList() {
       make(
         "td",
         { className: s.kind === "stream" ? "name" : "name mir" },
-        link(s.store, names.text(s.store), { "aria-current": String(s.store === current), title: s.store }),
+        link(s.store, breakable(names.text(s.store)), { "aria-current": String(s.store === current), title: s.store }),
       ),
       make("td", { text: s.of, title: s.where }),
       number(count(s.rows)),
-      number(bytes(s.bytes)),
+      number(size(s.bytes)),
       number(count(s.segments)),
       number(count(s.reads?.probes)),
       number(percent(s.reads?.hit_rate)),
       number(short(s.reads?.read_amplification)),
       make("td", { text: `${s.span || "–"}${s.growing ? "" : ", ended"}${s.backfill ? ", being completed" : ""}` }),
-      queries(s.queries),
+      queries(s.queries, MOST_CHARACTERS),
     ),
   );
   fill(at("list").tBodies[0], lines, 10, all ? "No matching store." : "Nothing is stored yet.");
@@ -109,7 +118,7 @@ function showDetail() {
   const name = picked();
   at("detail").hidden = name === null;
   if (name === null) return;
-  at("detail-title").textContent = `Store ${new Names([], detail ? [detail] : []).text(name)}`;
+  at("detail-title").textContent = `Store ${new Names(null, detail ? [detail] : []).text(name)}`;
   at("missing").hidden = detail !== null;
   at("found").hidden = !detail;
   at("missing").textContent = "The store does not exist, or no longer exists.";
@@ -181,6 +190,7 @@ function showSegments() {
   if (!found) at("segments").replaceChildren();
   if (detail.parts_omitted) notes.push(`${detail.parts_omitted} smaller segments are not listed.`);
   at("segments-note").textContent = notes.join(" ");
+  const size = bytesLike(detail.parts.map((p) => p.bytes));
   const rows = detail.parts.slice(0, MOST_PARTS).map((p) =>
     make(
       "tr",
@@ -188,7 +198,7 @@ function showSegments() {
       number(p.partition),
       number(p.level),
       number(count(p.rows)),
-      number(bytes(p.bytes)),
+      number(size(p.bytes)),
       make("td", { text: range(p.batches) }),
       make("td", { text: p.event_time ? `${moment(p.event_time[0])} – ${moment(p.event_time[1])}` : "–" }),
     ),
@@ -225,14 +235,16 @@ function showCharts() {
 }
 
 function showIndexes() {
+  const size = bytesLike(detail.indexes.map((i) => i.bytes));
+  const filterSize = bytesLike(detail.indexes.map((i) => i.filter_bytes));
   const rows = detail.indexes.map((i) =>
     make(
       "tr",
       {},
       make("td", { className: "name", text: i.key }),
       number(count(i.entries)),
-      number(bytes(i.bytes)),
-      number(bytes(i.filter_bytes)),
+      number(size(i.bytes)),
+      number(filterSize(i.filter_bytes)),
       number(count(i.life.probes)),
       number(percent(i.life.hit_rate)),
       number(short(i.life.read_amplification)),
@@ -269,7 +281,7 @@ function showReaders() {
     make(
       "tr",
       {},
-      make("td", { className: "name", text: new Names([], [detail]).text(r.edge), title: r.fill ? "fills gaps of an intermediate result" : "" }),
+      make("td", { className: "name", text: new Names(null, [detail]).text(r.edge), title: r.fill ? "fills gaps of an intermediate result" : "" }),
       make("td", { text: r.start ?? "–" }),
       make("td", { text: r.key.join(", ") || "–" }),
       number(count(r.statistics?.probes)),

@@ -178,7 +178,7 @@ export function totals(state, bytes) {
 /** Description of a store: streams, filters, key, partitions. */
 export function described(store) {
   return {
-    of: store.members.length ? new Names([], []).text(store.members.join("⋈")) : store.streams.join(", "),
+    of: store.members.length ? new Names(null).text(store.members.join("⋈")) : store.streams.join(", "),
     where: store.filter.join(" AND "),
     split: store.partitions === 1 ? "1" : `${store.partitions}${store.partition ? ` by ${store.partition}` : ""}`,
     span: store.batches.map(range).join(", "),

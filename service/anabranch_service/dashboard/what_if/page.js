@@ -3,7 +3,7 @@
 import { ask, Problem, read, readQueries, submit } from "../access.js";
 import { breakable, facts, make, percent, refuse, say, showRows } from "../dom.js";
 import { drawTree, forest, short } from "../graph.js";
-import { readableOrders, relationNames } from "../names.js";
+import { Names, readableOrders, relationNames } from "../names.js";
 import { drawPlan } from "../plan-tree.js";
 import { unit } from "../plan/cost.js";
 import { Completion } from "./completion.js";
@@ -19,8 +19,13 @@ const at = (id) => document.getElementById(id);
 const editor = new Editor(at("statement"), at("gutter"));
 /** Words that the statement can use. */
 const known = { streams: [], functions: [] };
-/** Normal forms of the registered queries, for names of relations. */
-let meanings = [];
+/** Most queries listed to be left out; more are found by name. */
+const MOST_TICKS = 30;
+/** Queries that a dry run can leave out, and the names of those that it does. */
+let droppable = [];
+const dropped = new Set();
+/** Names of relations in plans. */
+let relations = new Map();
 /** The last explained statement, which Register sends. */
 let understood = null;
 /** The query whose statement will be replaced, and its version; null: register a new query. */
@@ -37,15 +42,15 @@ function statement() {
 
 /** The form's assumptions about other queries and streams, as fields of a dry run. */
 function assumed() {
-  const ticked = [...at("drop").querySelectorAll("input:checked")].map((box) => box.value);
-  const drop = before ? [...new Set([...ticked, before.id])] : ticked;
+  const drop = before ? [...new Set([...dropped, before.id])] : [...dropped];
   const rates = [...at("rates").querySelectorAll("input")].filter((field) => field.value).map((field) => [field.name, Number(field.value)]);
   return { drop, statistics: Object.fromEntries(rates) };
 }
 
-function showAnswer(explained, planned, base) {
+/** `left`: queries that the dry run leaves out. */
+function showAnswer(explained, planned, base, left) {
   const { refused, multijoins } = explained;
-  const names = relationNames([...(explained.normalised ? [explained.normalised] : []), ...meanings]);
+  const names = new Map([...relations, ...relationNames(explained.normalised ? [explained.normalised] : [])]);
   at("answer").hidden = false;
   at("runs-note").textContent = refused ? "does not run continuously" : `could run with the registered queries; costs in ${unit(planned.objective)}`;
   at("why-not").hidden = !refused;
@@ -58,7 +63,7 @@ function showAnswer(explained, planned, base) {
   at("meant").replaceChildren(...(explained.normalised?.notes ?? []).map((note) => make("li", { text: note })));
   const own = { queries: [{ id: "this", orders: readableOrders(explained.orders, names) }], maintenance: [] };
   at("orders").replaceChildren(...(refused ? [] : forest(own).map((tree) => drawTree(tree, () => "var(--accent)"))));
-  if (!refused) showEffects(base, planned);
+  if (!refused) showEffects(base, planned, left);
   const count = multijoins.length;
   at("after-note").textContent = count
     ? `${count} multi-way ${count === 1 ? "join" : "joins"}, of ${multijoins.map((j) => j.inputs.length).join(", ")} inputs`
@@ -69,25 +74,24 @@ function showAnswer(explained, planned, base) {
   }
 }
 
-function showEffects(base, planned) {
-  const found = effects(base, planned, DRAFT);
-  const changed = found.filter(({ change }) => Math.abs(change) > 1e-9).length;
-  at("others-note").textContent = found.length
-    ? `costs in ${unit(planned.objective)}; ${changed} of ${found.length} change${planned.effects ? "" : "; without load shedding, so all results are kept"}${found.length > MOST ? `; the ${MOST} with the greatest change are shown` : ""}`
+function showEffects(base, planned, left) {
+  const { rows: found, known, changed, all } = effects(base, planned, DRAFT, left);
+  at("others-note").textContent = known
+    ? `costs in ${unit(planned.objective)}; ${changed} of ${all ? "" : "the costliest "}${known} change${planned.effects ? "" : "; without load shedding, so all results are kept"}${found.length > MOST ? `; the ${MOST} with the greatest change are shown` : ""}`
     : "";
-  const none = make("td", { className: "empty", text: "There is no other query." });
+  const none = make("td", { className: "empty", text: known ? "No share changes by 0.1 % or more." : "There is no other query." });
   none.colSpan = 5;
-  const signed = (number) => (Math.abs(number) < 1e-9 ? "none" : `${number > 0 ? "+" : "−"}${short(Math.abs(number))}`);
+  const signed = (number) => `${number > 0 ? "+" : "−"}${short(Math.abs(number))}`;
   at("others").tBodies[0].replaceChildren(
     ...(found.length
-      ? found.slice(0, MOST).map(({ query, was, is, change, kept }) =>
+      ? found.slice(0, MOST).map(({ query, was, is, change, changed: changes, kept }) =>
           make(
             "tr",
             {},
             make("td", { className: "name" }, make("a", { href: `/dashboard/query/${encodeURIComponent(query)}` }, ...breakable(query))),
             make("td", { className: "number", "data-label": "Share of the cost", text: short(was) }),
             make("td", { className: "number", "data-label": "With the statement", text: is === null ? "left out" : short(is) }),
-            make("td", { className: "number", "data-label": "Change", text: signed(change) }),
+            make("td", { className: "number", "data-label": "Change", text: changes ? signed(change) : "none" }),
             make("td", {
               className: kept?.floor_broken ? "number bad" : "number",
               "data-label": "Results kept",
@@ -159,7 +163,7 @@ async function explain() {
     [base, planned] = await Promise.all([run({ drop: [] }), run({ add: [{ ...body, id: DRAFT }] })]);
   }
   understood = explained.refused ? null : body;
-  showAnswer(explained, planned, base);
+  showAnswer(explained, planned, base, others.drop);
   if (explained.refused) editor.pointAt(explained.refused);
 }
 
@@ -206,7 +210,6 @@ async function register() {
     const when = waits ? "Its new run begins with the next epoch, and takes over once it has caught up: " : `${before ? "Replaced" : "Registered"}; it becomes active with the next epoch: `;
     at("registered").replaceChildren(when, link);
     link.focus();
-    await showOthers();
   } catch (error) {
     if (!(error instanceof Problem)) say(error);
     refuse(at("register-refusal"), error, at("register"));
@@ -243,16 +246,26 @@ function showSchema(streams) {
   );
 }
 
-/** The queries that a dry run can drop. */
-async function showOthers() {
-  const all = await readQueries();
-  meanings = all.map(({ normalised }) => normalised);
-  const queries = all.filter(({ status }) => status === "active" || status === "pending");
-  at("drop").replaceChildren(
-    ...(queries.length
-      ? queries.map(({ id }) => make("label", { className: "tick" }, make("input", { type: "checkbox", value: id }), make("span", {}, ...breakable(id))))
-      : [make("span", { className: "muted", text: "No query is registered." })]),
-  );
+/** Request the queries that a dry run can leave out, when somebody opens their list. */
+async function openOthers() {
+  if (!at("assume").open) return;
+  droppable = await readQueries("&status=active&status=pending");
+  at("drop-find").hidden = droppable.length <= MOST_TICKS;
+  showOthers();
+}
+
+/** The ticked queries, and the first others that are sought. */
+function showOthers() {
+  const sought = at("drop-find").value.trim().toLowerCase();
+  const found = droppable.map(({ id }) => id).filter((id) => !dropped.has(id) && id.toLowerCase().includes(sought));
+  const tick = (id) => {
+    const box = make("input", { type: "checkbox", value: id, checked: dropped.has(id) });
+    box.addEventListener("change", () => (box.checked ? dropped.add(id) : dropped.delete(id)));
+    return make("label", { className: "tick" }, box, make("span", {}, ...breakable(id)));
+  };
+  const more = found.length - MOST_TICKS;
+  const note = !droppable.length ? "No query is registered." : more > 0 ? `and ${more.toLocaleString("en")} more` : found.length ? "" : "No other query matches.";
+  at("drop").replaceChildren(...[...dropped, ...found.slice(0, MOST_TICKS)].map(tick), ...(note ? [make("span", { className: "muted", text: note })] : []));
 }
 
 async function begin() {
@@ -261,7 +274,7 @@ async function begin() {
     known.streams = streams.items;
     known.functions = [...functions.items.map(({ name }) => name), ...functions.builtin];
     showSchema(streams.items);
-    await showOthers();
+    ({ relations } = new Names(await read("/v1/plan/names")));
     if (replaced) await beginReplacing();
     say(null);
   } catch (error) {
@@ -286,4 +299,6 @@ at("statement").addEventListener("keydown", (event) => {
     at("form").requestSubmit();
   }
 });
+at("assume").addEventListener("toggle", () => openOthers().catch(say));
+at("drop-find").addEventListener("input", showOthers);
 begin();

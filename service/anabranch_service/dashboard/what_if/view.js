@@ -66,20 +66,34 @@ export function figures(explained, planned, base, names) {
   ];
 }
 
-/** The change of each query's share, the greatest first; `own` is the id of the added query. */
-export function effects(base, planned, own) {
+/** Least change of a query's share, as a part of it, that counts as one. */
+const LEAST = 0.001;
+
+/**
+ * The changes of other queries' shares, the greatest first; `own` is the id of the added query, `left` has the
+ * queries that are left out. If the plans have the shares of the costliest queries only, shares in both plans are
+ * compared. `known`: number of compared queries; `changed`: number of changes; `all`: no further queries. With many
+ * queries `rows` has changes only.
+ */
+export function effects(base, planned, own, left) {
   const shares = (plan) => new Map((plan.shares?.queries ?? []).map((share) => [share.query, share.shapley]));
   const [before, after] = [shares(base), shares(planned)];
   const kept = new Map((planned.effects?.queries ?? []).map((effect) => [effect.query, effect]));
+  const all = !base.shares?.omitted && !planned.shares?.omitted;
   const names = new Set([...before.keys(), ...after.keys(), ...kept.keys()]);
   names.delete(own);
-  return [...names]
+  const gone = (query) => left.includes(query.split("~", 1)[0]);
+  const compared = [...names]
+    .filter((query) => all || gone(query) || kept.has(query) || (before.has(query) && after.has(query)))
     .map((query) => {
       const [was, is] = [before.get(query) ?? null, after.get(query) ?? null];
+      const change = (is ?? 0) - (was ?? 0);
       const effect = kept.get(query) ?? null;
-      return { query, was, is, change: (is ?? 0) - (was ?? 0), kept: effect };
+      return { query, was, is, change, changed: Math.abs(change) > LEAST * Math.max(was ?? 0, is ?? 0), kept: effect };
     })
     .sort((a, b) => Math.abs(b.change) - Math.abs(a.change) || a.query.localeCompare(b.query));
+  const rows = compared.length > MOST ? compared.filter(({ changed, kept }) => changed || kept) : compared;
+  return { rows, known: compared.length, changed: compared.filter(({ changed }) => changed).length, all };
 }
 
 /** The body that replaces the statement of the query `before`. `past`: its results of stored rows. */

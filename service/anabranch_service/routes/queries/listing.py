@@ -12,13 +12,14 @@ from fastapi import Query
 from anabranch_contract.protocol.activations import of_union
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_contract.queries.runs import query_of
+from anabranch_contract.rest.planning.plans import Detail
 from anabranch_contract.rest.queries import QueryList, QueryOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.parameters import Limit, QueryCursor
 from anabranch_service.presenters.missed import parts_now
-from anabranch_service.presenters.records import floors_of, query_out
+from anabranch_service.presenters.records import brief, floors_of, query_out
 from anabranch_service.registry.lifecycle import Status, status_of
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.search import ListedQuery, Sought
@@ -60,6 +61,10 @@ async def list_queries(
         list[str] | None,
         Query(max_length=_MOST, description="Only queries with all of these tags."),
     ] = None,
+    detail: Annotated[
+        Detail,
+        Query(description="`summary` leaves out statements, and most of their normal forms."),
+    ] = "full",
 ) -> QueryList:
     """Queries, each by its newest run, in order of registration."""
     store, now = ctx.store, ctx.clock()
@@ -100,7 +105,7 @@ async def list_queries(
     more = len(page) > limit
     del page[limit:]
     return QueryList(
-        items=[item(record) for record in page],
+        items=[brief(item(record)) if detail == "summary" else item(record) for record in page],
         next_cursor=str(page[-1].sequence) if more else None,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -90,3 +91,21 @@ def test_what_changes_while_pages_are_read_moves_no_other_query(several: Service
 def test_too_much_is_refused(shop: Service, field: str) -> None:
     search = "&".join([f"{field}=x"] * 33) if field != "find" else f"find={'x' * 201}"
     assert shop.get(f"/v1/queries?{search}", 422)["errors"][0]["field"] == field
+
+
+def test_a_summary_has_streams_and_no_statements(shop: Service) -> None:
+    view = f"SELECT c.city, count(*) AS n {PAIR[PAIR.index('FROM') :]} GROUP BY c.city"
+    for name, sql in (("pair", f"{PAIR} WHERE o.total > 1"), ("view", view)):
+        shop.post("/v1/queries", {"id": name, "sql": sql, "owner": "web", "tags": ["kpi"]})
+    full = shop.get("/v1/queries")["items"]
+    brief = shop.get("/v1/queries?detail=summary")["items"]
+    kept = ("id", "run", "owner", "tags", "status", "sink", "priority", "results")
+    for whole, short in zip(full, brief, strict=True):
+        assert (short["sql"], short["query"]) == (None, None)
+        assert [short[name] for name in kept] == [whole[name] for name in kept]
+        found, wanted = short["normalised"], whole["normalised"]
+        assert [a["stream"] for a in found["aliases"]] == [a["stream"] for a in wanted["aliases"]]
+        assert bool(found["view"]) == bool(wanted["view"]) == (short["id"] == "view")
+        assert not any(found[name] for name in ("classes", "bounds", "output", "notes"))
+        assert not any(alias["filter"] for alias in found["aliases"])
+    assert len(json.dumps(brief)) < 0.8 * len(json.dumps(full))
