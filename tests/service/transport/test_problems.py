@@ -98,7 +98,7 @@ def test_a_wrong_method_is_answered_with_all_right_ones(
         (
             "/v1/queries?limits=3",
             "limits",
-            "there are cursor, find, limit, owner, parts, status, stream, tag",
+            "there are cursor, detail, find, limit, owner, parts, status, stream, tag",
         ),
         ("/v1/streams?limits=3", "limits", "there are cursor, limit"),
         ("/v1/leader?limit=3", "limit", "there is none"),
