@@ -10,14 +10,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from anabranch_client.render.maintained import maintained_facts
-from anabranch_client.render.tables import (
-    facts_table,
-    number,
-    numbers,
-    percent,
-    size,
-    table_of,
-)
+from anabranch_client.render.tables import facts_table, number, numbers, percent, size, table_of
 from anabranch_client.times import brief
 
 if TYPE_CHECKING:

@@ -207,22 +207,14 @@ def _kept(ruleset: Ruleset) -> _Kept:
 def _made(ruleset: Ruleset) -> TagProgram:
     layout = Layout(ruleset, {})
     generation = _generation(lambda one: one.serves(ruleset.streams))
-    parts = _TagCompiler(layout, generation).parts()
-    used = set[tuple[str, int]]().union(*(part.used for part in parts))
-    if generation.wastes(len(used)):
+    found = _TagCompiler(layout, generation).tags()
+    if generation.wastes(len(found.used)):
         wasteful = generation
         generation = _generation(lambda one: one is not wasteful)
-        parts = _TagCompiler(layout, generation).parts()
-        used = set[tuple[str, int]]().union(*(part.used for part in parts))
-    found = _TreeTags()
-    for part in parts:
-        found.inputs |= part.inputs
-        found.results |= part.results
-        found.residuals |= part.residuals
-        found.outputs |= part.outputs
+        found = _TagCompiler(layout, generation).tags()
     return TagProgram(
         generation.name,
-        {stream: generation.of(layout.streams[stream]) for stream, _ in used},
+        {stream: generation.of(layout.streams[stream]) for stream, _ in found.used},
         found.inputs,
         found.results,
         found.residuals,
@@ -265,7 +257,7 @@ class _Tree:
 
 @dataclass(slots=True)
 class _TreeTags:
-    """The part of a tag program for one probe tree, or for the outputs of starting tuples.
+    """The tags of one probe tree, of the outputs of starting tuples, or of a whole ruleset.
 
     Attributes:
         used: stream and number of each predicate.
@@ -279,28 +271,36 @@ class _TreeTags:
     used: set[tuple[str, int]] = field(default_factory=set)
     prepared: dict[int, _Prepared] = field(default_factory=dict)
 
+    def add(self, other: _TreeTags) -> None:
+        """Add the tags of ``other``, which has other edges and output rules."""
+        self.inputs |= other.inputs
+        self.results |= other.results
+        self.residuals |= other.residuals
+        self.outputs |= other.outputs
+        self.used |= other.used
+        self.prepared |= other.prepared
+
 
 @dataclass(slots=True)
 class _TagCompiler:
     layout: Layout
     generation: _Generation
-    #: The part that is compiled.
+    #: The tags that are compiled.
     _made: _TreeTags = field(default_factory=_TreeTags)
 
-    def parts(self) -> list[_TreeTags]:
-        """Return the parts of the ruleset's tag program."""
-        parts = self.generation.trees.of(self.layout.ruleset, self._of_tree)
-        alone = self._made = _TreeTags()
+    def tags(self) -> _TreeTags:
+        """Return the tags of the ruleset."""
+        trees = self.generation.trees.of(self.layout.ruleset, self._of_tree)
+        found = self._made = _TreeTags()
         for edge in self.layout.outputs:
             if edge not in self.layout.rules:
                 tree = _Tree()
                 self._tag_outputs(edge, (), tree)
                 self._finish(tree)
-        prepared: dict[int, _Prepared] = {}
-        for part in (*parts, alone):
-            prepared |= part.prepared
-        self.generation.prepared = prepared
-        return [*parts, alone]
+        for tree_tags in trees:
+            found.add(tree_tags)
+        self.generation.prepared = found.prepared
+        return found
 
     def _of_tree(self, tree: RuleTree) -> _TreeTags:
         made, collected = _TreeTags(), _Tree()

@@ -11,7 +11,6 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,7 +18,7 @@ from anabranch_contract.queries.expressions import Call, Literal
 from anabranch_contract.queries.json_paths import steps
 from anabranch_contract.queries.text_values import BITS, quantized, reader_of
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, DataType, TypeKind
-from anabranch_runtime.columns.arrays import assemble, by_value
+from anabranch_runtime.columns.arrays import by_value
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.columns.nested import json_of, json_strings
 from anabranch_runtime.expressions.casts import java_text
@@ -42,12 +41,11 @@ def get_json_object(call: Call, args: list[pa.Array]) -> pa.Array:
     assert isinstance(path, Literal)
     through = steps(str(path.value))
     texts, unknown = values_at(args[0], through)
-    rows = np.flatnonzero(unknown)
-    if not len(rows):
+    if not unknown.any():
         return texts
-    slow = by_value(args[0].take(rows), lambda text: _value_at_path(text, through), pa.string())
-    known = np.flatnonzero(~unknown)
-    return assemble([(known, texts.take(known)), (rows, slow)], len(texts), pa.string())
+    rest = args[0].filter(pa.array(unknown))
+    read = by_value(rest, lambda text: _value_at_path(text, through), pa.string())
+    return pc.replace_with_mask(texts, unknown, read)
 
 
 def _value_at_path(text: str, through: tuple[str | int, ...]) -> str | None:
