@@ -29,6 +29,7 @@ from anabranch_contract.plans import patches
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.patches import Patch
 from anabranch_contract.plans.rations import RationSchedule
+from anabranch_contract.plans.rows import read_ruleset
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.protocol.batches import BATCHES_KEPT, BatchReport
@@ -44,7 +45,7 @@ from anabranch_contract.protocol.profile import CpuReport
 from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.protocol.revisions import RevisionAnswer
-from anabranch_runtime.decoding import patched, read_ruleset
+from anabranch_runtime.decoding import patched
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.traced import changes

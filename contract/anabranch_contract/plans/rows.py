@@ -6,15 +6,17 @@ list's elements, as text; rows are compared by their texts. Every other field is
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, get_args, get_type_hints
 
 from anabranch_contract import codec
 from anabranch_contract.codec import Raw
 from anabranch_contract.errors import RulesetError
-from anabranch_contract.plans.ruleset import RULES, Ruleset, loads
+from anabranch_contract.plans.ruleset import RULES, Ruleset, RulesetId, loads, renumbered
 
 _NAMES = {rules: f"rules.{kind}" for kind, rules in RULES.items()}
 #: Section of a ruleset -> its field in :class:`Ruleset`, and the type of its rows.
@@ -92,6 +94,26 @@ def decoded(text: str, before: Decoded | None = None) -> Decoded:
         rows[name] |= zip(new, _read(name, new), strict=True)
         fields[_FIELDS[name][0]] = tuple(map(rows[name].__getitem__, texts))
     return Decoded(replace(empty, **fields), rows)
+
+
+#: The last ruleset of :func:`read_ruleset`, whose unchanged rows the next one reuses.
+_LAST = deque[Decoded](maxlen=1)
+
+
+def read_ruleset(text: str, name: RulesetId) -> Ruleset:
+    """Parse the ruleset ``text``. If it differs from the last one only in the epoch number, the
+    parsed rules are reused.
+
+    Raises:
+        RulesetError: malformed text, as ``ruleset.from_json``.
+    """
+    return replace(_decoded(renumbered(text, 0)), epoch=name.epoch)
+
+
+@lru_cache(maxsize=1)
+def _decoded(text: str) -> Ruleset:
+    _LAST.append(decoded(text, next(iter(_LAST), None)))
+    return _LAST[-1].ruleset
 
 
 def _read(name: str, texts: list[bytes]) -> list[Any]:

@@ -8,11 +8,11 @@ import structlog
 
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.rows import read_ruleset
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.progress import RevisionCounts
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_runtime.control import Control
-from anabranch_runtime.decoding import read_ruleset
 from anabranch_runtime.epochs.failed_queries import surviving
 from anabranch_runtime.epochs.revisions import check_revision
 from anabranch_runtime.errors import PipelineError

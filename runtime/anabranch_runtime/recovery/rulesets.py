@@ -22,9 +22,10 @@ import structlog
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans import patches
 from anabranch_contract.plans.patches import WORTH, applied, difference, is_patch
+from anabranch_contract.plans.rows import read_ruleset
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_runtime.control import Control, fetch_ruleset
-from anabranch_runtime.decoding import patched, read_ruleset
+from anabranch_runtime.decoding import patched
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.documents import Kind, Spelling, canonical, read_text
 from anabranch_runtime.storage.durable import durable

@@ -1,7 +1,7 @@
 """Probe trees of a ruleset, and the forms compiled from them, which later rulesets reuse.
 
 A tree is a probe of starting tuples with all probes of its results. Successive rulesets have most
-trees in common, and their rules are the same objects (``decoding.read_ruleset``).
+trees in common, and their rules are the same objects (``plans.rows.read_ruleset``).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 
-from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.rows import read_ruleset
 from anabranch_contract.plans.ruleset import Edge, Ruleset, RulesetId
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import Snapshot
@@ -78,7 +78,7 @@ class Observer:
             text = await self._store.ruleset(name)
             if text is None:
                 return {}
-            self._ruleset = name, await asyncio.to_thread(rulesets.loads, text)
+            self._ruleset = name, await asyncio.to_thread(read_ruleset, text, name)
         periods = await self._store.interims(PERIODS)
         return await asyncio.to_thread(query_cpu, self._ruleset[1], periods)
 

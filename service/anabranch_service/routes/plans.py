@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Annotated
 
 from fastapi import Query
 
-from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.rows import read_ruleset
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.progress import Progress
@@ -54,14 +53,13 @@ async def joint_plan(
 ) -> JointPlanOut:
     """The running joint plan of all queries, as a graph with measured rates and CPU time."""
     progress = await ctx.store.progress()
-    text = await _running(ctx, progress)
+    ruleset = await _running(ctx, progress)
     record = None if query is None else await ctx.store.query(query)
     run = query if record is None else record.id
     periods = await ctx.store.interims(PERIODS)
     meanings = {record.id: record.normalised for record in await ctx.store.queries()}
 
     def made() -> JointPlanOut:
-        ruleset = _parsed(text)
         return joint_plan_out(ruleset, meanings, _measured_flows(ruleset, periods), run)
 
     # In a thread, since this takes tenths of a second with a thousand queries.
@@ -86,11 +84,10 @@ async def query_plan(name: RunPath, ctx: Ctx) -> QueryPlanOut:
     """One query's part of the plan: probe paths, stores, and their costs."""
     record = known(await ctx.store.query(name), "query", name)
     progress, state = await ctx.store.progress(), await ctx.store.state()
-    text = await _running(ctx, progress)
+    ruleset = await _running(ctx, progress)
     periods = await ctx.store.interims(PERIODS)
     meanings = {record.id: record.normalised for record in await ctx.store.queries()}
 
-    ruleset = await asyncio.to_thread(_parsed, text)
     # In a thread, since parsing the long record of an epoch takes time.
     planned, explained = None, await ctx.store.explanation(ruleset.epoch)
     if ruleset.substreams or explained is None:
@@ -116,12 +113,6 @@ async def query_plan(name: RunPath, ctx: Ctx) -> QueryPlanOut:
     return answer
 
 
-@lru_cache(maxsize=1)
-def _parsed(text: str) -> Ruleset:
-    """Parse the running ruleset, which with a thousand queries takes tenths of a second."""
-    return rulesets.loads(text)
-
-
 def _measured_flows(ruleset: Ruleset, periods: Sequence[Interim]) -> MeasuredFlows:
     found, kept = flows(ruleset, periods), kept_shares(ruleset, periods)
     return MeasuredFlows(
@@ -139,7 +130,7 @@ def _run_in(ruleset: Ruleset, run: str) -> str | None:
     return run if run in runs else next((r for r in runs if query_of(r) == query_of(run)), None)
 
 
-async def _running(ctx: Context, progress: Progress | None) -> str:
+async def _running(ctx: Context, progress: Progress | None) -> Ruleset:
     """Return the running ruleset; before the first batch, the first published ruleset."""
     running = RulesetId(0)
     if progress is not None and progress.ruleset_epoch >= 0:
@@ -151,4 +142,4 @@ async def _running(ctx: Context, progress: Progress | None) -> str:
             "no plan has been published yet",
             remedy="the first one is published when the runtime starts",
         )
-    return text
+    return await asyncio.to_thread(read_ruleset, text, running)

@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.packed import pack
+from anabranch_contract.plans import rows
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.patches import Patch, difference, is_patch
 from anabranch_contract.plans.ruleset import RulesetId
@@ -43,8 +44,8 @@ def url() -> Iterator[str]:
 def forget() -> None:
     """Clear caches, as in another process."""
     fetch_ruleset.cache_clear()
-    decoding._decoded.cache_clear()
-    decoding._LAST.clear()
+    rows._decoded.cache_clear()
+    rows._LAST.clear()
     decoding._BASES.clear()
 
 
