@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tests.support.scenarios.seeds import mostly_slow
+from tests.support.surroundings.kin import no_kin_left
 from tests.support.surroundings.terminal import in_terminal, piped
 
 JOIN = "SELECT o.id, c.city FROM orders o JOIN customers c ON o.customer = c.id"
@@ -41,9 +41,9 @@ def written(folder: Path, text: str) -> str:
 
 
 def test_a_scenario_in_order_is_outlined_and_nothing_is_left(folder: Path) -> None:
-    before = set(psutil.Process().children(recursive=True))
     path = written(folder, GOOD)
-    done = piped("replay", path, "--check", "--json")
+    with no_kin_left():
+        done = piped("replay", path, "--check", "--json")
     assert (done.code, done.stderr) == (0, ""), done
     found = json.loads(done.stdout)
     assert found["batches"] == 6
@@ -54,7 +54,6 @@ def test_a_scenario_in_order_is_outlined_and_nothing_is_left(folder: Path) -> No
     assert narrow.code == 0
     assert "…" not in narrow.stdout
     assert "in order: 6 batches, 2 an epoch" in narrow.stdout
-    assert set(psutil.Process().children(recursive=True)) <= before
     assert sorted(p.name for p in folder.iterdir()) == [
         "customers.parquet", "orders.parquet", "s.yaml",
     ]  # fmt: skip

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from anabranch_client.cli.app import app
+from tests.support.surroundings.kin import no_kin_left
 
 SCENARIO = """
 streams:
@@ -38,17 +38,15 @@ def test_a_scenario_with_arrivals_and_departures(tmp_path: Path) -> None:
     pq.write_table(cities, tmp_path / "customers.parquet")
     (tmp_path / "s.yaml").write_text(SCENARIO)
     out = tmp_path / "out"
-    before = set(psutil.Process().children(recursive=True))
-
-    result = CliRunner().invoke(
-        app, ["replay", str(tmp_path / "s.yaml"), "--out", str(out), "--json"]
-    )
+    with no_kin_left():
+        result = CliRunner().invoke(
+            app, ["replay", str(tmp_path / "s.yaml"), "--out", str(out), "--json"]
+        )
 
     assert result.exit_code == 0, result.output
     assert "note: queries.never: never active" in result.stderr
     report = json.loads(result.stdout)
     assert report == json.loads((out / "report.json").read_text())
-    assert set(psutil.Process().children(recursive=True)) <= before
     assert sorted(p.name for p in out.iterdir()) == [
         ".anabranch-replay", "logs", "report.json", "results",
     ]  # fmt: skip

@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from tempfile import gettempdir
@@ -31,6 +31,7 @@ from anabranch_planner.solvers.registry import (
     opened,
     solve,
 )
+from tests.support.surroundings.kin import kin, no_kin_left
 
 Asks = Mapping[Solver, Callable[[Request], Solution]]
 
@@ -252,10 +253,10 @@ def test_a_missing_package_is_named(
 
 
 def test_a_killed_child_is_reported_and_replaced() -> None:
-    before = kin(Solver.CP_SAT)
+    before = processes(Solver.CP_SAT)
     with opened(Solver.CP_SAT) as ask:
         assert ask(Request(cover(1))).status is SolveStatus.OPTIMAL
-        others = kin(Solver.CP_SAT) - before
+        others = processes(Solver.CP_SAT) - before
         assert len(others) == 1
         for pid in others:
             os.kill(pid, signal.SIGKILL)
@@ -356,10 +357,10 @@ def test_nothing_is_left_behind(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     before = leftovers()
-    assert solve(solver, Request(cover(1))).status is SolveStatus.OPTIMAL
-    assert (
-        solve(solver, Request(cover(5, 300, 600), time_limit=0.05)).status is not SolveStatus.FAILED
-    )
+    with no_kin_left():
+        assert solve(solver, Request(cover(1))).status is SolveStatus.OPTIMAL
+        hard = Request(cover(5, 300, 600), time_limit=0.05)
+        assert solve(solver, hard).status is not SolveStatus.FAILED
     assert leftovers() == before
 
 
@@ -417,15 +418,9 @@ def shim(folder: Path, monkeypatch: pytest.MonkeyPatch, package: str, code: str)
     monkeypatch.setenv("PYTHONPATH", str(folder))
 
 
-def kin(solver: Solver) -> set[int]:
+def processes(solver: Solver) -> set[int]:
     """Return the processes in which ``solver`` runs for this one."""
-    found = set()
-    for process in psutil.Process().children():
-        # A child that ends meanwhile runs no solver.
-        with suppress(psutil.NoSuchProcess):
-            if process.cmdline()[-1:] == [solver.value]:
-                found.add(process.pid)
-    return found
+    return {process.pid for process in kin(lambda words: words[-1:] == [solver.value])}
 
 
 def gone(pid: int) -> None:
@@ -445,8 +440,7 @@ def running(pid: int) -> bool:
         return False
 
 
-def leftovers() -> tuple[set[int], set[str]]:
-    """Return child processes, and files that a solver may have made."""
-    processes = {p.pid for p in psutil.Process().children(recursive=True)}
+def leftovers() -> set[str]:
+    """Return files that a solver may have made."""
     names = {p.name for p in Path(gettempdir()).iterdir() if "solver" in p.name or "pulp" in p.name}
-    return processes, names | {p.name for p in Path.cwd().glob("*pulp*")}
+    return names | {p.name for p in Path.cwd().glob("*pulp*")}

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import psutil
 import pyarrow as pa
 import pytest
 
@@ -16,6 +15,7 @@ from anabranch_runtime.driver.beside import Beside
 from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.errors import PipelineError
 from tests.support.surroundings.deliveries import sink, staged
+from tests.support.surroundings.kin import kin, no_kin_left
 from tests.support.surroundings.policy import OPEN
 
 
@@ -27,9 +27,8 @@ def beside(tmp_path: Path) -> Beside:
 
 
 def test_without_deliveries_there_is_no_process(beside: Beside) -> None:
-    known = {child.pid for child in psutil.Process().children()}
-    beside.close()
-    assert {child.pid for child in psutil.Process().children()} == known
+    with no_kin_left():
+        beside.close()
 
 
 @pytest.mark.spark
@@ -44,7 +43,7 @@ def test_a_delivery_is_written_by_the_process_and_its_loss_is_an_error(
     with pytest.raises(AccessError, match="not supported"):
         beside.write(staged(tmp_path, "q", sink("jdbc", url="jdbc:no-such:x"), 1, rows))
 
-    (process,) = [c for c in psutil.Process().children() if "spawn_main" in " ".join(c.cmdline())]
+    (process,) = kin(lambda words: "spawn_main" in " ".join(words))
     process.kill()
     with pytest.raises(PipelineError) as caught:
         beside.write(staged(tmp_path, "q", sink("json", str(tmp_path / "out")), 2, rows))

@@ -21,6 +21,7 @@ from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.driver.tables import MaintainedTables, TablesApart
 from anabranch_runtime.errors import PipelineError, SinkError
 from anabranch_runtime.sinks.delivery import Delivery
+from tests.support.surroundings.kin import kin
 from tests.support.surroundings.policy import OPEN
 from tests.support.worlds.kept_tables import TableWorld
 from tests.support.worlds.view_runs import STREAM, Drawn, ViewRun, draw_rows
@@ -55,12 +56,8 @@ def start(redis: str, tmp_path: Path) -> Iterator[Callable[..., ViewRun]]:
 
 
 def processes() -> list[psutil.Process]:
-    """Return the running processes of maintained tables; other tests may leave ended ones."""
-    found = []
-    for child in psutil.Process().children():
-        with contextlib.suppress(psutil.ZombieProcess):
-            found += [child] if "spawn_main" in " ".join(child.cmdline()) else []
-    return found
+    """Return the running processes of maintained tables."""
+    return kin(lambda words: "spawn_main" in " ".join(words))
 
 
 def test_rounds_are_included_beside_and_after_a_restart(

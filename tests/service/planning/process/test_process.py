@@ -31,19 +31,13 @@ from anabranch_service.planning.process import process as planner_process
 from anabranch_service.planning.process.process import NICE, PlannerProcess
 from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
+from tests.support.surroundings.kin import kin
 from tests.support.worlds.service import Service, eventually, serving
 
 
 def children(nice: int = 0) -> list[psutil.Process]:
     """Return child processes that plan (niceness 0) or that explain (:data:`NICE`)."""
-    found = []
-    for child in psutil.Process().children(recursive=True):
-        try:
-            if child.cmdline()[-2:] == [planner_process.WORKER, str(nice)]:
-                found.append(child)
-        except psutil.Error:
-            continue
-    return found
+    return kin(lambda words: words[-2:] == [planner_process.WORKER, str(nice)])
 
 
 @pytest.fixture
