@@ -27,10 +27,12 @@ setup: prerequisites $(STAMP) class-archive ## create .venv and install the pinn
 prerequisites:
 	@sh scripts/check-prerequisites.sh $(PYTHON)
 
-# Order-only: the check's being phony must not make the stamp look old.
+# Order-only: the check's being phony must not make the stamp look old. Packages of an interrupted
+# installation are incomplete: without the stamp, it begins anew.
 $(STAMP): pyproject.toml constraints.txt | prerequisites
 	@echo "Installing into $(VENV) (a few minutes the first time)"
-	@$(PYTHON) -m venv $(VENV)
+	@test -e $@ && $(PYTHON) -m venv $(VENV) || $(PYTHON) -m venv --clear $(VENV)
+	@rm -f $@
 	@$(BIN)/python -m pip install -qq --no-input -c constraints.txt -e ".[all,dev,bench,docs]" </dev/null
 	@echo "Compiling the runtime's kernels"
 	@$(BIN)/python -m anabranch_runtime.index.warming
