@@ -11,7 +11,7 @@ more costs one bit per set. Rows' set numbers can be updated in place (:meth:`ex
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from threading import RLock
 from typing import Protocol
@@ -77,6 +77,8 @@ class PredicateIndex:
         self._codes: tuple[Ints, I32] = np.zeros(0, np.int64), np.zeros(0, np.int32)
         #: Predicates of choices -> translation of the sets into these choices, kept while in use.
         self._translated = WeakValueDictionary[bytes, TranslatedSets]()
+        #: Predicate -> newest translation into choices with it, kept while in use.
+        self._newest = WeakValueDictionary[int, TranslatedSets]()
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -100,7 +102,11 @@ class PredicateIndex:
             key = predicates.tobytes()
             found = self._translated.get(key)
             if found is None:
-                found = self._translated[key] = TranslatedSets(self.met, predicates)
+                numbers = set(predicates.tolist()) - {-1}
+                shared = Counter(filter(None, map(self._newest.get, numbers))).most_common(1)
+                similar = next((one for one, n in shared if 2 * n >= len(numbers)), None)
+                found = self._translated[key] = TranslatedSets(self.met, predicates, similar)
+                self._newest |= dict.fromkeys(numbers, found)
             return found
 
     def _add(self, conditions: Conditions, number: int) -> None:
