@@ -175,7 +175,7 @@ def refine(
     """Translate predicate sets, given most of their bits; return the number of distinct rows.
 
     Args:
-        base: rows of bits without those of the added predicates.
+        base: rows of bits, without the bits of the added predicates.
         origins: per set, its row of ``base``. ``first``: number of the first set.
         view: addresses of the sets' places and data (``predicate_sets.SetView``).
         added, choices: pairs of an added predicate and a choice.

@@ -13,7 +13,7 @@ def kin(matches: Callable[[list[str]], bool] = bool) -> list[psutil.Process]:
     found = []
     for process in psutil.Process().children(recursive=True):
         try:
-            # An ended process that nobody has waited for has no command line.
+            # An ended process has no command line until its parent waits for it.
             if matches(process.cmdline()):
                 found.append(process)
         except psutil.Error:

@@ -12,6 +12,7 @@ first or beyond its last one, messages were lost.
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -119,8 +120,8 @@ class KafkaFeed(EntryFeed):
     #: Requests to brokers in progress, and the monotonic time of the last answer about topics.
     _asked: dict[str, dict[Any, Future[Any]]] = field(default_factory=dict)
     _described: float = float("-inf")
-    #: Offset that was last committed to the consumer group, and when it was.
-    _committed: tuple[Any, float] = (None, float("-inf"))
+    #: Offset of the newest commit to the consumer group, its monotonic time, and its answers.
+    _committed: tuple[Any, float, Collection[Future[Any]]] = (None, float("-inf"), ())
     _ages: Ages = field(default_factory=Ages)
 
     def begin(self) -> Any:
@@ -326,16 +327,19 @@ class KafkaFeed(EntryFeed):
         return found
 
     def _commit(self, offset: Any) -> None:
-        """Commit the read offsets to the consumer group, for monitoring; failures are ignored."""
-        known, when = self._committed
+        """Commit the read offsets to the consumer group, for monitoring; a failed commit is made
+        again."""
+        known, when, answers = self._committed
         now = time.monotonic()
-        if not self.group or not offset or offset == known or now - when < COMMIT_EVERY:
+        if not self.group or not offset or now - when < COMMIT_EVERY:
             return
-        self._committed = offset, now
+        if offset == known and not any(x.done() and x.exception() for x in answers):
+            return
         at = [TopicPartition(*_named(p), PartitionPosition(*o).next) for p, o in offset.items()]
-        admin(self.record.source.options).alter_consumer_group_offsets(
+        made = admin(self.record.source.options).alter_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(self.group, at)], request_timeout=REQUEST
         )
+        self._committed = offset, now, made.values()
 
 
 def _named(place: str) -> tuple[str, int]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from anabranch_client.processes.children import free_port
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.changes import ChangeFormat, Envelope
 from anabranch_runtime.errors import EntriesLost, SourceError
@@ -419,15 +420,25 @@ def test_large_messages(topics: Topics, feed: Any) -> None:
     assert not bad
 
 
-def test_read_offsets_are_committed_to_the_group(topics: Topics, feed: Any) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_read_offsets_are_committed_to_the_group(
+    fails: bool, topics: Topics, feed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after a commit that failed, since no broker could be reached."""
     from confluent_kafka import ConsumerGroupTopicPartitions
+    from confluent_kafka.admin import AdminClient
 
     name = topics.make(2)
     topics.push(name, values(range(30)), 1)
     source = feed(name)
     offset, _ = drain(source, source.begin(), 10)
     time.sleep(1.1)
-    source.waiting(offset)
+    with monkeypatch.context() as patched:
+        if fails:
+            nowhere = AdminClient({"bootstrap.servers": f"127.0.0.1:{free_port()}"})
+            patched.setattr(feeds, "admin", lambda _: nowhere)
+            patched.setattr(feeds, "REQUEST", 0.5)
+        source._commit(offset)
     asked = [ConsumerGroupTopicPartitions("test.s")]
     deadline = time.monotonic() + 60
     while True:
@@ -437,6 +448,7 @@ def test_read_offsets_are_committed_to_the_group(topics: Topics, feed: Any) -> N
             break
         assert time.monotonic() < deadline, at
         time.sleep(0.05)
+        source.waiting(offset)
 
 
 def test_how_long_messages_wait(topics: Topics, feed: Any) -> None:
