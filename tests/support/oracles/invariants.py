@@ -31,7 +31,7 @@ from anabranch_runtime.storage.segment_cache import read_segment
 from anabranch_runtime.task.context import BatchContext
 
 #: Number of batches after which a chain of manifests is read from its beginning.
-ANEW = 16
+REREAD = 16
 
 
 def may_have(found: U64, hashes: U64) -> NDArray[np.bool_]:
@@ -147,9 +147,9 @@ class Watch:
         self._before = state
 
     def _found(self, root: Path, state: State) -> State:
-        """Return the state in the newest manifest below ``root``. All manifests of its chain are
-        read every :data:`ANEW` batches, else those that are new."""
-        if state.next_batch % ANEW == 0:
+        """Return the state in the newest manifest below ``root``. Every :data:`REREAD` batches all
+        manifests of its chain are read, otherwise new ones only."""
+        if state.next_batch % REREAD == 0:
             self._chains.pop(root, None)
         newest = max(int(path.stem) for path in (root / "manifest").glob("*.json"))
         return self._chains.setdefault(root, Chains(root)).state(newest)
