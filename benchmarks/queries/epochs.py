@@ -142,6 +142,7 @@ class _World:
         document = codec.dumps(snapshot) if self.epoch >= 0 else None
         boundary = Boundary(self.epoch, 100 * (self.epoch + 1), document)
         self.server.rpush(self.keys.boundaries, boundary.dumps())
+        self.server.xadd(self.keys.reports, {"of": "boundary"}, maxlen=1, approximate=False)
         self.epoch += 1
         end = time.monotonic() + PATIENCE
         while not self.server.exists(self.keys.ruleset(self.epoch)):

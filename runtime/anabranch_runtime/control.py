@@ -204,9 +204,12 @@ class Control:
 
     def report_boundary(self, boundary: Boundary) -> None:
         """Report to the service that an epoch has ended (or that the runtime has started)."""
-        if boundary.snapshot is not None:
-            self._redis.set(self.keys.statistics(boundary.epoch), pack(boundary.snapshot))
-        self._redis.rpush(self.keys.boundaries, boundary.dumps())
+        with self._redis.pipeline() as pipe:
+            if boundary.snapshot is not None:
+                pipe.set(self.keys.statistics(boundary.epoch), pack(boundary.snapshot))
+            pipe.rpush(self.keys.boundaries, boundary.dumps())
+            pipe.xadd(self.keys.reports, {"of": "boundary"}, maxlen=1, approximate=False)
+            pipe.execute()
 
     def report_samples(self, samples: dict[str, str]) -> None:
         """Publish samples of rows: stream -> text (``protocol.measurements.StreamSample``)."""
@@ -228,6 +231,7 @@ class Control:
         with self._redis.pipeline() as pipe:
             pipe.rpush(self.keys.interims, *(pack(interim.dumps()) for interim in interims))
             pipe.ltrim(self.keys.interims, -INTERIMS_KEPT, -1)
+            pipe.xadd(self.keys.reports, {"of": "interim"}, maxlen=1, approximate=False)
             pipe.execute()
 
     def report_profile(self, report: CpuReport) -> None:

@@ -57,7 +57,7 @@ class PlanningOptions:
     objective: Annotated[Objective, "objective of the plan"] = Objective.SECONDS
     parallelism: Annotated[int, "partitions per store"] = 4
     epoch_batches: Annotated[int, "batches per epoch"] = 10
-    poll_seconds: Annotated[float, "seconds between checks for an epoch boundary"] = 0.02
+    poll_seconds: Annotated[float, "maximum seconds between looks for reports"] = 0.25
     solve_seconds: Annotated[float, "time limit of one solve"] = 10.0
     series_periods: Annotated[int, "newest periods used by forecasts and revisions"] = PERIODS
     revision_gain: Annotated[float, "least saving of a revision, as a share of the cost"] = 0.1

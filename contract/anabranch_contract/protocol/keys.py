@@ -94,6 +94,12 @@ class Keys:
         return self._key("boundaries")
 
     @property
+    def reports(self) -> str:
+        """Stream: an entry for each report that wakes the service, a boundary or an interim; only
+        the newest is kept (runtime)."""
+        return self._key("reports")
+
+    @property
     def cursor(self) -> str:
         """String int: number of entries of ``boundaries`` (ends of epochs) processed (service)."""
         return self._key("cursor")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -54,7 +53,11 @@ from anabranch_service.tasks import cancel
 
 _LOG = structlog.get_logger(__name__)
 
+#: Maximum number of seconds between two attempts to go on after failures.
 _LONGEST_PAUSE = 2.0
+#: Seconds between two looks at the lease while another service leads, and at a decision on a
+#: revision that is in progress.
+_FOLLOWING = 0.02
 #: A planned epoch: as planned in this process, or in stored form from the planner's process.
 _Made = TypeVar("_Made", PlannedEpoch, Sealed)
 
@@ -124,6 +127,8 @@ class EpochLoop:
         self.last_turn = time.monotonic()
         self.planning = False
         self._stop = asyncio.Event()
+        #: Newest report of the runtime (entry of ``Keys.reports``) that the loop has seen.
+        self._report = "0-0"
 
     def stop(self) -> None:
         """Make :meth:`run` return after its current boundary."""
@@ -145,13 +150,16 @@ class EpochLoop:
 
     async def run(self) -> None:
         """Take turns until stopped; no failure ends the loop."""
+        stop = asyncio.create_task(self._stop.wait())
         while not self._stop.is_set():
+            pause = 0.0
             try:
                 worked = await self.turn()
                 self.failures, self.last_error = 0, ""
-                pause = 0.0 if worked else self.settings.planning.poll_seconds
+                if not worked:
+                    await self._await_report(stop)
             except LeadershipLost:
-                pause = self.settings.planning.poll_seconds
+                pause = _FOLLOWING
             except Exception as cause:  # noqa: BLE001 - retried; the current plan stays in force
                 self.failures += 1
                 self.last_error = repr(cause)
@@ -165,12 +173,22 @@ class EpochLoop:
                     exc_info=None if isinstance(cause, RedisError) else cause,
                 )
             self.last_turn = time.monotonic()
-            await self._rest(pause)
+            await asyncio.wait({stop}, timeout=pause)
+        await cancel({stop})
 
-    async def _rest(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stop.wait()
+    async def _await_report(self, stop: asyncio.Task[Any]) -> None:
+        """Wait for a report of the runtime, at most ``poll_seconds``, or until ``stop``."""
+        if self.lease.term is None:
+            await asyncio.wait({stop}, timeout=_FOLLOWING)
+            return
+        seconds = self.settings.planning.poll_seconds
+        report = asyncio.create_task(self.store.await_report(self._report, seconds))
+        try:
+            await asyncio.wait({stop, report}, return_when=asyncio.FIRST_COMPLETED)
+            if report.done():
+                self._report = report.result()
+        finally:
+            await cancel({report})
 
     def check(self) -> str:
         """Return ``"ok"`` (also while another service leads), or why the loop is stuck."""
@@ -229,7 +247,7 @@ class EpochLoop:
             task = asyncio.create_task(self._reviser.turn(publication))
             self._revising = task, publication
         task, begun = self._revising
-        await asyncio.wait({task}, timeout=self.settings.planning.poll_seconds)
+        await asyncio.wait({task}, timeout=_FOLLOWING)
         if not task.done():
             return True
         self._revising = None

@@ -66,6 +66,7 @@ class Store(StreamStore, FunctionStore, PlanStore, ReportStore):
             self._own("sequence"): "string",
             **dict.fromkeys((keys.published, keys.listeners), "zset"),
             keys.boundaries: "list",
+            keys.reports: "stream",
         }
         async with self.redis.pipeline(transaction=False) as pipe:
             for key in wanted:

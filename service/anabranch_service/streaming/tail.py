@@ -30,6 +30,7 @@ from anabranch_contract.protocol.keys import (
 )
 from anabranch_service.errors import Busy
 from anabranch_service.registry.lifecycle import LIVE, Status
+from anabranch_service.registry.redis.reading import stream_entries
 from anabranch_service.registry.store import Store
 
 _LOG = structlog.get_logger(__name__)
@@ -236,7 +237,7 @@ class _TailReader:
         answer = await cast(
             "Any", self._redis.xread({self._key: self._cursor}, count=ENTRIES, block=block)
         )
-        entries = _entries(answer)
+        entries = stream_entries(answer)
         if self._expected is None:
             return await self._skip() if entries else []
         if not entries:
@@ -295,13 +296,3 @@ class _TailReader:
                 events.append((event("row", row, TailPosition(batch, ordinal)), True))
         self._expected = max(expected, first + len(rows))
         return events
-
-
-def _entries(answer: Any) -> list[tuple[str, dict[str, str]]]:
-    """Return entries in a reply to XREAD for one stream, in version 2 or 3 of Redis's protocol."""
-    if not answer:
-        return []
-    if isinstance(answer, dict):
-        found = next(iter(answer.values()))
-        return cast("list[tuple[str, dict[str, str]]]", found[0] if found else [])
-    return cast("list[tuple[str, dict[str, str]]]", answer[0][1])

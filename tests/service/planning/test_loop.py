@@ -13,7 +13,9 @@ from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Mode, Progress
+from anabranch_runtime.control import Control
 from anabranch_service.registry.publishing.publication import LEAST_EPOCHS
+from anabranch_service.registry.redis import connections
 from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.surroundings.redis import StoppableRedis
@@ -122,6 +124,19 @@ def test_the_newest_of_several_boundaries_is_answered(settings: ServiceSettings)
         service.boundary(8, snapshot=measured(8))
         service.plan(-1)
         assert [e["epoch"] for e in service.get("/v1/epochs")["items"]] == [10, 9, 8, 0]
+
+
+def test_reports_of_the_runtime_wake_the_loop(
+    settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it looks for them once an hour. Its wait ends when the service stops."""
+    monkeypatch.setattr(connections, "SECONDS", 7200.0)
+    with serving(settings.changed(poll_seconds=3600.0)) as service:
+        control = Control(settings.redis_url, settings.namespace)
+        for epoch in range(-1, 4):
+            control.report_boundary(Boundary(epoch, 0))
+            service.answered()
+        assert service.redis.xlen(service.keys.reports) == 1
 
 
 def test_queries_that_share_are_cheaper_together(shop: Service) -> None:

@@ -129,6 +129,7 @@ class Replicas:
         epoch = -1
         while not self._stop.is_set():
             self.redis.rpush(self.keys.boundaries, Boundary(epoch, 4 * (epoch + 1)).dumps())
+            self.redis.xadd(self.keys.reports, {"of": "boundary"}, maxlen=1, approximate=False)
             epoch += 1
             while not self._stop.is_set():
                 text = self.redis.get(self.keys.ruleset(epoch))

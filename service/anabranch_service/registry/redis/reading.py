@@ -97,3 +97,13 @@ def _corrupt(name: str, cause: ValidationError | codec.Malformed) -> CorruptReco
         f"the record {name!r} in Redis can't be read: {reason}",
         remedy="another program, or a newer service, wrote to this namespace",
     )
+
+
+def stream_entries(answer: Any) -> list[tuple[str, dict[str, str]]]:
+    """Return entries in a reply to XREAD for one stream, in version 2 or 3 of Redis's protocol."""
+    if not answer:
+        return []
+    if isinstance(answer, dict):
+        found = next(iter(answer.values()))
+        return cast("list[tuple[str, dict[str, str]]]", found[0] if found else [])
+    return cast("list[tuple[str, dict[str, str]]]", answer[0][1])

@@ -19,6 +19,7 @@ from anabranch_contract.protocol.state_report import StateReport, StoreParts
 from anabranch_service.errors import CorruptRecord
 from anabranch_service.registry.mirror import Mirror
 from anabranch_service.registry.publishing.history import HistoryPoint
+from anabranch_service.registry.redis import connections
 from anabranch_service.registry.redis.base import RedisRecords
 from anabranch_service.registry.redis.reading import (
     lenient,
@@ -28,6 +29,7 @@ from anabranch_service.registry.redis.reading import (
     reply,
     reply_record,
     reply_text,
+    stream_entries,
     unpacked,
 )
 from anabranch_service.registry.source_status import SourceStates
@@ -48,6 +50,13 @@ class ReportStore(RedisRecords):
     async def boundary_text(self, index: int) -> str | None:
         """Return the epoch boundary at ``index`` (negative: from the end) as text, or None."""
         return await reply_text(self.redis.lindex(self.keys.boundaries, index))
+
+    async def await_report(self, after: str, seconds: float) -> str:
+        """Wait at most ``seconds``, and half of a command's time limit, for an entry of
+        ``Keys.reports`` later than ``after``; return its id, or ``after`` if there is none."""
+        block = max(1, round(1000 * min(seconds, connections.SECONDS / 2)))
+        entries = stream_entries(await self.redis.xread({self.keys.reports: after}, block=block))
+        return entries[-1][0] if entries else after
 
     async def last_snapshot(self) -> Snapshot | None:
         """Return the newest statistics that the runtime reported; None if missing or unreadable."""
