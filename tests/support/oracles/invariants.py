@@ -152,7 +152,12 @@ class Watch:
         if state.next_batch % REREAD == 0:
             self._chains.pop(root, None)
         newest = max(int(path.stem) for path in (root / "manifest").glob("*.json"))
-        return self._chains.setdefault(root, Chains(root)).state(newest)
+        try:
+            return self._chains.setdefault(root, Chains(root)).state(newest)
+        except StateError:
+            # A restart writes the newest manifest anew.
+            self._chains[root] = Chains(root)
+            return self._chains[root].state(newest)
 
     def ended(self, state: State) -> None:
         """Count events at the end of the run."""

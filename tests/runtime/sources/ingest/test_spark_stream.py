@@ -7,6 +7,7 @@ refuses them by itself.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,8 +35,11 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(autouse=True)
-def _named_sources(spark: SparkSession) -> None:
-    spark.conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", "true")
+def _named_sources(spark: SparkSession) -> Iterator[None]:
+    name = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+    spark.conf.set(name, "true")
+    yield
+    spark.conf.unset(name)
 
 
 ENVIRONMENT = "reflect('java.lang.System', 'getenv', 'HOME')"
