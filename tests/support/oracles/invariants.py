@@ -155,7 +155,7 @@ class Watch:
         try:
             return self._chains.setdefault(root, Chains(root)).state(newest)
         except StateError:
-            # A restart writes the newest manifest anew.
+            # A restart writes the newest manifest again.
             self._chains[root] = Chains(root)
             return self._chains[root].state(newest)
 
