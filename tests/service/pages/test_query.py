@@ -61,6 +61,36 @@ def test_what_a_query_does_and_takes(
     assert not complaints
 
 
+@LOOKS
+def test_reasons_why_there_are_no_results(
+    browser: Browser, shop: Service, width: int, scheme: Any
+) -> None:
+    run(shop)
+    nothing = Progress("running", committed=40, epoch=0, ruleset_epoch=0, results={LONGEST: 0})
+    read = {"orders": {"input": 9000}, "customers": {"input": 7, "late": 7}}
+    shop.progress(replace(nothing, epoch_starts={"0": 0}, streams=read))
+    seen = {alias: Visibility(0, None) for alias in ("o", "c", "i")}
+    with opened(browser, shop, PAGE + LONGEST) as (page, complaints):
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 900})
+        reasons = page.locator("#no-results > li")
+        expect(reasons).to_contain_text(
+            [
+                "No results at present: all 7 rows of customers were rejected, as late, invalid or"
+                " ahead.",
+                "No results at present: no row of items has been read.",
+            ]
+        )
+        shop.activate(LONGEST, Activation(0, seen, results=0))
+        expect(reasons.last).to_have_text("No results: no row of items has been read.")
+        nothing_is_cut(page)
+        assert not broken(page)
+        run_again = replace(nothing, epoch_starts={"0": 0}, results={LONGEST: 5}, streams=read)
+        shop.progress(run_again)
+        expect(page.locator("#no-results")).to_be_hidden()
+    assert not complaints
+
+
 def aligned(page: Page) -> list[list[str]]:
     """Find alignment classes of cells by column: integers, texts, decimals, and texts like
     decimals.

@@ -253,6 +253,9 @@ function showPlan() {
     : query.status === "paused"
       ? "The query is paused: no plan includes it until it is resumed."
       : "Not in the running plan yet: it becomes active with the next epoch.";
+  const reasons = view.silence(plan, query);
+  at("no-results").hidden = !reasons.length;
+  at("no-results").replaceChildren(...reasons.map((text) => make("li", {}, ...breakable(text))));
   at("paths-note").textContent = plan ? `epoch ${plan.epoch}${plan.revision ? `, revision ${plan.revision}` : ""}: probes of the tuple that arrives last${plan.measured ? "" : "; nothing is measured yet"}` : "";
   at("paths-card").hidden = !plan;
   at("paths").replaceChildren(...(plan?.paths ?? []).map(pathOf));

@@ -64,6 +64,12 @@ export function counted({ normalised }) {
   return normalised.view || normalised.outer ? "joined rows" : "results";
 }
 
+/** Sentences on why an active query has no results, or none at present. */
+export function silence(plan, query) {
+  const since = query.results || query.joined_rows ? "No results at present" : "No results";
+  return query.status === "active" ? (plan?.no_results_because ?? []).map((reason) => `${since}: ${reason}.`) : [];
+}
+
 /** Results or joined rows per second, as text. */
 export function results(plan, query) {
   if (!plan?.measured) return "–";
