@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -66,6 +67,10 @@ AWAY = LEADERLESS | {
 }  # fmt: skip
 
 
+#: Maximum number of cached clients of a kind.
+CLIENTS = 16
+
+
 @dataclass(slots=True)
 class Trouble:
     """The last error of a client's connections, such as a refused login. The client's calls do not
@@ -84,6 +89,12 @@ class Trouble:
         return self._text if self._text and time.monotonic() - self._at < RECENT else otherwise
 
 
+#: Settings -> the process's client that looks at topics, and its last error.
+_ADMINS: dict[tuple[tuple[str, Any], ...], tuple[AdminClient, Trouble]] = {}
+#: Replaced clients, whose other requests may still be answered.
+_RETIRED = deque[object](maxlen=4)
+
+
 def admin(options: Options) -> AdminClient:
     """Return the process's client that looks at the topics of a source.
 
@@ -94,6 +105,15 @@ def admin(options: Options) -> AdminClient:
     # Polling reports errors that may have occurred meanwhile.
     client.poll(0)
     return client
+
+
+def renew_admin(options: Options) -> None:
+    """Replace the process's client that looks at the topics of a source.
+
+    A client sends commits to a group's coordinator. If the coordinator was missing for a moment in
+    the brokers' answers, all later commits of this client time out (librdkafka, issue 5511).
+    """
+    _RETIRED.append(_ADMINS.pop(_settings(options), None))
 
 
 def consumer(options: Options, topics: Iterable[str]) -> Consumer:
@@ -107,6 +127,12 @@ def consumer(options: Options, topics: Iterable[str]) -> Consumer:
     for topic in topics:
         _know(settings, thread, topic)
     return _consumer(settings, thread)
+
+
+def timed_out(error: BaseException) -> bool:
+    """Whether a request has failed because no answer came in time."""
+    codes = (KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT)
+    return isinstance(error, KafkaException) and error.args[0].code() in codes
 
 
 def failure(cause: KafkaException | KafkaError, options: Options, field: str) -> SourceError:
@@ -146,10 +172,14 @@ def _settings(options: Options) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted({**COMMON, **found}.items()))
 
 
-@lru_cache(maxsize=16)
 def _admin(settings: tuple[tuple[str, Any], ...]) -> tuple[AdminClient, Trouble]:
-    trouble = Trouble()
-    return AdminClient({**dict(settings), "error_cb": trouble}), trouble
+    found = _ADMINS.get(settings)
+    if found is None:
+        trouble = Trouble()
+        found = _ADMINS[settings] = AdminClient({**dict(settings), "error_cb": trouble}), trouble
+        if len(_ADMINS) > CLIENTS:
+            del _ADMINS[next(iter(_ADMINS))]
+    return found
 
 
 @lru_cache(maxsize=1024)
@@ -159,7 +189,7 @@ def _know(settings: tuple[tuple[str, Any], ...], thread: int, topic: str) -> Non
     _consumer(settings, thread).list_topics(topic, timeout=METADATA)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=CLIENTS)
 def _consumer(settings: tuple[tuple[str, Any], ...], thread: int) -> Consumer:
     return Consumer({**dict(settings), **_READING})
 

@@ -38,7 +38,13 @@ from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.decode import stream_rows
 from anabranch_runtime.sources.feed import EntryFeed, Piece, PieceError, Waiting, feed_id
 from anabranch_runtime.sources.kafka.ages import Ages
-from anabranch_runtime.sources.kafka.client import admin, failure, no_answer
+from anabranch_runtime.sources.kafka.client import (
+    admin,
+    failure,
+    no_answer,
+    renew_admin,
+    timed_out,
+)
 from anabranch_runtime.sources.kafka.reading import messages_lost, topic_replaced
 from anabranch_runtime.sources.loads import Load
 
@@ -333,8 +339,13 @@ class KafkaFeed(EntryFeed):
         now = time.monotonic()
         if not self.group or not offset or now - when < COMMIT_EVERY:
             return
-        if offset == known and not any(x.done() and x.exception() for x in answers):
+        if not all(answer.done() for answer in answers):
             return
+        errors = [error for answer in answers if (error := answer.exception()) is not None]
+        if offset == known and not errors:
+            return
+        if any(timed_out(error) for error in errors):
+            renew_admin(self.record.source.options)
         at = [TopicPartition(*_named(p), PartitionPosition(*o).next) for p, o in offset.items()]
         made = admin(self.record.source.options).alter_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(self.group, at)], request_timeout=REQUEST
