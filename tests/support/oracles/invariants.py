@@ -30,9 +30,6 @@ from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA
 from anabranch_runtime.storage.segment_cache import read_segment
 from anabranch_runtime.task.context import BatchContext
 
-#: Number of batches after which a chain of manifests is read from its beginning.
-REREAD = 16
-
 
 def may_have(found: U64, hashes: U64) -> NDArray[np.bool_]:
     """Return a mask of the ``hashes`` that the filter ``found`` can't exclude."""
@@ -108,8 +105,8 @@ class Watch:
         self._there: set[tuple[bool, str]] = set()
         self._known: set[tuple[bool, str]] = set()
         self._tasks: tuple[int, int] | None = None
-        #: Folder -> reader of its manifests.
-        self._chains: dict[Path, Chains] = {}
+        #: Folder -> its manifests' files (inode, time, size) and their reader.
+        self._chains: dict[Path, tuple[dict[Path, tuple[int, int, int]], Chains]] = {}
 
     def done(self, context: BatchContext, rules: Ruleset, reports: Sequence[TaskReport]) -> None:
         """Record an attempt at a batch, which may be repeated."""
@@ -136,7 +133,7 @@ class Watch:
             AssertionError: an invariant does not hold.
         """
         check_state(state)
-        assert self._found(self.root, state) == state, "a restart would find another state"
+        assert self._found(self.root) == state, "a restart would find another state"
         self._stores(state, rules)
         self._containers(state)
         self._visible(state, rules)
@@ -146,18 +143,16 @@ class Watch:
         self._compare(state)
         self._before = state
 
-    def _found(self, root: Path, state: State) -> State:
-        """Return the state in the newest manifest below ``root``. Every :data:`REREAD` batches all
-        manifests of its chain are read, otherwise new ones only."""
-        if state.next_batch % REREAD == 0:
-            self._chains.pop(root, None)
-        newest = max(int(path.stem) for path in (root / "manifest").glob("*.json"))
-        try:
-            return self._chains.setdefault(root, Chains(root)).state(newest)
-        except StateError:
-            # A restart writes the newest manifest again.
-            self._chains[root] = Chains(root)
-            return self._chains[root].state(newest)
+    def _found(self, root: Path) -> State:
+        """Return the state in the newest manifest below ``root``. All manifests are read again if
+        an earlier one has changed or is gone, otherwise new ones only."""
+        files = ((path, path.stat()) for path in (root / "manifest").glob("*.json"))
+        there = {path: (one.st_ino, one.st_mtime_ns, one.st_size) for path, one in files}
+        known, chains = self._chains.get(root, ({}, Chains(root)))
+        if not known.items() <= there.items():
+            chains = Chains(root)
+        self._chains[root] = there, chains
+        return chains.state(max(int(path.stem) for path in there))
 
     def ended(self, state: State) -> None:
         """Count events at the end of the run."""
@@ -308,7 +303,7 @@ class Watch:
         there = {f"segments/{p.name}" for p in (self.objects / "segments").glob("*.pack")}
         assert named <= there, f"no object {sorted(named - there)}"
         self.events["pack not in the cache"] += 1 if named - here else 0
-        assert self._found(self.objects, state) == state, "the store has another state"
+        assert self._found(self.objects) == state, "the store has another state"
         for name in ("pipeline.json", f"journal/{state.next_batch - 1:012d}.json"):
             assert (self.objects / name).read_bytes() == (self.root / name).read_bytes()
         kept = {p.name for p in (self.root / "rulesets").glob("*.json")}
