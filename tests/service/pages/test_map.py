@@ -15,7 +15,7 @@ from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.test_dashboard import opened
 from tests.service.planning.test_rations import period
 from tests.support.surroundings.browsers import LOOKS
-from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service, eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -202,17 +202,15 @@ def test_the_map_is_zoomed_and_fits_again(browser: Browser, shop: Service) -> No
 
 def inside(page: Page, node: str) -> None:
     """Assert that the picture shows the middle of a node, after it has moved there."""
-    page.wait_for_function(
-        """(id) => {
-          const of = (shape) => shape.getBoundingClientRect();
-          const box = document.querySelector(`#map [data-id="${id}"] rect`);
-          if (!box) return false;
-          const [outer, inner] = [of(document.querySelector("#map")), of(box)];
-          const [x, y] = [(inner.left + inner.right) / 2, (inner.top + inner.bottom) / 2];
-          return outer.left < x && x < outer.right && outer.top < y && y < outer.bottom;
-        }""",
-        arg=node,
-    )
+    shown = """(id) => {
+        const of = (shape) => shape.getBoundingClientRect();
+        const box = document.querySelector(`#map [data-id="${id}"] rect`);
+        if (!box) return false;
+        const [outer, inner] = [of(document.querySelector("#map")), of(box)];
+        const [x, y] = [(inner.left + inner.right) / 2, (inner.top + inner.bottom) / 2];
+        return outer.left < x && x < outer.right && outer.top < y && y < outer.bottom;
+    }"""
+    eventually(lambda: bool(page.evaluate(shown, node)), f"{node} is in view")
 
 
 @pytest.mark.e2e
@@ -339,11 +337,9 @@ def test_the_plan_of_many_queries_is_requested_in_parts(browser: Browser, shop: 
         page.locator("#trees-query").select_option("query-001")
         expect(page.locator("#trees")).to_contain_text("query-001")
         expect(page.locator("#trees")).to_contain_text("items")
-        page.get_by_label("Find a query, owner, tag or stream").focus()
+        with page.expect_request("**/v1/queries?*"):
+            page.get_by_label("Find a query, owner, tag or stream").focus()
         expect(page.locator("#map-hits")).to_be_empty()
-        page.wait_for_function(
-            "performance.getEntriesByType('resource').some(({ name }) => /queries\\?/.test(name))"
-        )
         # Filters are named in full where they are in the answer.
         expect(page.locator("#stores")).to_contain_text("where")
         text = page.locator("main").text_content() or ""
