@@ -3,6 +3,9 @@
 The constants of the conditions divide a column's values into intervals and single values. All
 values in one of these have the same *code*, and satisfy the same conditions. So a condition is
 tested once per code, not per row.
+
+If a table lacks the column, its rows have the code :attr:`Axis.absent`, and all conditions on the
+column count as holding.
 """
 
 from __future__ import annotations
@@ -89,13 +92,18 @@ class Axis:
 
     @property
     def size(self) -> int:
-        """Number of codes; NULL has the greatest code."""
+        """Number of codes."""
+        return self.absent + 1
+
+    @property
+    def absent(self) -> int:
+        """Code of rows without the column, the greatest code; that of NULL is one less."""
         self._prepare()
         return len(self._constants) + 2 if self._text else 2 * len(self._constants) + 2
 
     def codes(self, values: pa.Array) -> Ints:
         """Return each value's code; the constant ``i`` has the code ``i`` (text) or ``2 i + 1``."""
-        null = self.size - 1
+        null = self.absent - 1
         if self._text:
             found = pc.index_in(values, value_set=self._constants)
             found = found.cast(pa.int64()).fill_null(null - 1)
@@ -133,12 +141,13 @@ class Axis:
         begun = np.cumsum(last - first) - (last - first)
         at = np.arange(len(rows)) + np.repeat(first - begun, last - first)
         held[rows, self._points[1][at]] = True
-        null, wide = self.size - 1, codes[:, None]
+        null, wide = self.absent - 1, codes[:, None]
         for numbers, low, high in self._ranges:
             # An inverted range (``low`` above ``high``), of ``ne``, excludes one code.
             inside = (wide >= low) & (wide <= high)
             outside = (low > high) & (wide != high) & (wide != null)
             held[:, numbers] &= inside | outside
+        held[codes == self.absent] = True
         return held
 
     def _prepare(self) -> None:
@@ -156,7 +165,7 @@ class Axis:
             at = np.searchsorted(self._constants, np.array(list(given), kind))
             known = dict(zip(given, (2 * at + 1).tolist(), strict=True))
         self._known = np.zeros(0, np.bool_)
-        null = self.size - 1
+        null = self.absent - 1
         points = list[tuple[int, int]]()
         pointed = list[int]()
         #: Number of earlier ranges of the same predicate -> (predicate, low, high).

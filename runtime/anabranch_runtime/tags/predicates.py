@@ -5,6 +5,9 @@ evaluated together. Conditions that compare a column with constants are tested o
 column (:mod:`~anabranch_runtime.tags.axes`), others once per distinct condition. Rows with equal
 codes have equal sets. A set is stored once, and rows have its number.
 
+A store of joined rows has only those columns that the queries over it need. Conditions on other
+columns count as holding for its rows: no query that reads these rows has such a condition.
+
 Predicates are added while the index is in use, and never removed: a predicate that no query has any
 more costs one bit per set. Rows' set numbers can be updated in place (:meth:`extend`).
 """
@@ -20,7 +23,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import pyarrow as pa
 
-from anabranch_contract.queries.expressions import Column, Expr
+from anabranch_contract.queries.expressions import Column, Expr, columns
 from anabranch_runtime.columns.arrays import I32, U64, Ints, conform
 from anabranch_runtime.expressions.evaluate import Fetch, filter_mask
 from anabranch_runtime.expressions.failures import EVALUATION
@@ -53,6 +56,8 @@ UNKNOWN = ALL
 MOST_BYTES = 128 << 20
 #: Number of new combinations of codes whose sets are computed together.
 _PIECE = 1 << 12
+#: Number of combinations of codes whose sets are cached.
+_COMBINATIONS = 1 << 16
 #: Number of new predicates above which rows' sets are computed again from all predicates.
 _MANY = 16
 
@@ -73,7 +78,7 @@ class PredicateIndex:
         self._others: dict[Expr, list[int]] = defaultdict(list)
         self.met = PredicateSets()
         self.overflowed = False
-        #: Sorted combinations of codes whose predicate sets are known, and these sets.
+        #: Sorted combinations of codes whose predicate sets are cached, and these sets.
         self._codes: tuple[Ints, I32] = np.zeros(0, np.int64), np.zeros(0, np.int32)
         #: Predicates of choices -> translation of the sets into these choices, kept while in use.
         self._translated = WeakValueDictionary[bytes, TranslatedSets]()
@@ -122,7 +127,8 @@ class PredicateIndex:
         self._codes = self._codes[0][:0], self._codes[1][:0]
 
     def sets(self, fetch: Fetch, rows: int) -> I32:
-        """Return the number of each row's set of predicates."""
+        """Return the number of each row's set of predicates. ``fetch`` raises ``KeyError`` for
+        columns that the rows lack."""
         with self._lock:
             found = self._by_codes(fetch, rows)
             if self._others:
@@ -149,8 +155,8 @@ class PredicateIndex:
                     table.derived[name] = DerivedColumn(sets, len(self._numbers))
                 else:
                     made.version = self.extend(made.values, made.version, fetch)
-            except (*EVALUATION, KeyError):
-                # A column is missing or has another type: these rows' predicates are unknown.
+            except EVALUATION:
+                # A column has another type: these rows' predicates are unknown.
                 self.overflowed = True
                 made = table.derived.setdefault(name, DerivedColumn(_unknown(table.rows), 0))
                 made.values[:], made.version = UNKNOWN, len(self._numbers)
@@ -167,17 +173,23 @@ class PredicateIndex:
                 sets[:] = self.sets(fetch, len(sets))
                 return count
             for conditions, number in list(self._numbers.items())[known:]:
-                mask = filter_mask(conditions, fetch, len(sets))
+                tested = [one for one in conditions if _has_columns(one, fetch)]
+                mask = filter_mask(tested, fetch, len(sets))
                 rows = np.arange(len(sets)) if mask is None else np.flatnonzero(mask)
                 self._add_to(sets, rows, number)
             return count
 
     def _by_codes(self, fetch: Fetch, rows: int) -> I32:
         """Return the predicate sets of rows, as found by the conditions that axes test."""
-        key, room, columns = np.zeros(rows, np.int64), 1, list[Ints]()
+        key, room, by_axis = np.zeros(rows, np.int64), 1, list[Ints]()
         for axis in self._axes.values():
-            codes = axis.codes(conform(fetch(axis.column), axis.column.type))
-            columns.append(codes)
+            try:
+                values = fetch(axis.column)
+            except KeyError:
+                codes = np.full(rows, axis.absent)
+            else:
+                codes = axis.codes(conform(values, axis.column.type))
+            by_axis.append(codes)
             if room * axis.size >= 1 << 62:
                 # Combinations are numbered for these rows only, so that their sets can't be cached.
                 _, key = np.unique(key, return_inverse=True)
@@ -196,12 +208,14 @@ class PredicateIndex:
         for begin in range(0, len(new), _PIECE):
             piece = new[begin : begin + _PIECE]
             found[piece] = self._numbered(
-                self._held([c[first[piece]] for c in columns], len(piece))
+                self._held([c[first[piece]] for c in by_axis], len(piece))
             )
         if lasting and len(new):
-            all_keys = np.concatenate([known, keys[new]])
-            order = np.argsort(all_keys)
-            self._codes = all_keys[order], np.concatenate([numbers, found[new]])[order]
+            if len(known) + len(new) > _COMBINATIONS:
+                self._codes = keys, found
+            else:
+                at = at[new]
+                self._codes = np.insert(known, at, keys[new]), np.insert(numbers, at, found[new])
         return found[inverse]
 
     def _by_others(self, sets: I32, fetch: Fetch) -> I32:
@@ -209,6 +223,8 @@ class PredicateIndex:
         final sets get numbers, since one set per condition and row would fill the index."""
         bits = np.ascontiguousarray(self.met.bits(sets, words_for(len(self._numbers))).T)
         for condition, predicates in self._others.items():
+            if not _has_columns(condition, fetch):
+                continue
             mask = filter_mask((condition,), fetch, len(sets))
             if mask is None or mask.all():
                 continue
@@ -219,11 +235,11 @@ class PredicateIndex:
         found[sets == UNKNOWN] = UNKNOWN
         return found
 
-    def _held(self, columns: Sequence[Ints], rows: int) -> U64:
+    def _held(self, by_axis: Sequence[Ints], rows: int) -> U64:
         """Return the bits of the predicates that hold for rows, given the rows' codes by axis."""
         words = words_for(len(self._numbers))
         held = np.full((rows, words), ~np.uint64(0), np.uint64)
-        for axis, codes in zip(self._axes.values(), columns, strict=True):
+        for axis, codes in zip(self._axes.values(), by_axis, strict=True):
             held &= axis.held(codes, len(self._numbers))
         rest = len(self._numbers) % 64
         if rest:
@@ -246,6 +262,16 @@ class PredicateIndex:
         found = self.met.numbered(bits, MOST_BYTES)
         self.overflowed |= self.met.size >= MOST_BYTES
         return found
+
+
+def _has_columns(condition: Expr, fetch: Fetch) -> bool:
+    """Whether ``fetch`` has all columns of a condition."""
+    try:
+        for column in columns(condition):
+            fetch(column)
+    except KeyError:
+        return False
+    return True
 
 
 def _slices(fetch: Fetch, begin: int, length: int) -> Fetch:

@@ -5,6 +5,7 @@ interpreter: through revisions, kills, and changing hosts.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,19 +46,22 @@ class Sets:
         self._prepare(index, table, name, prefix)
         made = table.derived[name]
         predicates = list(index._numbers)[: made.version]
-        wanted = {c.name for conditions in predicates for e in conditions for c in columns(e)}
-        try:
-            values = {c: _plain(table.column(f"{prefix}{c}")) for c in sorted(wanted)}
-        except KeyError:
-            assert index.overflowed
-            assert set(made.values.tolist()) <= {UNKNOWN}
-            self.events["unknown"] += table.rows
-            return
+        values = dict[str, list[Any]]()
+        for column in {c for conditions in predicates for e in conditions for c in columns(e)}:
+            with suppress(KeyError):
+                values[column.name] = _plain(table.column(f"{prefix}{column.name}"))
+        # Conditions on columns that a joined store lacks count as holding.
+        tested = [
+            [e for e in conditions if all(c.name in values for c in columns(e))]
+            for conditions in predicates
+        ]
+        self.events["narrow"] += tested != [list(conditions) for conditions in predicates]
+        assert UNKNOWN not in made.values
         words = len(predicates) // 64 + 1
         for row, bits in enumerate(index.met.bits(made.values, words).tolist()):
             number = sum(word << 64 * at for at, word in enumerate(bits))
             found = {n for n in range(len(predicates)) if number >> n & 1}
-            expected = tag_set(predicates, {c: v[row] for c, v in values.items()})
+            expected = tag_set(tested, {c: v[row] for c, v in values.items()})
             assert found == expected, (name, row, found ^ expected)
         self.events["extended" if again else "new"] += table.rows
 
