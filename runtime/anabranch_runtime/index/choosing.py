@@ -160,58 +160,6 @@ def translate(
 
 
 @njit(cache=True, nogil=True)
-def refine(
-    base: U64,
-    origins: I32,
-    first: int,
-    view: tuple[int, int],
-    added: I32,
-    choices: I32,
-    numbers: I32,
-    bits: U64,
-    slots: I32,
-    count: int,
-) -> int:
-    """Translate predicate sets, given most of their bits; return the number of distinct rows.
-
-    Args:
-        base: rows of bits, without the bits of the added predicates.
-        origins: per set, its row of ``base``. ``first``: number of the first set.
-        view: addresses of the sets' places and data (``predicate_sets.SetView``).
-        added, choices: pairs of an added predicate and a choice.
-        numbers, bits, slots, count: as in :func:`translate`.
-    """
-    words, mask = bits.shape[1], np.int64(len(slots) - 1)
-    row = np.empty(words, np.uint64)
-    row_at, bits_at = np.int64(row.ctypes.data), np.int64(bits.ctypes.data)
-    slots_at = np.int64(slots.ctypes.data)
-    # Numbers of rows of ``base`` to which no added predicate contributes.
-    known = np.full(len(base), -1, np.int32)
-    for n in range(len(origins)):
-        origin, plain = origins[n], True
-        for k in range(len(added)):
-            if is_member(view[0], view[1], np.int64(first + n), np.int64(added[k])):
-                if plain:
-                    row[:] = base[origin]
-                    plain = False
-                row[choices[k] >> 6] |= np.uint64(1) << np.uint64(choices[k] & 63)
-        if plain:
-            if known[origin] >= 0:
-                numbers[n] = known[origin]
-                continue
-            row[:] = base[origin]
-        slot = _slot_of(row_at, words, bits_at, slots_at, mask)
-        if slots[slot] < 0:
-            bits[count] = row
-            slots[slot] = count
-            count += 1
-        numbers[n] = slots[slot]
-        if plain:
-            known[origin] = numbers[n]
-    return count
-
-
-@njit(cache=True, nogil=True)
 def satisfied(labels: Ints, mask: U64, sets: I32) -> U64:
     """Return the bits of the choices in ``mask`` that tuples satisfy: shape (tuples, words).
 
@@ -503,7 +451,6 @@ def warm() -> None:
     )
     slots = np.full(2, -1, np.int32)
     translate(np.zeros(1, np.int64), flat, flat, flat, bits[:0], flat, bits, slots, 0)
-    refine(bits, flat, 0, (0, 0), flat, flat, flat, bits, slots, 0)
     rehash(bits, 0, slots)
     choose(satisfied(pair, word, one))
     timely(flat, pair[:0], table, table[:, 0].copy(), table)

@@ -3,9 +3,7 @@
 For each label, a row's set of predicates is translated into the set of choices that it satisfies.
 Within a group there are few different sets of choices, however many queries and sets of predicates
 there are. These sets are numbered, so the test of a row costs two loads and an intersection of few
-words. A translation is kept as long as a tag program uses it, and new sets are added. A tree with
-one query more has another translation, which is made from the earlier one: for each set, only the
-predicates that are new in the tree are looked up.
+words. A translation is kept as long as a tag program uses it, and new sets are added.
 """
 
 from __future__ import annotations
@@ -17,13 +15,11 @@ from threading import Lock
 import numpy as np
 
 from anabranch_contract.queries.joins import Label
-from anabranch_runtime.columns.arrays import I32, U64, Bools, Ints
-from anabranch_runtime.index.choosing import refine, rehash, translate
-from anabranch_runtime.index.predicate_sets import ALL, PredicateSets, longer
+from anabranch_runtime.columns.arrays import I32, U64, Ints
+from anabranch_runtime.index.choosing import rehash, translate
+from anabranch_runtime.index.predicate_sets import ALL, PIECE, PredicateSets, longer
 
 _FIRST = 64
-#: Maximum number of predicate sets that are translated together.
-_PIECE = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +45,16 @@ class TranslatedSets:
     Args:
         sets: the sets of predicates.
         predicates: per choice, its predicate of the label, or -1.
-        similar: a translation of the same sets into other choices, most of whose predicates are
-            the same.
     """
 
-    def __init__(
-        self, sets: PredicateSets, predicates: I32, similar: TranslatedSets | None = None
-    ) -> None:
+    def __init__(self, sets: PredicateSets, predicates: I32) -> None:
         self._sets, self._lock = sets, Lock()
-        #: Number of translated sets.
-        self._known: int = 0
-        #: Translation from which this one is made when it is first used.
-        self._origin: TranslatedSets | None = (
-            similar if similar is None or similar._known else similar._origin
-        )
         words = (len(predicates) + 63) // 64
         self._choices: I32 = np.flatnonzero(predicates >= 0).astype(np.int32)
         self._wanted: I32 = predicates[self._choices]
         self._every = bits_of(np.arange(len(predicates)), words)
         self._free = bits_of(np.flatnonzero(predicates < 0), words)
-        self._count = 0
+        self._known, self._count = 0, 0
         self._numbers: I32 = np.zeros(_FIRST, np.int32)
         self._bits: U64 = np.zeros((_FIRST, words), np.uint64)
         self._slots: I32 = np.full(2 * _FIRST, -1, np.int32)
@@ -81,58 +67,21 @@ class TranslatedSets:
             # A new array is made, since kernels may be reading the old one.
             if wanted > len(self._numbers):
                 self._numbers = longer(self._numbers, 2 * wanted)
-            if self._origin is not None:
-                self._refine(self._origin)
-                self._origin = None
             while self._known < wanted:
-                # In pieces with fixed ends, so that other translations can use the same
-                # ``by_member``.
-                self._translate(min((self._known // _PIECE + 1) * _PIECE, wanted))
+                # In pieces with fixed ends, whose lists by member other translations share.
+                self._translate(min((self._known // PIECE + 1) * PIECE, wanted))
             return TranslatedView(self._numbers, self._bits)
-
-    def _refine(self, origin: TranslatedSets) -> None:
-        """Translate the sets that ``origin`` has translated."""
-        with origin._lock:
-            known, numbers, held = origin._known, origin._numbers, origin._bits[: origin._count]
-        column = dict(zip(origin._wanted.tolist(), origin._choices.tolist(), strict=True))
-        columns = np.array([column.get(p, -1) for p in self._wanted.tolist()], np.int64)
-        there, added = np.flatnonzero(columns >= 0), np.flatnonzero(columns < 0)
-        satisfied = unpacked(held)[:, columns[there]]
-        base = unpacked(np.tile(self._free, (len(held), 1)))
-        base[:, self._choices[there]] = satisfied
-        packed: U64 = np.packbits(base, axis=1, bitorder="little").view(np.uint64)
-        view = self._sets.view
-        while self._known < known:
-            first, end = self._known, min(self._known + _PIECE, known)
-            self._reserve(end - first)
-            self._count = refine(
-                packed,
-                numbers[first:end],
-                first,
-                view.addresses,
-                self._wanted[added],
-                self._choices[added],
-                self._numbers[first:end],
-                self._bits,
-                self._slots,
-                self._count,
-            )
-            self._known = end
-
-    def _reserve(self, rows: int) -> None:
-        """Provide room for so many further distinct rows of bits."""
-        needed = self._count + rows
-        if needed > len(self._bits):
-            self._bits = longer(self._bits, 2 * needed)
-            self._slots = np.full(1 << (4 * needed).bit_length(), -1, np.int32)
-            rehash(self._bits, self._count, self._slots)
 
     def _translate(self, end: int) -> None:
         first = self._known
         rows = np.tile(self._free, (end - first, 1))
         if first == ALL:
             rows[ALL] = self._every
-        self._reserve(len(rows))
+        needed = self._count + len(rows)
+        if needed > len(self._bits):
+            self._bits = longer(self._bits, 2 * needed)
+            self._slots = np.full(1 << (4 * needed).bit_length(), -1, np.int32)
+            rehash(self._bits, self._count, self._slots)
         ends, holders = self._sets.by_member(first, end)
         self._count = translate(
             ends,
@@ -197,11 +146,6 @@ class Choices:
 def addresses_of(views: Sequence[TranslatedView]) -> Ints:
     """Return the views as the kernels' table of labels; valid while the views live."""
     return np.array([view.addresses for view in views], np.int64).reshape(-1, 2)
-
-
-def unpacked(rows: U64) -> Bools:
-    """Return rows of bits as truth values, shape (rows, 64 * words)."""
-    return np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little").view(np.bool_)
 
 
 def bits_of(numbers: Ints, words: int) -> U64:

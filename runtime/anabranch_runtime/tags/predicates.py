@@ -14,7 +14,7 @@ more costs one bit per set. Rows' set numbers can be updated in place (:meth:`ex
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from threading import RLock
 from typing import Protocol
@@ -82,8 +82,6 @@ class PredicateIndex:
         self._codes: tuple[Ints, I32] = np.zeros(0, np.int64), np.zeros(0, np.int32)
         #: Predicates of choices -> translation of the sets into these choices, kept while in use.
         self._translated = WeakValueDictionary[bytes, TranslatedSets]()
-        #: Predicate -> newest translation into choices with it, kept while in use.
-        self._newest = WeakValueDictionary[int, TranslatedSets]()
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -107,11 +105,7 @@ class PredicateIndex:
             key = predicates.tobytes()
             found = self._translated.get(key)
             if found is None:
-                numbers = set(predicates.tolist()) - {-1}
-                shared = Counter(filter(None, map(self._newest.get, numbers))).most_common(1)
-                similar = next((one for one, n in shared if 2 * n >= len(numbers)), None)
-                found = self._translated[key] = TranslatedSets(self.met, predicates, similar)
-                self._newest |= dict.fromkeys(numbers, found)
+                found = self._translated[key] = TranslatedSets(self.met, predicates)
             return found
 
     def _add(self, conditions: Conditions, number: int) -> None:
