@@ -56,6 +56,7 @@ class Sets:
             for conditions in predicates
         ]
         self.events["narrow"] += tested != [list(conditions) for conditions in predicates]
+        assert not index.overflowed
         assert UNKNOWN not in made.values
         words = len(predicates) // 64 + 1
         for row, bits in enumerate(index.met.bits(made.values, words).tolist()):
