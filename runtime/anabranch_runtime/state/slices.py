@@ -22,13 +22,14 @@ class Throttle:
     Attributes:
         share: maximum time for the backfill, as a fraction of the time of the batch's other work.
         floor: seconds that the backfill may take in any batch, however short.
-        first: rows of the start member in the first slice.
+        first: rows of the start member in the first slice: few, as their number of matches is
+            unknown; later slices grow up to fourfold each.
         least, most: minimum and maximum rows of a slice.
     """
 
     share: float = 0.25
     floor: float = 0.05
-    first: int = 4096
+    first: int = 256
     least: int = 16
     most: int = 1 << 20
 
@@ -37,10 +38,10 @@ class Throttle:
         seconds in a batch whose other work took ``rest`` seconds.
 
         >>> Throttle().rows(1000, taken=0.5, rest=1.0), Throttle().rows(1000, taken=0.01, rest=1.0)
-        (500, 2000)
+        (500, 4000)
         """
         wanted = max(self.share * rest, self.floor)
-        factor = min(max(wanted / max(taken, 1e-9), 0.25), 2.0)
+        factor = min(max(wanted / max(taken, 1e-9), 0.25), 4.0)
         return min(max(int(rows * factor), self.least), self.most)
 
 
