@@ -10,6 +10,7 @@ names the digest of the resulting text: applying it yields exactly that text, or
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from anabranch_contract import codec
 from anabranch_contract.codec import Message, Raw, Row
@@ -83,11 +84,17 @@ def loads(text: str) -> Patch:
 
 
 def difference(base: RulesetId, base_text: str, text: str) -> Patch:
-    """Return the patch that turns ``base_text``, the text of ruleset ``base``, into ``text``. Both
-    texts must be as ``ruleset.dumps`` writes them."""
-    before, after = RulesetRows.of(base_text).sections, RulesetRows.of(text)
+    """Return the patch that turns ``base_text``, the text of ruleset ``base``, into ``text``.
+
+    Raises:
+        RulesetError: ``digest-differs``: ``text`` is not as ``ruleset.dumps`` writes it, so that no
+            patch yields it; ``bad-ruleset``.
+    """
+    before, after = _base_rows(base_text).sections, RulesetRows.of(text)
+    if after.text() != text:
+        raise _another(base)
     sections = {name: _edits(before.get(name, []), rows) for name, rows in after.sections.items()}
-    return Patch(base, digest(base_text), digest(text), sections, dict(after.scalars))
+    return Patch(base, _base_digest(base_text), digest(text), sections, dict(after.scalars))
 
 
 def applied(base_text: str, patch: Patch) -> str:
@@ -97,11 +104,11 @@ def applied(base_text: str, patch: Patch) -> str:
         RulesetError: ``base-differs``: ``base_text`` has another digest than the patch states;
             ``patch-of-patch``: the base is a patch; ``digest-differs``: the result has another one.
     """
-    if digest(base_text) != patch.base_digest:
+    if _base_digest(base_text) != patch.base_digest:
         raise RulesetError("base-differs", f"the ruleset {patch.base} is not the patch's base")
     if is_patch(base_text):
         raise RulesetError("patch-of-patch", f"the base {patch.base} is a patch itself")
-    base = RulesetRows.of(base_text).sections
+    base = _base_rows(base_text).sections
     sections: dict[str, list[bytes]] = {}
     for name, edits in patch.sections.items():
         there, rows = base.get(name, []), sections.setdefault(name, [])
@@ -110,8 +117,16 @@ def applied(base_text: str, patch: Patch) -> str:
             rows += map(bytes, edit.rows)
     text = RulesetRows(sections, patch.scalars).text()
     if digest(text) != patch.digest:
-        raise RulesetError("digest-differs", f"a patch of {patch.base} makes another ruleset")
+        raise _another(patch.base)
     return text
+
+
+#: Digest, and rows, of the last patch's base, which most often is the next one's, too.
+_base_digest, _base_rows = lru_cache(maxsize=1)(digest), lru_cache(maxsize=1)(RulesetRows.of)
+
+
+def _another(base: RulesetId) -> RulesetError:
+    return RulesetError("digest-differs", f"a patch of {base} makes another ruleset")
 
 
 def _edits(base: list[bytes], rows: list[bytes]) -> tuple[Edit, ...]:

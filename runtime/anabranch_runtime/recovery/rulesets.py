@@ -21,7 +21,7 @@ import structlog
 
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans import patches
-from anabranch_contract.plans.patches import WORTH, applied, difference, is_patch
+from anabranch_contract.plans.patches import WORTH, difference, is_patch
 from anabranch_contract.plans.rows import read_ruleset
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_runtime.control import Control, fetch_ruleset
@@ -179,12 +179,9 @@ def _kept_text(path: Path) -> str:
 def _shorter(base: RulesetId, base_text: str, text: str) -> str | None:
     """Return a patch that turns ``base`` into ``text``; None if it would not be much shorter."""
     try:
-        patch = difference(base, base_text, text)
-        # A patch yields text as ``ruleset.dumps`` writes it, from which ``text`` may differ.
-        applied(base_text, patch)
+        short = difference(base, base_text, text).dumps()
     except RulesetError:
         return None
-    short = patch.dumps()
     return short if len(short) <= WORTH * len(text) else None
 
 

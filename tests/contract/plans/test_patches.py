@@ -130,6 +130,13 @@ def test_a_row_more_or_less_is_a_short_patch() -> None:
     assert applied(after, back) == before
 
 
+def test_text_that_no_patch_yields_has_no_patch() -> None:
+    base, new = (rulesets.dumps(rules(n, {"q": RS, f"r{n}": ST})) for n in (1, 2))
+    with pytest.raises(RulesetError) as caught:
+        difference(RulesetId(1), base, json.dumps(json.loads(new), indent=1))
+    assert caught.value.code == "digest-differs"
+
+
 def test_only_the_very_base_is_patched() -> None:
     base, new = (rulesets.dumps(rules(n, {"q": RS, f"r{n}": ST})) for n in (1, 2))
     patch = difference(RulesetId(1), base, new)
