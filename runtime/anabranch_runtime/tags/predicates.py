@@ -24,12 +24,13 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch_contract.queries.expressions import Column, Expr, columns
-from anabranch_runtime.columns.arrays import I32, U64, Ints, conform
+from anabranch_contract.queries.joins import ARRIVAL
+from anabranch_runtime.columns.arrays import I32, U64, Ints, conform, fixed
 from anabranch_runtime.expressions.evaluate import Fetch, filter_mask
 from anabranch_runtime.expressions.failures import EVALUATION
 from anabranch_runtime.index.gather import DerivedColumn
 from anabranch_runtime.index.predicate_sets import ALL, PredicateSets
-from anabranch_runtime.tags.axes import Axis, condition_on_column, words_for
+from anabranch_runtime.tags.axes import Axis, condition_on_column, packed, words_for
 from anabranch_runtime.tags.choices import TranslatedSets
 
 
@@ -58,19 +59,22 @@ MOST_BYTES = 128 << 20
 _PIECE = 1 << 12
 #: Number of combinations of codes whose sets are cached.
 _COMBINATIONS = 1 << 16
-#: Number of new predicates above which rows' sets are computed again from all predicates.
-_MANY = 16
+#: Number of new predicates above which rows are tested by an index of these predicates.
+_MANY = 8
 
 
 class PredicateIndex:
     """The predicates over one stream, and the predicate sets of its rows.
 
     Attributes:
+        identified: whether an arrival number identifies a row. In a stream with changes, a row and
+            the delete of the row that it replaces have the same one.
         met: the sets of predicates that rows satisfy.
         overflowed: whether some rows may have the set :data:`UNKNOWN`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, identified: bool = True) -> None:
+        self.identified = identified
         self._lock = RLock()
         self._numbers: dict[Conditions, int] = {}
         self._axes: dict[Column, Axis] = {}
@@ -80,6 +84,8 @@ class PredicateIndex:
         self.overflowed = False
         #: Sorted combinations of codes whose predicate sets are cached, and these sets.
         self._codes: tuple[Ints, I32] = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        #: Number of the first predicate of an index of newer ones, and this index.
+        self._newer: tuple[int, PredicateIndex] | None = None
         #: Predicates of choices -> translation of the sets into these choices, kept while in use.
         self._translated = WeakValueDictionary[bytes, TranslatedSets]()
 
@@ -138,17 +144,28 @@ class PredicateIndex:
             prefix: prefix of the names of the stream's columns in the table.
         """
 
+        first, inverse = _equal_rows(table, prefix if self.identified else "")
+        taken: dict[str, pa.Array] = {}
+
         def fetch(column: Column) -> pa.Array:
-            return table.column(f"{prefix}{column.name}")
+            if isinstance(first, slice):
+                return table.column(f"{prefix}{column.name}")
+            if column.name not in taken:
+                values = table.column(f"{prefix}{column.name}")
+                taken[column.name] = values.take(pa.array(first))
+            return taken[column.name]
 
         with self._lock:
             made = table.derived.get(name)
             try:
                 if made is None:
-                    sets = self.sets(fetch, table.rows)
+                    rows = table.rows if isinstance(first, slice) else len(first)
+                    sets = self.sets(fetch, rows)[inverse]
                     table.derived[name] = DerivedColumn(sets, len(self._numbers))
                 else:
-                    made.version = self.extend(made.values, made.version, fetch)
+                    sets = made.values[first]
+                    made.version = self.extend(sets, made.version, fetch)
+                    made.values[:] = sets[inverse]
             except EVALUATION:
                 # A column has another type: these rows' predicates are unknown.
                 self.overflowed = True
@@ -164,7 +181,7 @@ class PredicateIndex:
         with self._lock:
             count = len(self._numbers)
             if count - known > _MANY:
-                sets[:] = self.sets(fetch, len(sets))
+                self._add_newer(sets, known, fetch)
                 return count
             for conditions, number in list(self._numbers.items())[known:]:
                 tested = [one for one in conditions if _has_columns(one, fetch)]
@@ -172,6 +189,32 @@ class PredicateIndex:
                 rows = np.arange(len(sets)) if mask is None else np.flatnonzero(mask)
                 self._add_to(sets, rows, number)
             return count
+
+    def _add_newer(self, sets: I32, known: int, fetch: Fetch) -> None:
+        """Add the predicates from number ``known`` on to the rows' predicate sets, in place."""
+        count = len(self._numbers)
+        first, index = self._newer or (0, PredicateIndex())
+        if (first, known + len(index)) != (known, count):
+            index = PredicateIndex()
+            for conditions in list(self._numbers)[known:]:
+                index.number(conditions)
+            self._newer = known, index
+        own = index.sets(fetch, len(sets))
+        self.overflowed |= index.overflowed
+        every = index.met.bits(np.arange(len(index.met)), words_for(len(index)))
+        rows = np.flatnonzero(np.asarray(every.any(axis=1))[own])
+        pairs, _, inverse = _distinct(sets[rows].astype(np.int64) << 32 | own[rows])
+        found = np.empty(len(pairs), np.int32)
+        for begin in range(0, len(pairs), _PIECE):
+            piece = pairs[begin : begin + _PIECE]
+            old = piece >> 32
+            held = np.zeros((len(piece), 64 * words_for(count)), np.bool_)
+            added = every[piece & 0xFFFFFFFF].view(np.uint8)
+            held[:, known:count] = np.unpackbits(added, axis=1, bitorder="little")[:, : len(index)]
+            new = self._numbered(self.met.bits(old, words_for(count)) | packed(held))
+            new[old == UNKNOWN] = UNKNOWN
+            found[begin : begin + _PIECE] = new
+        sets[rows] = found[inverse]
 
     def _by_codes(self, fetch: Fetch, rows: int) -> I32:
         """Return the predicate sets of rows, as found by the conditions that axes test."""
@@ -186,11 +229,11 @@ class PredicateIndex:
             by_axis.append(codes)
             if room * axis.size >= 1 << 62:
                 # Combinations are numbered for these rows only, so that their sets can't be cached.
-                _, key = np.unique(key, return_inverse=True)
+                key = _distinct(key)[2].astype(np.int64)
                 room = 1 << 62
             key = key * axis.size + codes
             room = min(room * axis.size, 1 << 62)
-        keys, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+        keys, first, inverse = _distinct(key)
         lasting = room < 1 << 62
         known, numbers = self._codes if lasting else (keys[:0], self._codes[1][:0])
         at = np.searchsorted(known, keys)
@@ -206,10 +249,10 @@ class PredicateIndex:
             )
         if lasting and len(new):
             if len(known) + len(new) > _COMBINATIONS:
-                self._codes = keys, found
-            else:
-                at = at[new]
-                self._codes = np.insert(known, at, keys[new]), np.insert(numbers, at, found[new])
+                known, numbers, at, new = known[:0], numbers[:0], 0 * at, np.arange(len(keys))
+            new = new[np.argsort(keys[new])]
+            at = at[new]
+            self._codes = np.insert(known, at, keys[new]), np.insert(numbers, at, found[new])
         return found[inverse]
 
     def _by_others(self, sets: I32, fetch: Fetch) -> I32:
@@ -256,6 +299,31 @@ class PredicateIndex:
         found = self.met.numbered(bits, MOST_BYTES)
         self.overflowed |= self.met.size >= MOST_BYTES
         return found
+
+
+def _equal_rows(table: TaggedTable, prefix: str) -> tuple[Ints, I32] | tuple[slice, slice]:
+    """Return groups of joined rows with the same row of one member: a row of each group, and each
+    row's group. Slices of all rows if there are few such rows.
+
+    Args:
+        prefix: prefix of the member's columns; empty: the rows can't be grouped.
+    """
+    if prefix and table.rows >= _PIECE:
+        sigma = table.column(f"{ARRIVAL}:{prefix.removesuffix('.')}")
+        _, first, inverse = _distinct(fixed(sigma, np.int64))
+        if 2 * len(first) < table.rows:
+            return first, inverse
+    return slice(None), slice(None)
+
+
+def _distinct(keys: Ints) -> tuple[Ints, Ints, I32]:
+    """Return the distinct ``keys``, the index of a row with each, and per row, that of its key."""
+    encoded = pa.array(keys).dictionary_encode()
+    inverse: I32 = encoded.indices.to_numpy()
+    found: Ints = encoded.dictionary.to_numpy()
+    first = np.empty(len(found), np.int64)
+    first[inverse] = np.arange(len(keys))
+    return found, first, inverse
 
 
 def _has_columns(condition: Expr, fetch: Fetch) -> bool:

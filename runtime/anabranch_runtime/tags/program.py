@@ -150,7 +150,8 @@ class _Generation:
         """Whether a ruleset can use these indexes: columns are equal, and every index has space."""
         with self._lock:
             full = any(index.overflowed for index in self._found.values())
-            same = all(self._columns.get(s.name, s.columns) == s.columns for s in streams)
+            known = self._columns
+            same = all(known.get(s.name) in (None, s.stored_columns) for s in streams)
             return same and not full
 
     def wastes(self, used: int) -> bool:
@@ -162,8 +163,8 @@ class _Generation:
         """Return the predicate index of a stream; it is created if missing."""
         with self._lock:
             if stream.name not in self._found:
-                self._found[stream.name] = PredicateIndex()
-                self._columns[stream.name] = stream.columns
+                self._found[stream.name] = PredicateIndex(identified=not stream.is_weighted)
+                self._columns[stream.name] = stream.stored_columns
             return self._found[stream.name]
 
 

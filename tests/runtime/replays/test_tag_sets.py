@@ -18,6 +18,7 @@ import pytest
 from anabranch_contract.queries.expressions import columns
 from anabranch_contract.queries.joins import Stream
 from anabranch_planner.passes import parse_sql
+from anabranch_runtime.tags import predicates
 from anabranch_runtime.tags.predicates import UNKNOWN, PredicateIndex, TaggedTable
 from tests.support.oracles.history import History, record
 from tests.support.oracles.tag_sets import interpret_by_tags, tag_set
@@ -99,6 +100,8 @@ def test_results_and_sets_of_rows_are_those_of_the_interpreter(
     )
     script = replace(script, past=frozenset())
     sets = Sets()
+    # So few that also small tables of joined rows are grouped.
+    monkeypatch.setattr(predicates, "_PIECE", 16)
     monkeypatch.setattr(PredicateIndex, "prepare", lambda *arguments: sets.prepare(*arguments))
     replay = LocalReplay(generated.path, tmp_path / "out", redis, script=script)
     activations = replay.run()

@@ -160,6 +160,15 @@ def test_a_full_index_leaves_sets_unknown() -> None:
     assert 0 < np.count_nonzero(sets == UNKNOWN) < 100
     for n in range(100):
         assert holds(index, sets, n)[n]
+    unknown = sets == UNKNOWN
+    for n in range(100, 120):
+        index.number((Call("lt", (Column("", "x", long), Literal(n - 90, long)), BOOLEAN),))
+    with patch.object(predicates, "MOST_BYTES", 24 * 50):
+        index.prepare(table, "#tags", "")
+    assert (sets[unknown] == UNKNOWN).all()
+    for n in range(100, 120):
+        assert holds(index, sets, n)[: n - 90].all()
+        assert not holds(index, sets, n)[np.flatnonzero(sets != UNKNOWN)][n - 90 :].any()
 
 
 def test_a_column_of_another_type_leaves_sets_unknown() -> None:
@@ -170,6 +179,27 @@ def test_a_column_of_another_type_leaves_sets_unknown() -> None:
     index.prepare(table, "#tags", "")
     assert index.overflowed
     assert table.derived["#tags"].values.tolist() == [UNKNOWN, UNKNOWN]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_joined_rows_have_the_sets_of_their_member(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sets are computed once for joined rows with the same row of a member."""
+    rng = Random(seed)
+    monkeypatch.setattr(predicates, "_PIECE", 64)
+    index, alone = PredicateIndex(), BatchTable(random_rows(rng, 30))
+    number = np.array([rng.randrange(30) for _ in range(300)])
+    names = alone.batch.schema.names
+    joined = {f"m.{name}": alone.column(name).take(pa.array(number)) for name in names}
+    table = BatchTable(pa.record_batch({**joined, "#sigma:m": pa.array(number + (7 << 32))}))
+    for count in (40, 1, 30, 3):
+        for conditions in random_predicates(rng, count):
+            index.number(conditions)
+        index.prepare(alone, "#tags", "")
+        index.prepare(table, "m.#tags", "m.")
+        wanted = alone.derived["#tags"].values[number]
+        assert table.derived["m.#tags"].values.tolist() == wanted.tolist()
 
 
 def test_few_combinations_of_values_are_cached() -> None:
