@@ -84,8 +84,8 @@ class PredicateIndex:
         self.overflowed = False
         #: Sorted combinations of codes whose predicate sets are cached, and these sets.
         self._codes: tuple[Ints, I32] = np.zeros(0, np.int64), np.zeros(0, np.int32)
-        #: Number of the first predicate of an index of newer ones, and this index.
-        self._newer: tuple[int, PredicateIndex] | None = None
+        #: First and end of the numbers of newer predicates, and an index of these predicates.
+        self._newer: tuple[tuple[int, int], PredicateIndex] | None = None
         #: Predicates of choices -> translation of the sets into these choices, kept while in use.
         self._translated = WeakValueDictionary[bytes, TranslatedSets]()
 
@@ -143,7 +143,6 @@ class PredicateIndex:
         Args:
             prefix: prefix of the names of the stream's columns in the table.
         """
-
         first, inverse = _equal_rows(table, prefix if self.identified else "")
         taken: dict[str, pa.Array] = {}
 
@@ -193,12 +192,12 @@ class PredicateIndex:
     def _add_newer(self, sets: I32, known: int, fetch: Fetch) -> None:
         """Add the predicates from number ``known`` on to the rows' predicate sets, in place."""
         count = len(self._numbers)
-        first, index = self._newer or (0, PredicateIndex())
-        if (first, known + len(index)) != (known, count):
+        if self._newer is None or self._newer[0] != (known, count):
             index = PredicateIndex()
             for conditions in list(self._numbers)[known:]:
                 index.number(conditions)
-            self._newer = known, index
+            self._newer = (known, count), index
+        index = self._newer[1]
         own = index.sets(fetch, len(sets))
         self.overflowed |= index.overflowed
         every = index.met.bits(np.arange(len(index.met)), words_for(len(index)))
@@ -249,9 +248,9 @@ class PredicateIndex:
             )
         if lasting and len(new):
             if len(known) + len(new) > _COMBINATIONS:
-                known, numbers, at, new = known[:0], numbers[:0], 0 * at, np.arange(len(keys))
+                known, numbers, new = known[:0], numbers[:0], np.arange(len(keys))
             new = new[np.argsort(keys[new])]
-            at = at[new]
+            at = np.searchsorted(known, keys[new])
             self._codes = np.insert(known, at, keys[new]), np.insert(numbers, at, found[new])
         return found[inverse]
 
