@@ -18,13 +18,14 @@ from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.mirs import MirId
 from anabranch_contract.rest.planning.plans import CostsRecord, CpuRecord
 from anabranch_contract.rest.planning.settings import PlanningSettings
+from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.statistics.fit import fit
 from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.cost.validate import priced
 from anabranch_service.planning.rates import read_all
-from anabranch_service.planning.task import PlanTask, cost_model
+from anabranch_service.planning.task import PlanTask
 
 #: Number of periods to fit constants to: more would add parsing time and little precision.
 FITTED = 5
@@ -91,18 +92,20 @@ def constants(
 
 
 def cpu_record(
-    plan: Plan, individual: Plan, queries: Sequence[JoinQuery], task: PlanTask
+    plan: Plan, individual: Plan, queries: Sequence[JoinQuery], task: PlanTask, model: CostModel
 ) -> CpuRecord | None:
-    """Return the CPU seconds expected of both plans in the next epoch; None if unknown."""
+    """Return the CPU seconds expected of both plans in the next epoch; None if unknown.
+
+    Args:
+        model: cost model of ``plan``, with any objective.
+    """
     known = task.statistics
     if known.ahead is None or known.constants is None:
         return None
-    options = task.options.model_copy(update={"objective": Objective.SECONDS})
-    in_seconds = replace(task, options=options)
+    in_seconds = model.charging(Objective.SECONDS)
 
     def price(one: Plan) -> float:
-        model = cost_model(in_seconds, queries, options.parallelism, one.substreams)
-        return priced(one, trails(one, queries), model)
+        return priced(one, trails(one, queries), in_seconds.divided(one.substreams))
 
     return CpuRecord(plan=price(plan), individual=price(individual))
 

@@ -33,6 +33,7 @@ from anabranch_service.clock import Clock
 from anabranch_service.errors import CorruptRecord
 from anabranch_service.planning.approval import KeptPlan, Weighed, weigh
 from anabranch_service.planning.epoch import PlannedEpoch, dump_ruleset, plan_epoch
+from anabranch_service.planning.process.pace import Pace
 from anabranch_service.planning.process.process import NICE, PlannerProcess
 from anabranch_service.planning.rations import expected_schedule, may_ration
 from anabranch_service.planning.replanning.reviser import Reviser
@@ -112,6 +113,7 @@ class EpochLoop:
         #: Epochs with the newest plan that lack an explanation, and the time of that planning.
         self._unexplained: list[tuple[EpochRecord, Publication]] = []
         self._planned_at = 0.0
+        self._pace = Pace()
         self._explaining: asyncio.Task[None] | None = None
         self._reviser = Reviser(store, settings, metrics, clock)
         #: The decision on a revision that is in progress in live mode, and the term in which it
@@ -409,10 +411,12 @@ class EpochLoop:
 
     async def _calm(self) -> None:
         """In live mode, wait while plans follow each other: an explanation takes as much CPU time
-        as tasks take to begin with a new plan."""
+        as planning, or tasks that begin with a new plan. Explanations have the same share of a CPU
+        as plans under new statistics (:class:`Pace`)."""
         latest = time.monotonic() + WAITING
         while self.settings.mode is Mode.LIVE:
-            rest = min(self._planned_at + CALM, latest) - time.monotonic()
+            now = time.monotonic()
+            rest = max(min(self._planned_at + CALM, latest), self._pace.due) - now
             if rest <= 0:
                 return
             await asyncio.sleep(rest)
@@ -433,7 +437,10 @@ class EpochLoop:
         before, found = record.same_as, None
         if before is not None:
             found = await self.store.explanation(before)
-        found = found or await asyncio.to_thread(self._explanation, record.epoch)
+        if found is None:
+            began = time.monotonic()
+            found = await asyncio.to_thread(self._explanation, record.epoch)
+            self._pace.planned(time.monotonic(), time.monotonic() - began)
         if found is None or before is None:
             return found
         return found.model_copy(update={"diff": None, "diff_reason": record.diff_reason})

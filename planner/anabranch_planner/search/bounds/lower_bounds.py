@@ -48,11 +48,10 @@ def by_shares(problem: PlanProblem, deadline: Deadline, seed: int) -> float:
         for store in part.inserts:
             stores[store] += 1
     graph = problem.graph
-    shared = replace(
-        graph,
-        cost=[c / edges[e] if e in edges else c for e, c in enumerate(graph.cost)],
-        spread=[c / edges[e] if e in edges else c for e, c in enumerate(graph.spread)],
-    )
+    shared = replace(graph, cost=list(graph.cost), spread=list(graph.spread))
+    for e, sharing in edges.items():
+        shared.cost[e] /= sharing
+        shared.spread[e] /= sharing
     total = 0.0
     for part in alone:
         if deadline.expired():

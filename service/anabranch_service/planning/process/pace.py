@@ -1,4 +1,4 @@
-"""Limit on the CPU time of replanning after changes of statistics alone.
+"""Limits on the CPU time of replanning after changes of statistics alone, and of explanations.
 
 Statistics keep changing, above all after the start of a pipeline, and with a thousand queries
 planning takes seconds of CPU time that probes could use. Changes by users (of queries, of settings)
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Fraction of one CPU for replanning after changes of statistics alone.
+#: Fraction of one CPU for replanning after changes of statistics alone, and for explanations.
 SHARE = 0.1
 #: Seconds without an edit before a plan is replanned under new statistics.
 QUIET = 10.0
@@ -56,10 +56,16 @@ class Pace:
         """Whether queries may still be added and removed under the last plan's statistics."""
         return self.first is not None and now - self.last < EDITABLE
 
+    @property
+    def due(self) -> float:
+        """Time at which the pause after the last plan ends."""
+        if self.first is None:
+            return float("-inf")
+        return self.last + min(self.cost / SHARE, self.last - self.first)
+
     def rests(self, now: float) -> bool:
         """Whether replanning after changes of statistics must still wait."""
         if self.first is None:
             return False
-        if now - self.edit < QUIET and now - self.last < RECENT:
-            return True
-        return now - self.last < min(self.cost / SHARE, self.last - self.first)
+        edited = now - self.edit < QUIET and now - self.last < RECENT
+        return edited or now < self.due

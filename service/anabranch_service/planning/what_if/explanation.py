@@ -68,7 +68,10 @@ def explain_choice(planned: PlannedEpoch, apart: StandalonePlans | None) -> Expl
     share = why = found = cpu = kept = None
     reason = "no epoch has been published yet"
     try:
-        cpu = None if apart is None else cpu_record(plan, apart.individual, queries, task)
+        # One model for all prices: it keeps the cardinality of each sub-join.
+        model = cost_model(task, queries, task.options.parallelism, plan.substreams)
+        if apart is not None:
+            cpu = cpu_record(plan, apart.individual, queries, task, model)
         walked = trails(plan, queries)
         played = game(plan, queries, walked)
         alone, note = _alone(planned, apart)
@@ -78,7 +81,6 @@ def explain_choice(planned: PlannedEpoch, apart: StandalonePlans | None) -> Expl
             omitted=max(len(ranked) - (limits.shares or len(ranked)), 0),
             note=note,
         )
-        model = cost_model(task, queries, task.options.parallelism, plan.substreams)
         why = ReasonsRecord.model_validate(
             reasons_document(
                 reasons(
@@ -89,7 +91,7 @@ def explain_choice(planned: PlannedEpoch, apart: StandalonePlans | None) -> Expl
         )
         kept = _tables(planned, model)
         if task.running is not None:
-            found, reason = _compare(planned)
+            found, reason = _compare(planned, model)
     except Exception as cause:  # noqa: BLE001 - logged; the plan is valid without an explanation
         _LOG.error("a plan can't be explained", error=repr(cause), exc_info=cause)
         reason = f"the explanation failed: {cause!r}"
@@ -120,19 +122,24 @@ def _tables(planned: PlannedEpoch, model: CostModel) -> TablesRecord:
     return TablesRecord.summed([TableRecord.model_validate(one) for one in tables_document(found)])
 
 
-def _compare(planned: PlannedEpoch) -> tuple[DiffRecord | None, str]:
+def _compare(planned: PlannedEpoch, model: CostModel) -> tuple[DiffRecord | None, str]:
+    """Compare the plan, whose cost model is ``model``, with the running epoch."""
     task, queries, running = planned.task, planned.queries, planned.task.running
     assert running is not None  # checked by the caller
     record, before = running.record, running.decisions
     if before is None:
         return None, f"epoch {record.epoch} can't be compared with: {running.problem}"
+    alike = running.queries == queries and record.parallelism == task.options.parallelism
+    before_model = model.divided(before.substreams)
+    if not alike:
+        before_model = cost_model(task, running.queries, record.parallelism, before.substreams)
     found = diff(
         before.footprint,
         planned.plan,
         queries,
-        cost_model(task, queries, task.options.parallelism, planned.plan.substreams),
+        model,
         before_queries=running.queries,
-        before_model=cost_model(task, running.queries, record.parallelism, before.substreams),
+        before_model=before_model,
         widths=relation_widths((*queries, *running.queries), task.streams, task.widths),
     )
     document = {**diff_document(found, at_most=task.limits.changes), "epoch": record.epoch}

@@ -11,6 +11,7 @@ from anabranch_service.planning.process.pace import EDITABLE, QUIET, RECENT, SHA
 
 def test_before_the_first_plan_nothing_rests() -> None:
     assert not Pace().rests(0.0)
+    assert Pace().due == float("-inf")
 
 
 def test_a_plan_rests_for_a_multiple_of_its_cost_and_no_longer_than_there_were_plans() -> None:
@@ -19,6 +20,7 @@ def test_a_plan_rests_for_a_multiple_of_its_cost_and_no_longer_than_there_were_p
     assert not pace.rests(100.0)
     pace.planned(104.0, 5.0)
     assert [pace.rests(now) for now in (104.0, 107.9, 108.0)] == [True, True, False]
+    assert pace.due == 108.0
     pace.planned(300.0, 5.0)
     assert [pace.rests(now) for now in (300.0, 349.9, 350.0)] == [True, True, False]
     pace.planned(350.0, 0.01)

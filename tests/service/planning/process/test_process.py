@@ -28,6 +28,7 @@ from anabranch_service.planning import loop
 from anabranch_service.planning.epoch import LATER
 from anabranch_service.planning.loop import EpochLoop
 from anabranch_service.planning.process import process as planner_process
+from anabranch_service.planning.process.pace import Pace
 from anabranch_service.planning.process.process import NICE, PlannerProcess
 from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
@@ -187,6 +188,25 @@ def test_live_the_newest_plan_is_explained_once_plans_rest(
         service.plan(1)
         assert [service.get(f"/v1/epochs/{n}")["explained"] for n in (2, 3)] == [False, False]
         assert service.get("/v1/epochs/3")["same_as"] == 2
+
+
+def test_live_an_explanation_waits_for_its_share_of_a_cpu(
+    settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "APART", 1)
+    monkeypatch.setattr(loop, "CALM", 0.0)
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        service.post("/v1/queries", {"id": "pair", "sql": PAIR})
+        service.plan(-1)
+        explained(service, 0)
+        due = time.monotonic() + 2.0
+        monkeypatch.setattr(Pace, "due", due)
+        service.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+        service.plan(0)
+        explained(service, 2)
+        assert time.monotonic() >= due
 
 
 def test_live_a_plan_is_explained_though_later_epochs_repeat_it(
