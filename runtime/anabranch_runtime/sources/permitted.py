@@ -60,7 +60,7 @@ def permitted_sink(
 
 
 def source_options(record: StreamRecord) -> dict[str, str]:
-    """Return the options of a source with secrets in place of references.
+    """Return the options with which a source is read, with secrets in place of references.
 
     Raises:
         AccessError: a variable is not set, or an option that takes no secret has a reference.

@@ -88,7 +88,7 @@ class GrowingTables(Tables):
         return len(self._all) - 1
 
     def places(self, name: str) -> ColumnPlaces:
-        """Return the addresses of a column in each table so far."""
+        """Return the addresses of a column in each table of stored rows so far."""
         found = self._places.get(name)
         known = 0 if found is None else len(found.columns)
         if known < len(self._all):

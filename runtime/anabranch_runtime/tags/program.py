@@ -147,7 +147,8 @@ class _Generation:
         self._columns: dict[str, object] = {}
 
     def serves(self, streams: Iterable[Stream]) -> bool:
-        """Whether a ruleset can use these indexes: columns are equal, and every index has space."""
+        """Whether a ruleset can use these predicate indexes: columns are equal, and every index
+        has space."""
         with self._lock:
             full = any(index.overflowed for index in self._found.values())
             known = self._columns

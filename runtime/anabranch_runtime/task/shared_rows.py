@@ -58,7 +58,7 @@ def shared_rows(ruleset: Ruleset, scope: ProbeScope) -> dict[QueryId, SharedRows
 
 
 def _seen(query: QueryId, scope: ProbeScope) -> Hashable:
-    """Return a value that is equal for queries that see the same tuples."""
+    """Return a value that is equal for queries that see the same tuples of a task."""
     if query in scope.whole:
         return ()
     limits = tuple(sorted(scope.visible.get(query, {}).items()))

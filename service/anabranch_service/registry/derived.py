@@ -145,7 +145,7 @@ class Queries:
         return callers
 
     def check_unread(self, query: str, action: str) -> None:
-        """Refuse to change a query that others read.
+        """Refuse to change a registered query that others read.
 
         Raises:
             Conflict: ``query-is-read``, naming the readers.

@@ -10,13 +10,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 BUCKET = "states"
-#: Program of the server: it prints its port, and ends when its standard input ends.
+#: Program of the server: it prints its port, and ends when its standard input ends. Requests are
+#: processed one at a time: the library checks the condition of a write before it writes, so of two
+#: conditional writes at a time both could succeed.
 SERVER = """
-from moto.server import ThreadedMotoServer
 import sys
-server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-server.start()
-print(server.get_host_and_port()[1], flush=True)
+import threading
+from moto.moto_server.werkzeug_app import (
+    DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+)
+from werkzeug.serving import make_server
+application, lock = DomainDispatcherApplication(create_backend_app), threading.Lock()
+def answer(environ, start):
+    with lock:
+        return list(application(environ, start))
+server = make_server("127.0.0.1", 0, answer, True, request_handler=MotoRequestHandler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+print(server.server_address[1], flush=True)
 sys.stdin.read()
 """
 

@@ -187,8 +187,8 @@ def _multi_joins(root: Node) -> list[MultiJoinOut]:
 
 
 def _own(document: Mapping[str, Any], planned: DryRunOut, name: str) -> dict[str, Any]:
-    """Return the probe orders of a query with their steps, the stores that it probes, and the other
-    queries that use these stores."""
+    """Return the answer's probe orders of a query with their steps, the stores that it probes, and
+    the other queries that use these stores."""
     steps = {step["id"]: step for step in document["steps"]}
     orders = [
         {**order, "steps": [steps[number] for number in order["steps"]]}
