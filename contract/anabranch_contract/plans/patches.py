@@ -91,7 +91,7 @@ def difference(base: RulesetId, base_text: str, text: str) -> Patch:
             patch yields it; ``bad-ruleset``.
     """
     before, after = _base_rows(base_text).sections, RulesetRows.of(text)
-    if after.text() != text:
+    if not after.is_of(text):
         raise _another(base)
     sections = {name: _edits(before.get(name, []), rows) for name, rows in after.sections.items()}
     return Patch(base, _base_digest(base_text), digest(text), sections, dict(after.scalars))

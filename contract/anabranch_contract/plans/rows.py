@@ -7,16 +7,14 @@ list's elements, as text; rows are compared by their texts. Every other field is
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from types import MappingProxyType
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, get_args, get_type_hints
 
 from anabranch_contract import codec
 from anabranch_contract.codec import Raw
 from anabranch_contract.errors import RulesetError
-from anabranch_contract.plans.ruleset import RULES, Ruleset, RulesetId, loads, renumbered
+from anabranch_contract.plans.ruleset import RULES, Ruleset, RulesetId, dumps, loads
 
 _NAMES = {rules: f"rules.{kind}" for kind, rules in RULES.items()}
 #: Section of a ruleset -> its field in :class:`Ruleset`, and the type of its rows.
@@ -40,11 +38,14 @@ class RulesetRows:
 
     @classmethod
     def of(cls, text: str) -> RulesetRows:
-        """Split a ruleset's text.
+        """Split a ruleset's text; a text that :meth:`text` has just returned is not split again.
 
         Raises:
             RulesetError: ``bad-ruleset``.
         """
+        known = _joined_last(text)
+        if known is not None:
+            return known
         try:
             scalars = codec.loads(text, dict[str, Raw])
             rules = codec.loads(scalars.pop("rules"), dict[str, list[Raw]])
@@ -57,6 +58,11 @@ class RulesetRows:
 
     def text(self) -> str:
         """Return the ruleset's text; exactly the original one if ``ruleset.dumps`` wrote that."""
+        text = self._join()
+        _JOINED.append((text, self))
+        return text
+
+    def _join(self) -> str:
         rules: dict[str, list[Raw]] = {}
         document: dict[str, object] = {**self.scalars, "rules": rules}
         for name, rows in self.sections.items():
@@ -64,25 +70,81 @@ class RulesetRows:
             (document if kind == name else rules)[kind] = list(map(Raw, rows))
         return codec.dumps(document)
 
+    def is_of(self, text: str) -> bool:
+        """Whether :meth:`text` returns ``text``."""
+        return _joined_last(text) is self or self._join() == text
+
+    def is_renumbered(self, other: RulesetRows) -> bool:
+        """Whether two rulesets are equal but for the epoch's number."""
+        one, two = ({**rows.scalars, "epoch": b""} for rows in (self, other))
+        return (
+            one.keys() == two.keys()
+            and all(bytes(one[name]) == bytes(two[name]) for name in one)
+            and self.sections == other.sections
+        )
+
+
+#: Texts that :meth:`RulesetRows.text` has returned last, and their rows. They are found by
+#: identity: a text of 5,000 queries has 17 MB.
+_JOINED = deque[tuple[str, RulesetRows]](maxlen=2)
+
+
+def _joined_last(text: str) -> RulesetRows | None:
+    """Return the rows of which ``text`` has been joined, if it is one of the last such texts."""
+    return next((rows for joined, rows in tuple(_JOINED) if joined is text), None)
+
+
+class RowTexts:
+    """Texts of rulesets' rows; a row that the last ruleset had as well, as the same object, is not
+    encoded again.
+    """
+
+    def __init__(self) -> None:
+        #: Identity of a row of the last ruleset -> the row, and its text.
+        self._known: dict[int, tuple[object, bytes]] = {}
+
+    def rows(self, ruleset: Ruleset) -> RulesetRows:
+        """Return the rows of ``ruleset``, whose joined text is that of ``ruleset.dumps``."""
+        nothing: dict[str, Any] = {name: () for name, _ in _FIELDS.values()}
+        empty = RulesetRows.of(dumps(replace(ruleset, **nothing)))
+        known, kept, sections = self._known, dict[int, tuple[object, bytes]](), {}
+        for section in empty.sections:
+            rows = getattr(ruleset, _FIELDS[section][0])
+            new = [row for row in rows if id(row) not in known]
+            kept |= zip(map(id, new), zip(new, _texts(new), strict=True), strict=True)
+            kept |= {id(row): known[id(row)] for row in rows if id(row) in known}
+            sections[section] = [kept[id(row)][1] for row in rows]
+        self._known = kept
+        return RulesetRows(sections, empty.scalars)
+
+
+def _texts(rows: list[Any]) -> Iterable[bytes]:
+    return map(bytes, codec.loads(codec.dumps(rows), list[Raw]))
+
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A ruleset, and for each of its sections the decoded rows by text."""
+    """A decoded ruleset.
+
+    Attributes:
+        document: its text, split into rows.
+        rows: section -> decoded rows by text.
+    """
 
     ruleset: Ruleset
-    rows: Mapping[str, Mapping[bytes, Any]] = field(default_factory=lambda: MappingProxyType({}))
+    document: RulesetRows
+    rows: Mapping[str, Mapping[bytes, Any]]
 
 
-def decoded(text: str, before: Decoded | None = None) -> Decoded:
-    """Decode a ruleset's ``text``. Rows equal to rows of ``before`` become the same objects, so
+def decoded(document: RulesetRows, before: Decoded | None = None) -> Decoded:
+    """Decode a ruleset's ``document``. Rows equal to rows of ``before`` become the same objects, so
     that caches keyed by row stay valid.
 
     Raises:
         RulesetError: as ``ruleset.from_json`` does.
     """
-    document = RulesetRows.of(text)
     # Decode the scalar fields alone, with empty sections.
-    empty = loads(RulesetRows({name: [] for name in document.sections}, document.scalars).text())
+    empty = loads(RulesetRows({name: [] for name in document.sections}, document.scalars)._join())
     rows: dict[str, dict[bytes, Any]] = {}
     fields: dict[str, Any] = {}
     for name, texts in document.sections.items():
@@ -93,7 +155,7 @@ def decoded(text: str, before: Decoded | None = None) -> Decoded:
         new = [text for text in dict.fromkeys(texts) if text not in known]
         rows[name] |= zip(new, _read(name, new), strict=True)
         fields[_FIELDS[name][0]] = tuple(map(rows[name].__getitem__, texts))
-    return Decoded(replace(empty, **fields), rows)
+    return Decoded(replace(empty, **fields), document, rows)
 
 
 #: The last ruleset of :func:`read_ruleset`, whose unchanged rows the next one reuses.
@@ -107,13 +169,11 @@ def read_ruleset(text: str, name: RulesetId) -> Ruleset:
     Raises:
         RulesetError: malformed text, as ``ruleset.from_json``.
     """
-    return replace(_decoded(renumbered(text, 0)), epoch=name.epoch)
-
-
-@lru_cache(maxsize=1)
-def _decoded(text: str) -> Ruleset:
-    _LAST.append(decoded(text, next(iter(_LAST), None)))
-    return _LAST[-1].ruleset
+    document, last = RulesetRows.of(text), next(iter(tuple(_LAST)), None)
+    if last is None or not document.is_renumbered(last.document):
+        last = decoded(document, last)
+        _LAST.append(last)
+    return replace(last.ruleset, epoch=name.epoch)
 
 
 def _read(name: str, texts: list[bytes]) -> list[Any]:

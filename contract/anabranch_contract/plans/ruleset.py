@@ -562,7 +562,10 @@ def renumbered(text: str, epoch: int) -> str:
     >>> renumbered('{"derived":[],"epoch":3,"revision":0}', 12)
     '{"derived":[],"epoch":12,"revision":0}'
     """
-    return _EPOCH.sub(f'"epoch":{epoch}', text, count=1)
+    named, wanted = _EPOCH.search(text), f'"epoch":{epoch}'
+    if named is None or named.group() == wanted:
+        return text
+    return text[: named.start()] + wanted + text[named.end() :]
 
 
 def loads(text: str | bytes) -> Ruleset:

@@ -248,7 +248,9 @@ def _groups(
         if order.steps:
             ties.append((order.owner, order.start, order.steps[0].members))
         for tie in ties:
-            parents[root(tie)] = goal
+            # In this direction, since the root of a shared step or store then stays the same.
+            if (shared := root(tie)) != goal:
+                parents[goal] = goal = shared
     members: dict[_Tie, list[JoinQuery]] = {}
     owner_of = {o.goal: o.owner for o in plan.orders if not o.maintains}
     for query in queries:

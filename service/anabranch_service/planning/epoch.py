@@ -20,6 +20,7 @@ import structlog
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.plan import HotKeyDealing, LookingAhead, Optimizer, Plan
+from anabranch_contract.plans.rows import RowTexts
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.queries.joins import JoinQuery, RelationId
 from anabranch_contract.rest.planning.plans import AheadRecord
@@ -136,9 +137,13 @@ class PlannedEpoch:
             shown["hot_keys"] = hot_document(rules.hot)
         return shown
 
-    def publish(self, now: datetime) -> tuple[EpochRecord, str]:
-        """Return the epoch's record, published at ``now``, and the text of its ruleset."""
-        text, digest = dump_ruleset(self.ruleset)
+    def publish(self, now: datetime, texts: RowTexts | None = None) -> tuple[EpochRecord, str]:
+        """Return the epoch's record, published at ``now``, and the text of its ruleset.
+
+        Args:
+            texts: encodes the ruleset, with texts of the last one's rows.
+        """
+        text, digest = dump_ruleset(self.ruleset, texts)
         record = EpochRecord(
             epoch=self.ruleset.epoch,
             published_at=now,
@@ -222,9 +227,9 @@ def _raise_memory_limit(cause: Exception) -> None:
         raise cause
 
 
-def dump_ruleset(ruleset: Ruleset) -> tuple[str, str]:
+def dump_ruleset(ruleset: Ruleset, texts: RowTexts | None = None) -> tuple[str, str]:
     """Serialise a ruleset; returns the text and its digest."""
-    text = wire.dumps(ruleset)
+    text = wire.dumps(ruleset) if texts is None else texts.rows(ruleset).text()
     return text, wire.digest(text)
 
 

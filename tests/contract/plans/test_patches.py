@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans import patches
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.patches import applied, difference, is_patch
-from anabranch_contract.plans.rows import RulesetRows, decoded
+from anabranch_contract.plans.rows import RowTexts, RulesetRows, decoded, read_ruleset
 from anabranch_contract.plans.ruleset import (
     BackfillRule,
     FillStep,
@@ -103,8 +104,8 @@ def test_a_patch_makes_exactly_its_ruleset(base: Ruleset, new: Ruleset) -> None:
 
 @given(drawn(), drawn())
 def test_rows_that_stay_are_the_same_objects(base: Ruleset, new: Ruleset) -> None:
-    before = decoded(rulesets.dumps(base))
-    after = decoded(rulesets.dumps(new), before)
+    before = decoded(RulesetRows.of(rulesets.dumps(base)))
+    after = decoded(RulesetRows.of(rulesets.dumps(new)), before)
     assert before.ruleset == base
     assert after.ruleset == new
     assert rulesets.dumps(after.ruleset) == rulesets.dumps(new)
@@ -113,6 +114,45 @@ def test_rows_that_stay_are_the_same_objects(base: Ruleset, new: Ruleset) -> Non
         texts = set(map(codec.dumps, getattr(base, name)))
         for row in getattr(after.ruleset, name):
             assert (id(row) in known) == (codec.dumps(row) in texts)
+
+
+@given(st.lists(drawn(), max_size=4), st.randoms(use_true_random=False))
+def test_texts_of_rows_that_stay_are_those_of_the_whole_ruleset(
+    given: list[Ruleset], rng: Random
+) -> None:
+    """Rulesets follow each other, each with rows of the one before in any order."""
+    texts, before = RowTexts(), Ruleset(0, (), (), (), (), (), (), ())
+    for one in given:
+        mixed: dict[str, Any] = {
+            name: (
+                *rng.sample(rows := getattr(before, name), k=len(rows) // 2),
+                *getattr(one, name),
+            )
+            for name in SECTIONS
+        }
+        after = replace(one, **mixed)
+        text = texts.rows(after).text()
+        assert text == rulesets.dumps(after)
+        assert (
+            applied(rulesets.dumps(before), difference(before.id, rulesets.dumps(before), text))
+            == text
+        )
+        assert RulesetRows.of(text).is_of(text)
+        assert rulesets.dumps(read_ruleset(text, after.id)) == text
+        before = after
+
+
+@given(drawn(), st.integers(0, 99))
+def test_only_the_number_of_a_renumbered_ruleset_differs(one: Ruleset, epoch: int) -> None:
+    text = rulesets.dumps(one)
+    other = rulesets.renumbered(text, epoch)
+    assert other == rulesets.dumps(replace(one, epoch=epoch))
+    rows = RulesetRows.of(text)
+    assert rows.is_renumbered(RulesetRows.of(other))
+    revised = rulesets.dumps(replace(one, revision=one.revision + 1))
+    assert not rows.is_renumbered(RulesetRows.of(revised))
+    again = replace(one, queries=(*one.queries, POOL["queries"][0]))
+    assert not rows.is_renumbered(RulesetRows.of(rulesets.dumps(again)))
 
 
 def test_a_row_more_or_less_is_a_short_patch() -> None:
@@ -192,7 +232,7 @@ def test_what_is_no_patch_is_refused(text: str) -> None:
     ["", "[]", "{}", '{"rules":[]}', '{"epoch":1,"rules":{},"version":2}', '{"version":99}'],
 )
 def test_what_is_no_ruleset_is_refused(text: str) -> None:
-    for read in (rulesets.loads, decoded):
+    for read in (rulesets.loads, lambda given: read_ruleset(given, RulesetId(1))):
         with pytest.raises(RulesetError) as caught:
             read(text)
         assert caught.value.code in ("bad-ruleset", "unknown-version")
@@ -202,14 +242,14 @@ def test_a_row_that_is_malformed_is_named() -> None:
     document = rulesets.to_json(rules(1, {"q": RS}))
     for section, rows in (("queries", [1]), ("queries", [{"id": "q"}]), ("stores", [{"id": 1}])):
         with pytest.raises(RulesetError, match=section) as caught:
-            decoded(json.dumps({**document, section: rows}))
+            decoded(RulesetRows.of(json.dumps({**document, section: rows})))
         assert caught.value.code == "bad-ruleset"
 
 
 @pytest.mark.parametrize("version", [0, 2, "1", None])
 def test_rulesets_of_other_versions_are_refused(version: object) -> None:
     text = json.dumps({**rulesets.to_json(rules(1, {"q": RS})), "version": version})
-    for read in (rulesets.loads, decoded):
+    for read in (rulesets.loads, lambda given: read_ruleset(given, RulesetId(1))):
         with pytest.raises(RulesetError, match="not supported") as caught:
             read(text)
         assert (caught.value.code, bool(caught.value.remedy)) == ("unknown-version", True)
@@ -218,4 +258,8 @@ def test_rulesets_of_other_versions_are_refused(version: object) -> None:
 def test_blanks_another_order_and_unknown_fields_are_passed_over() -> None:
     document = {"later": [1], "latest": 2, **rulesets.to_json(rules(1, {"q": RS}))}
     text = json.dumps(document, indent=1)
-    assert decoded(text).ruleset == rulesets.loads(text) == rulesets.from_json(document)
+    assert (
+        decoded(RulesetRows.of(text)).ruleset
+        == rulesets.loads(text)
+        == rulesets.from_json(document)
+    )

@@ -12,7 +12,7 @@ import pytest
 
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.plan import Optimizer
-from anabranch_contract.plans.rows import Decoded, decoded
+from anabranch_contract.plans.rows import Decoded, RulesetRows, decoded
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
@@ -171,7 +171,7 @@ def test_programs_from_parts_of_earlier_rulesets_equal_programs_made_anew(seed: 
     reused = 0
     _forget()
     for epoch in range(6):
-        before = decoded(_text(running, rng, epoch), before)
+        before = decoded(RulesetRows.of(_text(running, rng, epoch)), before)
         ruleset = before.ruleset
         if rng.random() < 0.3:
             ruleset = without(ruleset, frozenset({str(ruleset.queries[0].id)}))
@@ -195,19 +195,21 @@ def test_a_probe_tree_is_the_same_for_a_later_ruleset_with_its_rules() -> None:
     rng = Random(3)
     queries = [_query(f"q{n}", rng) for n in range(5)]
     text = _text(queries, Random(0), 0)
-    first = decoded(text)
-    again = decoded(rulesets.renumbered(text, 1), first)
+    first = decoded(RulesetRows.of(text))
+    again = decoded(RulesetRows.of(rulesets.renumbered(text, 1)), first)
     assert again.ruleset is not first.ruleset
     trees = rule_trees(first.ruleset)
     assert [t.facts for t in trees] == [t.facts for t in rule_trees(again.ruleset)]
-    other = decoded(_text(queries[:-1], Random(0), 2), first).ruleset
+    other = decoded(RulesetRows.of(_text(queries[:-1], Random(0), 2)), first).ruleset
     assert {t.facts for t in rule_trees(other)} != {t.facts for t in trees}
     assert sum(len(t.rules) for t in trees) == len(first.ruleset.probe_rules)
 
 
 def test_tables_of_rules_begin_where_the_ones_of_earlier_trees_end() -> None:
     rng = Random(5)
-    ruleset = decoded(_text([_query(f"q{n}", rng) for n in range(8)], rng, 0)).ruleset
+    ruleset = decoded(
+        RulesetRows.of(_text([_query(f"q{n}", rng) for n in range(8)], rng, 0))
+    ).ruleset
     made = probe_program(ruleset, tag_program(ruleset))
     for first, tables in ((0, made.keys), (2, made.bounds), (4, made.orders)):
         spans = made.table[:, first : first + 2]

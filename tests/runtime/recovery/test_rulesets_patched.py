@@ -44,7 +44,6 @@ def url() -> Iterator[str]:
 def forget() -> None:
     """Clear caches, as in another process."""
     fetch_ruleset.cache_clear()
-    rows._decoded.cache_clear()
     rows._LAST.clear()
     decoding._BASES.clear()
 

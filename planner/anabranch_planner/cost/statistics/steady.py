@@ -55,6 +55,8 @@ class Settled:
 
     def concerns(self, query: JoinQuery) -> bool:
         """Whether a statistic that affects ``query`` differs from the previous plan's."""
+        if not self.moved and not self.streams:
+            return self.moved is None
         return self.moved is None or not (
             self.moved.isdisjoint(query.labels)
             and self.moved.isdisjoint(relation.id for relation in query.relations)

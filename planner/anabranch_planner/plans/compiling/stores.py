@@ -60,8 +60,9 @@ def key_types(parts: Iterable[PlanPart]) -> KeyTypes:
 
 
 def _key_types_of(part: PlanPart) -> KeyTypes:
-    found: dict[tuple[bool, AttrRef], str] = {}
-    for query in part.queries:
+    known: KeyTypes | None = part.before("kinds", ())
+    found: dict[tuple[bool, AttrRef], str] = dict(known or {})
+    for query in part.queries if known is None else (one.query for one in part.grown):
         relation_of = {m.label: m.relation for m in query.members}
         for key_class in query.classes:
             for ref in key_class.members:

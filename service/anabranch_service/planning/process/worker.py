@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import BinaryIO, cast
 
 from anabranch_contract.collection import collect_rarely
+from anabranch_contract.plans.rows import RowTexts
 from anabranch_contract.plans.ruleset import digest, renumbered
 from anabranch_planner.search.assemble import gap
 from anabranch_service.planning.epoch import PlannedEpoch, finite, plan_epoch
@@ -53,6 +54,7 @@ class _Planner:
         self._last: _LastEpoch | None = None
         self._sent: Queries = {}
         self._pace = Pace()
+        self._texts = RowTexts()
 
     def answer(self, asked: Asked) -> Answer:
         """Run one task."""
@@ -86,7 +88,7 @@ class _Planner:
         planned = plan_epoch(task, self._follower)
         for part in self._follower.parts:
             part.validate()
-        record, text = planned.publish(asked.now)
+        record, text = planned.publish(asked.now, self._texts)
         sealed, base = seal_patched(record, text, None if last is None else last.base)
         running = RunningEpoch(record, planned.queries, planned.rules.decisions)
         self._last = _LastEpoch(text, planned, running, base)
