@@ -237,7 +237,13 @@ def _of_readers(ruleset: Ruleset, past: Collection[str]) -> _Readers:
     streams: dict[str, str] = {r.id: r.stream for r in ruleset.relations}
     relations: dict[str, list[_Need]] = {r.id: [] for r in ruleset.relations}
     queries: dict[frozenset[str], dict[str, list[_Need]]] = {}
-    for query in (q for q in ruleset.queries if len(q.members) > 1):
+    # Of queries that need the same rows, one is examined: thousands may read a shared store.
+    different = {
+        (query.members, query.retention, query.looked_up, query.id in past): query
+        for query in ruleset.queries
+        if len(query.members) > 1
+    }
+    for query in different.values():
         labels = frozenset(label for _, label, _ in query.members)
         by_label = queries.setdefault(labels, {label: [] for label in labels})
         needs = _needs(query, streams)

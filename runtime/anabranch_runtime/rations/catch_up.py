@@ -305,13 +305,15 @@ def advance(
 def owe_past(state: State, ruleset: Ruleset) -> State:
     """Record past results as owed for queries that start with the next batch and request these; not
     for queries that restart with other time bounds."""
+    wanted = [query for query in ruleset.queries if query.past and _begins(state, query.id)]
+    if not wanted:
+        return state
     able, changing = owing(ruleset), _with_changes(ruleset)
     queries, owed = dict(state.queries), list(state.debt.batches)
     reached = {n: s.newest for n, s in state.streams.items() if s.newest is not None}
-    for query in ruleset.queries:
+    for query in wanted:
         known = state.queries[query.id]
-        begins = known.activated_batch == state.next_batch and not known.earlier
-        if not (query.past and begins and known.past is None and query.id in able):
+        if query.id not in able:
             continue
         first = min(seen.batch for seen in known.visible_from.values())
         last = known.activated_batch - 1
@@ -325,6 +327,13 @@ def owe_past(state: State, ruleset: Ruleset) -> State:
         owed.append(OwedBatches(first, last, tuple(sorted(goals)), {}, reached, past=True))
         queries[query.id] = replace(known, past=PastResults())
     return replace(state, queries=queries, debt=replace(state.debt, batches=tuple(owed)))
+
+
+def _begins(state: State, query: QueryId) -> bool:
+    """Whether ``query`` starts with the next batch for the first time, and owes no past results."""
+    known = state.queries[query]
+    begins = known.activated_batch == state.next_batch
+    return begins and not known.earlier and known.past is None
 
 
 def _with_changes(ruleset: Ruleset) -> frozenset[QueryId]:
