@@ -29,7 +29,7 @@ from anabranch_contract.plans import patches
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.patches import Patch
 from anabranch_contract.plans.rations import RationSchedule
-from anabranch_contract.plans.rows import read_ruleset
+from anabranch_contract.plans.rows import read_ruleset, renumbered
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.protocol.batches import BATCHES_KEPT, BatchReport
@@ -429,7 +429,7 @@ def _ruleset_text(url: str, namespace: str, name: RulesetId) -> str:
             remedy="check that Redis has kept its data and that the service runs",
         )
     # An epoch with an unchanged plan has a copy of its predecessor's text, with the old number.
-    return rulesets.renumbered(text, name.epoch)
+    return renumbered(text, name.epoch)
 
 
 def _patched(url: str, keys: Keys, name: RulesetId, patch: Patch) -> str | None:
@@ -437,7 +437,7 @@ def _patched(url: str, keys: Keys, name: RulesetId, patch: Patch) -> str | None:
 
     def base() -> str | None:
         text = _text(url, keys.ruleset(patch.base))
-        return None if text is None else rulesets.renumbered(text, patch.base.epoch)
+        return None if text is None else renumbered(text, patch.base.epoch)
 
     try:
         return patched(patch, base)

@@ -14,7 +14,8 @@ from typing import Any, get_args, get_type_hints
 from anabranch_contract import codec
 from anabranch_contract.codec import Raw
 from anabranch_contract.errors import RulesetError
-from anabranch_contract.plans.ruleset import RULES, Ruleset, RulesetId, dumps, loads
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.ruleset import RULES, Ruleset, RulesetId
 
 _NAMES = {rules: f"rules.{kind}" for kind, rules in RULES.items()}
 #: Section of a ruleset -> its field in :class:`Ruleset`, and the type of its rows.
@@ -38,14 +39,14 @@ class RulesetRows:
 
     @classmethod
     def of(cls, text: str) -> RulesetRows:
-        """Split a ruleset's text; a text that :meth:`text` has just returned is not split again.
+        """Split a ruleset's text, unless it is one of the last that were split or joined.
 
         Raises:
             RulesetError: ``bad-ruleset``.
         """
-        known = _joined_last(text)
+        known = _known(text)
         if known is not None:
-            return known
+            return known.rows
         try:
             scalars = codec.loads(text, dict[str, Raw])
             rules = codec.loads(scalars.pop("rules"), dict[str, list[Raw]])
@@ -54,12 +55,14 @@ class RulesetRows:
                 found[name] = list(map(bytes, codec.loads(scalars.pop(name), list[Raw])))
         except (KeyError, codec.Malformed) as cause:
             raise RulesetError("bad-ruleset", f"malformed ruleset: {cause!r}") from cause
-        return cls(found, scalars)
+        rows = cls(found, scalars)
+        _LATEST.append(_Text(text, rows, joined=False))
+        return rows
 
     def text(self) -> str:
         """Return the ruleset's text; exactly the original one if ``ruleset.dumps`` wrote that."""
         text = self._join()
-        _JOINED.append((text, self))
+        _LATEST.append(_Text(text, self, joined=True))
         return text
 
     def _join(self) -> str:
@@ -72,7 +75,9 @@ class RulesetRows:
 
     def is_of(self, text: str) -> bool:
         """Whether :meth:`text` returns ``text``."""
-        return _joined_last(text) is self or self._join() == text
+        known = _known(text)
+        joined = known is not None and known.rows is self and known.joined
+        return joined or self._join() == text
 
     def is_renumbered(self, other: RulesetRows) -> bool:
         """Whether two rulesets are equal but for the epoch's number."""
@@ -84,14 +89,34 @@ class RulesetRows:
         )
 
 
-#: Texts that :meth:`RulesetRows.text` has returned last, and their rows. They are found by
-#: identity: a text of 5,000 queries has 17 MB.
-_JOINED = deque[tuple[str, RulesetRows]](maxlen=2)
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A text with its rows; ``joined``: whether it was made of the rows."""
+
+    text: str
+    rows: RulesetRows
+    joined: bool
 
 
-def _joined_last(text: str) -> RulesetRows | None:
-    """Return the rows of which ``text`` has been joined, if it is one of the last such texts."""
-    return next((rows for joined, rows in tuple(_JOINED) if joined is text), None)
+#: The last texts that were split or joined. They are found by identity: a text of 5,000 queries has
+#: 17 MB.
+_LATEST = deque[_Text](maxlen=3)
+
+
+def _known(text: str) -> _Text | None:
+    return next((one for one in tuple(_LATEST) if one.text is text), None)
+
+
+def renumbered(text: str, epoch: int) -> str:
+    """Return the text of the same ruleset for another epoch, as ``ruleset.renumbered``; its rows
+    are those of ``text`` if that is one of the last texts.
+    """
+    found, known = rulesets.renumbered(text, epoch), _known(text)
+    if known is not None and found is not text:
+        scalars = {**known.rows.scalars, "epoch": Raw(str(epoch).encode())}
+        rows = RulesetRows(known.rows.sections, scalars)
+        _LATEST.append(_Text(found, rows, known.joined))
+    return found
 
 
 class RowTexts:
@@ -106,7 +131,7 @@ class RowTexts:
     def rows(self, ruleset: Ruleset) -> RulesetRows:
         """Return the rows of ``ruleset``, whose joined text is that of ``ruleset.dumps``."""
         nothing: dict[str, Any] = {name: () for name, _ in _FIELDS.values()}
-        empty = RulesetRows.of(dumps(replace(ruleset, **nothing)))
+        empty = RulesetRows.of(rulesets.dumps(replace(ruleset, **nothing)))
         known, kept, sections = self._known, dict[int, tuple[object, bytes]](), {}
         for section in empty.sections:
             rows = getattr(ruleset, _FIELDS[section][0])
@@ -144,7 +169,9 @@ def decoded(document: RulesetRows, before: Decoded | None = None) -> Decoded:
         RulesetError: as ``ruleset.from_json`` does.
     """
     # Decode the scalar fields alone, with empty sections.
-    empty = loads(RulesetRows({name: [] for name in document.sections}, document.scalars)._join())
+    empty = rulesets.loads(
+        RulesetRows({name: [] for name in document.sections}, document.scalars)._join()
+    )
     rows: dict[str, dict[bytes, Any]] = {}
     fields: dict[str, Any] = {}
     for name, texts in document.sections.items():

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from anabranch_contract.plans.ruleset import Ruleset, arrival_edge
 from anabranch_contract.queries.joins import RelationId
-from anabranch_runtime.epochs.per_ruleset import per_ruleset
+from anabranch_runtime.epochs.per_ruleset import per_number, per_ruleset
 
 
 @per_ruleset
@@ -43,7 +43,7 @@ def looking_up(ruleset: Ruleset) -> frozenset[str]:
     return frozenset(str(q.id) for q in ruleset.queries if q.looked_up)
 
 
-@per_ruleset
+@per_number
 def without_lookups(ruleset: Ruleset) -> Ruleset:
     """Return ``ruleset`` without rules by which a looked-up tuple would complete a result."""
     if not looking_up(ruleset):

@@ -35,7 +35,7 @@ from anabranch_contract.plans.ruleset import (
 )
 from anabranch_contract.queries.joins import QueryId, RelationId
 from anabranch_runtime.epochs.lookups import without_lookups
-from anabranch_runtime.epochs.per_ruleset import KEPT, per_ruleset
+from anabranch_runtime.epochs.per_ruleset import KEPT, per_number, per_ruleset
 
 Queries = frozenset[QueryId]
 #: A store and one of its indexes.
@@ -145,7 +145,7 @@ def without(ruleset: Ruleset, failed: frozenset[str]) -> Ruleset:
     return found
 
 
-@per_ruleset
+@per_number
 def _rest(ruleset: Ruleset) -> dict[Queries, Ruleset]:
     """Cache of :func:`without` per ruleset: failed queries -> the remaining ruleset."""
     return {}

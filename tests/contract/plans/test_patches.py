@@ -18,7 +18,7 @@ from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans import patches
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.patches import applied, difference, is_patch
-from anabranch_contract.plans.rows import RowTexts, RulesetRows, decoded, read_ruleset
+from anabranch_contract.plans.rows import RowTexts, RulesetRows, decoded, read_ruleset, renumbered
 from anabranch_contract.plans.ruleset import (
     BackfillRule,
     FillStep,
@@ -147,12 +147,16 @@ def test_only_the_number_of_a_renumbered_ruleset_differs(one: Ruleset, epoch: in
     text = rulesets.dumps(one)
     other = rulesets.renumbered(text, epoch)
     assert other == rulesets.dumps(replace(one, epoch=epoch))
+    for known in (text, RulesetRows.of(text).text()):
+        again = renumbered(known, epoch)
+        rows = RulesetRows.of(again)
+        assert (again, rows.text(), rows.is_of(again)) == (other, other, True)
     rows = RulesetRows.of(text)
     assert rows.is_renumbered(RulesetRows.of(other))
     revised = rulesets.dumps(replace(one, revision=one.revision + 1))
     assert not rows.is_renumbered(RulesetRows.of(revised))
-    again = replace(one, queries=(*one.queries, POOL["queries"][0]))
-    assert not rows.is_renumbered(RulesetRows.of(rulesets.dumps(again)))
+    more = replace(one, queries=(*one.queries, POOL["queries"][0]))
+    assert not rows.is_renumbered(RulesetRows.of(rulesets.dumps(more)))
 
 
 def test_a_row_more_or_less_is_a_short_patch() -> None:

@@ -20,6 +20,7 @@ from anabranch_contract.queries.runs import query_of
 from anabranch_runtime.control import Control
 from anabranch_runtime.cpu import CpuUses, take_metered
 from anabranch_runtime.epochs.ownership import ownership
+from anabranch_runtime.epochs.per_ruleset import alike
 from anabranch_runtime.expressions import user_process
 
 #: Least seconds between two reports, also as a multiple of the CPU time that a report takes.
@@ -61,7 +62,7 @@ class CpuReporter:
 
     def batch(self, ruleset: Ruleset, tasks: Iterable[CpuUses]) -> None:
         """Add the CPU seconds that the tasks of a batch of ``ruleset`` spent, by use."""
-        if ruleset is not self._ruleset:
+        if self._ruleset is None or not alike(ruleset, self._ruleset):
             self._ruleset, self._keys = ruleset, {}
         for task in tasks:
             self._tasks += self._add(task)
