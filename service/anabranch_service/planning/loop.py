@@ -582,7 +582,7 @@ class EpochLoop:
         rejection or withdrawal. Idempotent."""
         included = set(epoch.queries)
         for query in await self.store.queries():
-            if settled(query, epoch.epoch, query.id in included, epoch.rejected) != query:
+            if settled(query, epoch.epoch, query.id in included, epoch.rejected) is not query:
                 await publication.query(
                     query.id,
                     lambda q: settled(q, epoch.epoch, q.id in included, epoch.rejected),
@@ -609,7 +609,8 @@ def settled(
     query: QueryRecord, epoch: int, included: bool, rejected: Mapping[str, ProblemRecord]
 ) -> QueryRecord:
     """Update the record ``query`` after the publication of ``epoch``: its first epoch, its last
-    epoch (before the first later epoch without it), and the reason for its rejection.
+    epoch (before the first later epoch without it), and the reason for its rejection. Returns the
+    same object if nothing changes.
 
     Args:
         included: whether the epoch's plan includes the query.

@@ -46,6 +46,7 @@ def forget() -> None:
     fetch_ruleset.cache_clear()
     rows._LAST.clear()
     decoding._BASES.clear()
+    decoding._RESULTS.clear()
 
 
 def text_of(epoch: int, queries: Mapping[str, str] = MANY) -> str:

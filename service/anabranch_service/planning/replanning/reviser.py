@@ -23,6 +23,7 @@ from anabranch_contract.codec import Malformed
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.plan import Approval
+from anabranch_contract.plans.rows import read_ruleset
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.plans.steps import orders_digest
 from anabranch_contract.protocol.interims import Interim
@@ -347,7 +348,7 @@ class Reviser:
 
     async def _ruleset(self, name: RulesetId) -> Ruleset | None:
         text = await self._store.ruleset(name)
-        return None if text is None else await asyncio.to_thread(wire.loads, text)
+        return None if text is None else await asyncio.to_thread(read_ruleset, text, name)
 
     async def _publish(
         self, decision: Decision, answer: RevisionAnswer, publication: Publication
