@@ -108,8 +108,8 @@ def _known(text: str) -> _Text | None:
 
 
 def renumbered(text: str, epoch: int) -> str:
-    """Return the text of the same ruleset for another epoch, as ``ruleset.renumbered``; its rows
-    are those of ``text`` if that is one of the last texts.
+    """Return the text of the same ruleset for another epoch, as ``ruleset.renumbered``. Rows of
+    ``text`` are rows of the result, too, if they are known.
     """
     found, known = rulesets.renumbered(text, epoch), _known(text)
     if known is not None and found is not text:

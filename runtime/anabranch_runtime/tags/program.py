@@ -136,12 +136,14 @@ class _Generation:
     Attributes:
         prepared: identity of each output rule of the newest program -> its tags.
         trees: the parts of the newest program.
+        batches: number of batches that have used it, per task.
     """
 
     def __init__(self, number: int) -> None:
         self.name = f"{TAGS}{number}"
         self.prepared: Mapping[int, _Prepared] = {}
         self.trees: CompiledTrees[_TreeTags] = CompiledTrees()
+        self.batches = 0
         self._lock = Lock()
         self._found: dict[str, PredicateIndex] = {}
         self._columns: dict[str, object] = {}
@@ -150,10 +152,20 @@ class _Generation:
         """Whether a ruleset can use these predicate indexes: columns are equal, and every index
         has space."""
         with self._lock:
-            full = any(index.overflowed for index in self._found.values())
-            known = self._columns
+            indexes, known = self._found.values(), self._columns
+            full = any(index.overflowed for index in indexes)
+            full |= self.batches > LASTING and any(index.is_full for index in indexes)
             same = all(known.get(s.name) in (None, s.stored_columns) for s in streams)
             return same and not full
+
+    def use(self) -> None:
+        """Count a batch that uses the indexes. By the time of batch :data:`LASTING`, they have the
+        sets of all stored rows."""
+        with self._lock:
+            self.batches += 1
+            if self.batches == LASTING:
+                for index in self._found.values():
+                    index.settle()
 
     def wastes(self, used: int) -> bool:
         """Whether too few of the indexes' predicates are in use; ``used``: their number."""
@@ -195,7 +207,9 @@ def tag_program(ruleset: Ruleset) -> TagProgram:
     indexes. Full indexes are replaced now and then, which drops predicate sets of expired rows."""
     kept = _kept(ruleset)
     kept.batches += 1
-    full = any(index.overflowed for index in kept.program.indexes.values())
+    if kept.program.name == _NEWEST[-1].name:
+        _NEWEST[-1].use()
+    full = any(index.is_full for index in kept.program.indexes.values())
     if full and kept.batches > LASTING:
         kept.program, kept.batches = _made(ruleset), 0
     return kept.program

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from anabranch_contract.plans.plan import Optimizer
@@ -14,7 +15,8 @@ from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.probe.program import program as probe_program
-from anabranch_runtime.tags import program
+from anabranch_runtime.tags import predicates, program
+from anabranch_runtime.tags.predicates import PredicateIndex
 from anabranch_runtime.tags.program import tag_program
 
 pytestmark = pytest.mark.fast
@@ -93,6 +95,36 @@ def test_equal_filters_are_one_choice() -> None:
     assert outputs
     for one in outputs.values():
         assert [len(some) for some in one.rules] == [2]
+
+
+def test_indexes_with_many_sets_are_replaced_before_rows_have_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """But not while they have few sets more than there were of stored rows."""
+    monkeypatch.setattr(program, "LASTING", 3)
+    monkeypatch.setattr(predicates, "FEW_BYTES", 24 * 10)
+    monkeypatch.setattr(program, "_NEWEST", [program._Generation(1_000)])
+    rules = _ruleset(*(_query(f"q{n}", f"a.v > {n}") for n in range(200)))
+    first = tag_program(rules)
+    (index,) = first.indexes.values()
+    _add_sets(index, 20)
+    for _ in range(5):
+        assert tag_program(rules) is first
+    assert not index.is_full
+    _add_sets(index, 60)
+    assert index.is_full
+    assert not index.overflowed
+    other = tag_program(rules)
+    assert other.name != first.name
+    (index,) = other.indexes.values()
+    assert not index.is_full
+
+
+def _add_sets(index: PredicateIndex, count: int) -> None:
+    """Add the predicate sets of rows with ``count`` different values."""
+    values = pa.array(range(1, count + 1), pa.int32())
+    sets = index.sets(lambda _: values, count)
+    assert len(set(sets.tolist())) == count
 
 
 def test_full_indexes_are_replaced_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
