@@ -17,7 +17,7 @@ ALL = 0
 #: Number of sets that :meth:`PredicateSets.by_member` lists together.
 PIECE = 1 << 12
 #: Maximum bytes of the cached lists of complete pieces; maximum number of other cached lists.
-KEPT_BYTES, KEPT = 64 << 20, 16
+KEPT_BYTES, KEPT = 256 << 20, 16
 #: Number of words up to which a set stored as bits is read faster than one stored as a list.
 FEW_WORDS = 32
 #: Odd factors that mix words of sets into hashes.
