@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
+from operator import is_
 from typing import TypeVar
 
 from anabranch_contract.plans.ruleset import Ruleset
@@ -16,12 +17,14 @@ KEPT = 4
 _ROWS = tuple(one.name for one in fields(Ruleset) if one.name not in ("epoch", "revision"))
 
 
-def alike(one: Ruleset, other: Ruleset) -> bool:
+def alike(one: Ruleset, other: Ruleset | None) -> bool:
     """Whether two rulesets differ at most in their numbers, by identity: comparing rules would take
     as long as reading all of them. An epoch with the rules of the last one has the same objects
-    (``plans.rows.read_ruleset``).
+    (``plans.rows.read_ruleset``). None differs from every ruleset.
     """
-    return one is other or all(getattr(one, name) is getattr(other, name) for name in _ROWS)
+    return one is other or (
+        other is not None and all(getattr(one, name) is getattr(other, name) for name in _ROWS)
+    )
 
 
 def per_ruleset(work: Callable[[Ruleset], _T]) -> Callable[[Ruleset], _T]:
@@ -33,7 +36,7 @@ def per_ruleset(work: Callable[[Ruleset], _T]) -> Callable[[Ruleset], _T]:
 
 def per_number(work: Callable[[Ruleset], _T]) -> Callable[[Ruleset], _T]:
     """Cache the values of ``work`` for the last few rulesets, whatever their rules."""
-    return _cached(work, lambda one, other: one is other)
+    return _cached(work, is_)
 
 
 def _cached(

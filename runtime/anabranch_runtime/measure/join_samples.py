@@ -27,6 +27,7 @@ from dataclasses import replace
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.plans.steps import CountedStep, StepMemo, SubJoinStep, counted_steps
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
+from anabranch_runtime.epochs.per_ruleset import alike
 
 #: Factor per epoch for the weight of a step's old sample: if measured again, and if not.
 SEEN_AGAIN, UNSEEN = 0.5, 0.9
@@ -42,7 +43,7 @@ class Steps:
 
     def of(self, ruleset: Ruleset) -> Mapping[str, CountedStep]:
         """Return the join step that leads to each edge of ``ruleset``."""
-        if ruleset is not self._ruleset:
+        if not alike(ruleset, self._ruleset):
             self._ruleset, self._steps = ruleset, counted_steps(ruleset, self._memo)
         return self._steps
 

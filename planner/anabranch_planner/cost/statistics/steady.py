@@ -55,9 +55,11 @@ class Settled:
 
     def concerns(self, query: JoinQuery) -> bool:
         """Whether a statistic that affects ``query`` differs from the previous plan's."""
+        if self.moved is None:
+            return True
         if not self.moved and not self.streams:
-            return self.moved is None
-        return self.moved is None or not (
+            return False
+        return not (
             self.moved.isdisjoint(query.labels)
             and self.moved.isdisjoint(relation.id for relation in query.relations)
             and self.streams.isdisjoint(relation.stream for relation in query.relations)

@@ -62,7 +62,7 @@ class CpuReporter:
 
     def batch(self, ruleset: Ruleset, tasks: Iterable[CpuUses]) -> None:
         """Add the CPU seconds that the tasks of a batch of ``ruleset`` spent, by use."""
-        if self._ruleset is None or not alike(ruleset, self._ruleset):
+        if not alike(ruleset, self._ruleset):
             self._ruleset, self._keys = ruleset, {}
         for task in tasks:
             self._tasks += self._add(task)

@@ -129,9 +129,9 @@ def _compare(planned: PlannedEpoch, model: CostModel) -> tuple[DiffRecord | None
     record, before = running.record, running.decisions
     if before is None:
         return None, f"epoch {record.epoch} can't be compared with: {running.problem}"
-    alike = running.queries == queries and record.parallelism == task.options.parallelism
-    before_model = model.divided(before.substreams)
-    if not alike:
+    if running.queries == queries and record.parallelism == task.options.parallelism:
+        before_model = model.divided(before.substreams)
+    else:
         before_model = cost_model(task, running.queries, record.parallelism, before.substreams)
     found = diff(
         before.footprint,

@@ -11,7 +11,8 @@ from redis.asyncio.client import Pipeline
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans import patches
 from anabranch_contract.plans.rations import RationSchedule
-from anabranch_contract.plans.ruleset import RulesetId, digest, renumbered
+from anabranch_contract.plans.rows import renumbered
+from anabranch_contract.plans.ruleset import RulesetId, digest
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_contract.rest.planning.epochs import KeptSummary
 from anabranch_contract.rest.planning.settings import PlanningSettings

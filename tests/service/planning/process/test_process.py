@@ -49,6 +49,17 @@ def apart(monkeypatch: pytest.MonkeyPatch, shop: Service) -> Iterator[Service]:
     assert len(children()) <= 1
 
 
+@pytest.fixture
+def live(settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    """A service in live mode with a query, which makes all plans in another process."""
+    monkeypatch.setattr(loop, "APART", 1)
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        service.post("/v1/queries", {"id": "pair", "sql": PAIR})
+        yield service
+
+
 def explained(service: Service, epoch: int) -> dict[str, Any]:
     """Return the record of an epoch, after it has been explained."""
     eventually(lambda: service.get(f"/v1/epochs/{epoch}")["explained"], "its explanation")
@@ -171,46 +182,36 @@ def test_an_explanation_that_fails_says_so(apart: Service) -> None:
 
 
 def test_live_the_newest_plan_is_explained_once_plans_rest(
-    settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch
+    live: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "APART", 1)
     monkeypatch.setattr(loop, "CALM", 0.0)
-    with serving(replace(settings, mode=Mode.LIVE)) as service:
-        for stream in STREAMS:
-            service.post("/v1/streams", stream)
-        service.post("/v1/queries", {"id": "pair", "sql": PAIR})
-        service.plan(-1)
-        explained(service, 0)
-        monkeypatch.setattr(loop, "CALM", 1e6)
-        monkeypatch.setattr(loop, "WAITING", 1e6)
-        service.post("/v1/queries", {"id": "chain", "sql": CHAIN})
-        service.plan(0)
-        service.plan(1)
-        assert [service.get(f"/v1/epochs/{n}")["explained"] for n in (2, 3)] == [False, False]
-        assert service.get("/v1/epochs/3")["same_as"] == 2
+    live.plan(-1)
+    explained(live, 0)
+    monkeypatch.setattr(loop, "CALM", 1e6)
+    monkeypatch.setattr(loop, "WAITING", 1e6)
+    live.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    live.plan(0)
+    live.plan(1)
+    assert [live.get(f"/v1/epochs/{n}")["explained"] for n in (2, 3)] == [False, False]
+    assert live.get("/v1/epochs/3")["same_as"] == 2
 
 
 def test_live_an_explanation_waits_for_its_share_of_a_cpu(
-    settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch
+    live: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "APART", 1)
     monkeypatch.setattr(loop, "CALM", 0.0)
-    with serving(replace(settings, mode=Mode.LIVE)) as service:
-        for stream in STREAMS:
-            service.post("/v1/streams", stream)
-        service.post("/v1/queries", {"id": "pair", "sql": PAIR})
-        service.plan(-1)
-        explained(service, 0)
-        due = time.monotonic() + 2.0
-        monkeypatch.setattr(Pace, "due", due)
-        service.post("/v1/queries", {"id": "chain", "sql": CHAIN})
-        service.plan(0)
-        explained(service, 2)
-        assert time.monotonic() >= due
+    live.plan(-1)
+    explained(live, 0)
+    due = time.monotonic() + 2.0
+    monkeypatch.setattr(Pace, "due", due)
+    live.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    live.plan(0)
+    explained(live, 2)
+    assert time.monotonic() >= due
 
 
 def test_live_a_plan_is_explained_though_later_epochs_repeat_it(
-    settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch
+    live: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The differences of a plan are kept, and a plan that was replaced meanwhile is skipped."""
     calm = threading.Event()
@@ -219,22 +220,17 @@ def test_live_a_plan_is_explained_though_later_epochs_repeat_it(
         while not calm.is_set():
             await asyncio.sleep(0.01)
 
-    monkeypatch.setattr(loop, "APART", 1)
     monkeypatch.setattr(EpochLoop, "_calm", waiting)
-    with serving(replace(settings, mode=Mode.LIVE)) as service:
-        for stream in STREAMS:
-            service.post("/v1/streams", stream)
-        service.post("/v1/queries", {"id": "pair", "sql": PAIR})
-        service.plan(-1)
-        service.post("/v1/queries", {"id": "chain", "sql": CHAIN})
-        service.plan(0)
-        service.plan(1)
-        assert service.get("/v1/epochs/3")["same_as"] == 2
-        calm.set()
-        assert explained(service, 2)["diff"]["totals"]["added"]["count"] > 0
-        assert explained(service, 3)["diff_reason"] == "nothing has changed since epoch 2"
-        # Another plan had been published before this one was explained.
-        assert not service.get("/v1/epochs/0")["explained"]
+    live.plan(-1)
+    live.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    live.plan(0)
+    live.plan(1)
+    assert live.get("/v1/epochs/3")["same_as"] == 2
+    calm.set()
+    assert explained(live, 2)["diff"]["totals"]["added"]["count"] > 0
+    assert explained(live, 3)["diff_reason"] == "nothing has changed since epoch 2"
+    # Another plan had been published before this one was explained.
+    assert not live.get("/v1/epochs/0")["explained"]
 
 
 def test_a_running_explanation_ends_before_the_service_does(
