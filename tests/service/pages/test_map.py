@@ -282,6 +282,8 @@ def combined(shop: Service, many: int) -> None:
             {"id": f"query-{number:03d}", "sql": sql, "owner": OWNERS[number % 2]},
         )
     shop.plan(-1)
+    # Pages request the record of an epoch again once it has been explained.
+    eventually(lambda: shop.get("/v1/epochs/0?detail=summary")["explained"], "the explanation")
     measure(shop)
 
 
