@@ -31,7 +31,14 @@ from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.measurements import Writes
 from anabranch_runtime.epochs.annihilation import boundaries, still_right
 from anabranch_runtime.epochs.layout import Layout, layouts
-from anabranch_runtime.epochs.merging import LARGEST, STALL, QuietStores, merges, replaced
+from anabranch_runtime.epochs.merging import (
+    LARGEST,
+    STALL,
+    QuietStores,
+    has_parts,
+    merges,
+    with_merged,
+)
 from anabranch_runtime.epochs.table_versions import sides, superseding
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.manifest import State, StoreState
@@ -108,22 +115,21 @@ class Compactor:
         for work, outcome in ((one.work, one.outcome) for one in ended):
             merge, name = work.merge, _store(work.merge)
             store = stores.get(name) or state.stores.get(name)
-            if store is None or outcome is None or not set(merge.segments) <= set(store.segments):
+            if store is None or outcome is None or not has_parts(store, merge):
                 continue
             if isinstance(outcome, StateError):
                 raise outcome
             used = {n: b for n, b in work.boundaries.items() if n in store.streams}
             if used and not still_right(used, now, merge, outcome):
                 continue
-            found = replaced(store.segments, merge, outcome)
-            stores[outcome.store] = replace(store, segments=found)
+            stores[outcome.store] = with_merged(store, merge, outcome)
             merged += outcome.bytes
         measured = replace(state.measured, written=(stored, merged))
         return replace(state, stores=changed(state.stores, stores), measured=measured)
 
     def settled(self, state: State) -> None:
         """Forget the merges seen by :meth:`settle`, now committed; delete their unused files."""
-        named = {s.path for store in state.stores.values() for s in store.segments}
+        named = {s.path for store in state.stores.values() for s in store.kept}
         ended = self._ended[: self._seen]
         durable(self.root).discard(path for path in _packs(ended) if path not in named)
         self._taken.difference_update(s for one in ended for s in one.work.merge.segments)
@@ -198,9 +204,14 @@ class Compactor:
         root, objects = str(self.root), durable(self.root).uri
         layout, since, seen = Layout(ruleset, layouts(state)), superseding(state), boundaries(state)
         self._taken.update(s for merge in found for s in merge.segments)
-        return [
-            Compaction(root, merged_pack(), merge, layout, since, objects, seen) for merge in found
-        ]
+
+        def work(merge: Merge) -> Compaction:
+            # A backfill's results keep superseded rows; a later merge of the store drops them.
+            past = merge.segments[0] in state.stores[_store(merge)].pending
+            known = ({}, objects, {}) if past else (since, objects, seen)
+            return Compaction(root, merged_pack(), merge, layout, *known, past=past)
+
+        return [work(merge) for merge in found]
 
     def rewrite(self, state: State, ruleset: Ruleset) -> None:
         """Merge the segments of each store partition into as few as possible, synchronously."""
@@ -266,7 +277,8 @@ class Compactor:
 
     def _merged(self, work: Compaction, merged: MergedSegment) -> None:
         segment = merged.segment
-        self._spent.append(Writes(1, segment.rows, merged.seconds))
+        if not work.past:
+            self._spent.append(Writes(1, segment.rows, merged.seconds))
         self._ended.append(_Ended(work, segment))
         _LOG.info(
             "merged",

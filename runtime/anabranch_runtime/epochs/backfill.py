@@ -7,11 +7,12 @@ members' rows of these batches, in any order of arrival. Each combination has on
 start, and each row of the start is in one slice, so each combination is found once.
 
 Until the last slice has committed, probes still join the MIR's inputs for the gaps. The computed
-segments are kept separate from the store's, so that nothing reads or merges them, and are added to
-the store all at once. They are dropped if the store closes before, or if the ruleset no longer has
-the backfill. Input rows that expire during a backfill are neither needed by an active query nor
-visible to a later one (``lifecycle._activate``). The expiry of combinations is recorded as in any
-store (``expired_below``).
+segments are kept separate from the store's, so that nothing reads them, and are added to the store
+all at once. Meanwhile they are merged among themselves, beside the batches (``driver.compactor``).
+They are dropped if the store closes before, or if the ruleset no longer has the backfill. Input
+rows that expire during a backfill are neither needed by an active query nor visible to a later one
+(``lifecycle._activate``). The expiry of combinations is recorded as in any store
+(``expired_below``).
 
 All inputs of a slice are in the manifest, so a repeated batch computes the same.
 """
@@ -30,7 +31,6 @@ from anabranch_runtime.epochs.access import (
     relation_tiles,
     stored_in,
 )
-from anabranch_runtime.epochs.merging import merge_groups
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.coverage import Interval, tile
 from anabranch_runtime.state.derived import Matching
@@ -112,7 +112,6 @@ def next_slice(state: State, ruleset: Ruleset) -> Slice | None:
             )
             for step in rule.steps
         ),
-        merges=merge_groups(found.segments),
     )
 
 
@@ -136,14 +135,13 @@ def advance(
         return replace(
             state, stores=changed(state.stores, {done.store: replace(store, backfill=given_up)})
         )
-    gone = {s for r in reports for n in r.backfill.merged for s in done.merges[n].segments}
     fresh = [s for r in reports for s in r.backfill.segments]
     taken = max((r.phases.get("backfill", 0.0) for r in reports), default=0.0)
     after = replace(
         before,
         sources=cut(before.sources, done.rows)[1],
         rows=throttle.rows(before.rows, taken, max(seconds - taken, 0.0)),
-        segments=(*(s for s in before.segments if s not in gone), *fresh),
+        segments=(*before.segments, *fresh),
     )
     ended = replace(store, backfill=after) if after.sources else _ended(store, after)
     return replace(state, stores=changed(state.stores, {done.store: ended}))

@@ -12,14 +12,14 @@ reads at most ``SPANS * fanout`` segments.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.merging import FANOUT, SPANS
 from anabranch_runtime.epochs.retention import Limits, needed_from
 from anabranch_runtime.epochs.table_versions import sides, versions_of
-from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.storage.segment import Merge, Segment
 
 #: The next commit waits for merges once a level has ``STALL * fanout`` segments.
@@ -78,6 +78,7 @@ def merge_groups(
     fanout: int = FANOUT,
     durations: Limits = (),
     largest: int = LARGEST,
+    most: int | None = None,
 ) -> tuple[Merge, ...]:
     """Group ``segments`` of one store into merges.
 
@@ -86,10 +87,24 @@ def merge_groups(
         fanout: number of segments of a level that become one of the next.
         durations: per member, microseconds before the newest event time for which rows are needed
             (None: for ever); empty if no rows expire.
-        largest: maximum rows of a merged segment.
+        largest: maximum rows of a merged segment. ``most``: its maximum bytes, about; None: any.
     """
-    found = (_merge(group, durations, fanout, largest) for group in _levels(segments))
+    found = (_merge(group, durations, fanout, largest, most) for group in _levels(segments))
     return tuple(merge for merge in found if merge is not None)
+
+
+def has_parts(store: StoreState, merge: Merge) -> bool:
+    """Whether all parts of a merge are segments of the store or of its backfill."""
+    parts = set(merge.segments)
+    return parts <= set(store.segments) or parts <= set(store.pending)
+
+
+def with_merged(store: StoreState, merge: Merge, by: Segment) -> StoreState:
+    """Return ``store``, which has all parts of ``merge``, with its result ``by`` in their place."""
+    if store.backfill is not None and merge.segments[0] in store.pending:
+        found = replaced(store.pending, merge, by)
+        return replace(store, backfill=replace(store.backfill, segments=found))
+    return replace(store, segments=replaced(store.segments, merge, by))
 
 
 def replaced(segments: Sequence[Segment], merge: Merge, by: Segment) -> tuple[Segment, ...]:
@@ -114,6 +129,11 @@ def _due(
     busy = {segment.store for segment in taken}
     for spec in ruleset.stores:
         store = state.stores[spec.id]
+        if store.backfill is not None:
+            # No commit waits for these merges, since no probe reads the segments yet.
+            free = [s for s in store.pending if s not in taken]
+            for due in merge_groups(free, fanout, most=most):
+                yield DueMerge(due.segments, behind=0)
         if len(store.segments) < fanout or known.get(spec.id) is store.segments:
             continue
         durations = () if needed is None else _durations(store.segments, needed(store))

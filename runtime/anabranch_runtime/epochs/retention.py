@@ -161,8 +161,7 @@ def _expire_store(store: StoreState, thresholds: Limits, before: int) -> StoreSt
         newest = segment.tau_max
         return any((tau := newest[at]) is not None and tau < limit for at, limit in known)
 
-    backfill = store.backfill
-    pending = () if backfill is None else backfill.segments
+    backfill, pending = store.backfill, store.pending
     gone = [segment for segment in (*store.segments, *pending) if dead(segment)]
     if not gone:
         return store

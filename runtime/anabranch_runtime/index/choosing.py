@@ -3,14 +3,16 @@
 A tuple satisfies a *choice* if each predicate of the choice is in the set of predicates of the
 member's row. A column has the number of each row's set (:mod:`.predicate_sets`). For few tuples the
 predicates of few choices are looked up in the sets (:func:`send`). For many tuples, each set is
-translated once into bits of the choices that it satisfies (:func:`translate`, ``tags.choices``),
-and the bits of a tuple's members are intersected.
+translated once into bits of the choices that it satisfies (``tags.choices``), and the bits of a
+tuple's members are intersected. A test returns the sets that it meets without a translation, and is
+repeated after they have been translated.
 """
 # Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +32,12 @@ SET, TAGS, PLACES, DATA = range(4)
 #: Columns of the table of rules: range of the rule's labels, and range of its choices in the array
 #: of predicates, which has one predicate per choice and label; without labels all tuples pass.
 LABELS, LABELS_END, CHOICES, CHOICES_END = range(4)
+#: Columns of the table of translations: addresses of sets' numbers of rows of bits, and of these
+#: rows; how many there are. They are numbered from 1; a set without a row is not translated.
+NUMBERS, BITS, ROW_COUNT = range(3)
+WIDTH = 3
+#: Number of pairs with untranslated sets after which a test ends.
+MOST_LACKING = 1 << 16
 _FOLD, _SHIFT = np.uint64(0xD6E8FEB86659FD93), np.uint64(32)
 
 
@@ -119,43 +127,73 @@ def rehash(bits: U64, count: int, slots: I32) -> None:
 
 
 @njit(cache=True, nogil=True)
-def translate(
-    ends: Ints,
-    holders: I32,
-    wanted: I32,
-    choices: I32,
-    rows: U64,
-    numbers: I32,
-    bits: U64,
-    slots: I32,
-    count: int,
-) -> int:
-    """Translate predicate sets into ``bits`` of choices; return the number of distinct rows.
+def add_by_member(ends: Ints, holders: I32, wanted: I32, choices: I32, rows: U64) -> None:
+    """Add to ``rows`` (bits of choices, by predicate set) the choices whose predicate a set has.
 
     Args:
         ends, holders: predicate -> range of ``holders``, the sets that have it.
         wanted, choices: pairs of predicate and choice.
-        rows: per set, bits of choices without a predicate; other choices are added.
-        numbers: per set, the row of ``bits`` with its bits; filled in.
-        bits: ``count`` distinct rows, with room for as many as ``rows``. ``slots``: a hash table of
-            their numbers, at least twice as long.
     """
     for k in range(len(wanted)):
         predicate, choice = np.int64(wanted[k]), np.int64(choices[k])
         if predicate + 1 < len(ends):
             for at in range(ends[predicate], ends[predicate + 1]):
                 rows[holders[at], choice >> 6] |= np.uint64(1) << np.uint64(choice & 63)
+
+
+@njit(cache=True, nogil=True)
+def add_by_set(places: Ints, data: U64, chosen: Ints, wanted: I32, choices: I32, rows: U64) -> None:
+    """Add choices as :func:`add_by_member`, to row ``i`` for the set number ``chosen[i]``.
+
+    Args:
+        places, data: of a ``SetView``.
+    """
+    most = np.int64(0)
+    for k in range(len(wanted)):
+        most = max(most, np.int64(wanted[k]) + 1)
+    # The choices of a predicate are linked from its head.
+    heads, following = np.full(most, -1, np.int32), np.empty(len(wanted), np.int32)
+    for k in range(len(wanted)):
+        following[k], heads[wanted[k]] = heads[wanted[k]], k
+    for i in range(len(chosen)):
+        first, size = places[chosen[i], 0], places[chosen[i], 1]
+        for at in range(size):
+            pair = data[first + (at >> 1)] >> np.uint64(32 * (at & 1))
+            member = np.int64(pair & np.uint64(0xFFFFFFFF))
+            if member >= most:
+                break
+            k = np.int64(heads[member])
+            while k >= 0:
+                choice = np.int64(choices[k])
+                rows[i, choice >> 6] |= np.uint64(1) << np.uint64(choice & 63)
+                k = np.int64(following[k])
+        for k in range(len(wanted) if size < 0 else 0):
+            member, choice = np.int64(wanted[k]), np.int64(choices[k])
+            if member >> 6 < -size:
+                bit = (data[first + (member >> 6)] >> np.uint64(member & 63)) & np.uint64(1)
+                rows[i, choice >> 6] |= bit << np.uint64(choice & 63)
+
+
+@njit(cache=True, nogil=True)
+def number_rows(rows: U64, sets: Ints, numbers: I32, bits: U64, slots: I32, count: int) -> int:
+    """Give each of ``sets`` the number, from 1, of its row among the distinct rows of ``bits``;
+    return how many these are.
+
+    Args:
+        bits: ``count`` distinct rows, with room for as many as ``rows``. ``slots``: a hash table of
+            their numbers, at least twice as long.
+    """
     words, mask = bits.shape[1], np.int64(len(slots) - 1)
     rows_at, bits_at = np.int64(rows.ctypes.data), np.int64(bits.ctypes.data)
     slots_at = np.int64(slots.ctypes.data)
-    for number in range(len(rows)):
-        slot = _slot_of(rows_at + 8 * words * number, words, bits_at, slots_at, mask)
+    for i in range(len(rows)):
+        slot = _slot_of(rows_at + 8 * words * i, words, bits_at, slots_at, mask)
         if slots[slot] < 0:
             for w in range(words):
-                bits[count, w] = rows[number, w]
+                bits[count, w] = rows[i, w]
             slots[slot] = count
             count += 1
-        numbers[number] = slots[slot]
+        numbers[sets[i]] = slots[slot] + 1
     return count
 
 
@@ -164,8 +202,9 @@ def satisfied(labels: Ints, mask: U64, sets: I32) -> U64:
     """Return the bits of the choices in ``mask`` that tuples satisfy: shape (tuples, words).
 
     Args:
-        labels: per label, the addresses of the sets' numbers of rows of bits, and of these rows.
-        sets: shape (labels, tuples): numbers of the predicate sets of the tuples' members.
+        labels: per label, a row of the table of translations.
+        sets: shape (labels, tuples): numbers of the predicate sets of the tuples' members, which
+            are translated.
     """
     width, tuples = sets.shape
     words = len(mask)
@@ -174,9 +213,9 @@ def satisfied(labels: Ints, mask: U64, sets: I32) -> U64:
         for w in range(words):
             found[i, w] = mask[w]
     for j in range(width):
-        numbers, bits = labels[j, 0], labels[j, 1]
+        numbers, bits = labels[j, NUMBERS], labels[j, BITS]
         for i in range(tuples):
-            at = np.int64(load32(numbers, np.int64(sets[j, i]))) * words
+            at = (np.int64(load32(numbers, np.int64(sets[j, i]))) - 1) * words
             for w in range(words):
                 found[i, w] &= load64(bits, at + w)
     return found
@@ -237,7 +276,9 @@ class PairTest:
         ends, words, bits: satisfied choices of the probing tuples, from :func:`words_of`.
             ``width``: number of words of all choices.
         columns: shape (labels, tables): addresses of the columns with the numbers of rows' sets.
-        labels: labels of the stored row, as in :func:`satisfied`. ``kept``: owners of memory.
+        labels: labels of the stored row, as in :func:`satisfied`.
+        completed: translates sets, given as rows (label, set); returns the test to repeat.
+        kept: owners of memory.
     """
 
     ends: Ints
@@ -246,6 +287,7 @@ class PairTest:
     width: int
     columns: Ints
     labels: Ints
+    completed: Callable[[Ints], PairTest]
     kept: object
 
     @property
@@ -272,26 +314,35 @@ def words_of(held: U64) -> tuple[Ints, I32, U64]:
 
 @njit(cache=True, nogil=True)
 def _wanted(first, end, words, bits, width, columns, tables, labels, count, row):
-    """Whether a pair satisfies a choice: a tuple (with the words from ``first`` to before ``end``)
-    and a stored row. ``words``, ``bits``, ``labels``: addresses of arrays of a :class:`PairTest`;
+    """Return 1 if a pair satisfies a choice, else 0; if some set is not translated, -1 minus the
+    number of its label. A pair is a tuple (with the words from ``first`` to before ``end``) and a
+    stored row. ``words``, ``bits``, ``labels``: addresses of arrays of a :class:`PairTest`;
     ``columns``: address of the first label's column in the row's table; the next label's column is
     ``tables`` words further. Calls with arrays would count references to them."""
-    if count == 1:
-        number = np.int64(load32(np.int64(load64(columns, 0)), row))
-        at = np.int64(load32(np.int64(load64(labels, 0)), number)) * width
-        there, some = np.int64(load64(labels, 1)), np.uint64(0)
-        for k in range(first, end):
-            some |= load64(bits, k) & load64(there, at + np.int64(load32(words, k)))
-        return some != np.uint64(0)
     for k in range(first, end):
         word, w = load64(bits, k), np.int64(load32(words, k))
         for j in range(count):
             number = np.int64(load32(np.int64(load64(columns, j * tables)), row))
-            at = np.int64(load32(np.int64(load64(labels, 2 * j)), number)) * width
-            word &= load64(np.int64(load64(labels, 2 * j + 1)), at + w)
+            label = labels + 8 * WIDTH * j
+            at = np.int64(load32(np.int64(load64(label, NUMBERS)), number)) - 1
+            if at < 0 or at >= np.int64(load64(label, ROW_COUNT)):
+                return -1 - j
+            word &= load64(np.int64(load64(label, BITS)), at * width + w)
         if word != np.uint64(0):
-            return True
-    return False
+            return 1
+    return 0
+
+
+@njit(cache=True, nogil=True)
+def _met(met, count, label, column, tables, row):
+    """Add an untranslated set to the table ``met`` with ``count`` rows; return the table."""
+    if count == len(met):
+        longer = np.empty((max(64, 4 * count), 2), np.int64)
+        longer[:count] = met
+        met = longer
+    met[count, 0] = label
+    met[count, 1] = np.int64(load32(np.int64(load64(column, label * tables)), row))
+    return met
 
 
 @njit(cache=True, nogil=True)
@@ -305,8 +356,9 @@ def wanted_pairs(
     positions: I32,
     which: Any,
     rows: I32,
-) -> I32:
-    """Return the indexes of the pairs (tuple, stored row) that satisfy at least one choice.
+) -> tuple[I32, Ints]:
+    """Return the indexes of the pairs (tuple, stored row) that satisfy at least one choice, and the
+    sets that were met without a translation, as rows (label, set).
 
     Args:
         ends, words, bits, width, columns, labels: of a :class:`PairTest`.
@@ -314,6 +366,7 @@ def wanted_pairs(
             of length 1: all rows are in the first table).
     """
     found, used = np.empty(len(positions), np.int32), 0
+    met, lacking = np.empty((0, 2), np.int64), 0
     count, tables = columns.shape
     columns_at, labels_at = np.int64(columns.ctypes.data), np.int64(labels.ctypes.data)
     words_at, bits_at = np.int64(words.ctypes.data), np.int64(bits.ctypes.data)
@@ -321,10 +374,16 @@ def wanted_pairs(
         first, end = ends[positions[i]], ends[positions[i] + 1]
         column = columns_at + 8 * np.int64(which[i if len(which) > 1 else 0])
         row = np.int64(rows[i])
-        if _wanted(first, end, words_at, bits_at, width, column, tables, labels_at, count, row):
+        held = _wanted(first, end, words_at, bits_at, width, column, tables, labels_at, count, row)
+        if held > 0:
             found[used] = i
             used += 1
-    return found[:used].copy()
+        elif held < 0:
+            met = _met(met, lacking, -1 - held, column, tables, row)
+            lacking += 1
+            if lacking == MOST_LACKING:
+                break
+    return found[:used].copy(), met[:lacking]
 
 
 @njit(cache=True, nogil=True)
@@ -344,9 +403,10 @@ def match_wanted(
     width: int,
     sets: Ints,
     labels: Ints,
-) -> tuple[I32, I32, Ints, Ints, int, bool]:
+) -> tuple[I32, I32, Ints, Ints, int, bool, Ints]:
     """Match as ``kernels.match``, but return only pairs that satisfy a choice; all are counted.
-    ``ends`` to ``labels``: attributes of a :class:`PairTest` of the segments."""
+    Return sets without a translation, too, as :func:`wanted_pairs`; if there are any, the rest is
+    not complete. ``ends`` to ``labels``: attributes of a :class:`PairTest` of the segments."""
     probes, constraints = len(hashes), columns.shape[0]
     room = max(probes, 64)
     positions, rows = np.empty(room, np.int32), np.empty(room, np.int32)
@@ -358,10 +418,12 @@ def match_wanted(
     sets_at, limits_at = np.int64(sets.ctypes.data), np.int64(columns.ctypes.data)
     lows_at, highs_at = np.int64(lows.ctypes.data), np.int64(highs.ctypes.data)
     tables, tuples = np.int64(len(segments)), np.int64(lows.shape[1])
-    numbers_at = there_at = np.int64(0)
+    numbers_at = there_at = known = np.int64(0)
     if count == 1:
-        numbers_at, there_at = np.int64(load64(labels_at, 0)), np.int64(load64(labels_at, 1))
+        numbers_at, there_at = labels[0, NUMBERS], labels[0, BITS]
+        known = labels[0, ROW_COUNT]
     used, avoided = np.int64(0), np.int64(0)
+    met, lacking = np.empty((0, 2), np.int64), 0
     for s in range(len(segments)):
         if segments[s, ENTRIES] == 0:
             avoided += probes
@@ -370,7 +432,7 @@ def match_wanted(
         avoided += probes - tried
         if used + total > room:
             if used + total > most:
-                return positions[:0].copy(), rows[:0].copy(), found, counted, avoided, True
+                return positions[:0], rows[:0], found, counted, avoided, True, met[:0]
             room = max(2 * room, used + total)
             positions, rows = wider(positions, used, room), wider(rows, used, room)
         positions_at, rows_at = np.int64(positions.ctypes.data), np.int64(rows.ctypes.data)
@@ -391,18 +453,27 @@ def match_wanted(
                     continue
                 early += 1
                 if count == 1:
-                    number = np.int64(load32(own, row))
-                    there = there_at + 8 * width * np.int64(load32(numbers_at, number))
+                    at_bits = np.int64(load32(numbers_at, np.int64(load32(own, row)))) - 1
+                    if at_bits < 0 or at_bits >= known:
+                        met = _met(met, lacking, 0, column, tables, row)
+                        lacking += 1
+                        continue
+                    there = there_at + 8 * width * at_bits
                     some = np.uint64(0)
                     for j in range(begin, end):
                         word = np.int64(load32(words_at, np.int64(j)))
                         some |= load64(bits_at, np.int64(j)) & load64(there, word)
                     if some == np.uint64(0):
                         continue
-                elif not _wanted(
-                    begin, end, words_at, bits_at, width, column, tables, labels_at, count, row
-                ):
-                    continue
+                else:
+                    held = _wanted(
+                        begin, end, words_at, bits_at, width, column, tables, labels_at, count, row
+                    )
+                    if held < 0:
+                        met = _met(met, lacking, -1 - held, column, tables, row)
+                        lacking += 1
+                    if held <= 0:
+                        continue
                 if timed and not _inside(
                     limits, tables, low, high, tuples, arrival, constraints, row
                 ):
@@ -413,8 +484,11 @@ def match_wanted(
             counted[s] += early
             if len(marks) > 0 and early > 0:
                 marks[position] = 1
+            if lacking >= MOST_LACKING:
+                return positions[:0], rows[:0], found, counted, avoided, False, met[:lacking]
         found[s] = used - first
-    return positions[:used].copy(), rows[:used].copy(), found, counted, avoided, False
+    some, of_them = positions[:used].copy(), rows[:used].copy()
+    return some, of_them, found, counted, avoided, False, met[:lacking]
 
 
 @njit(cache=True, nogil=True)
@@ -447,10 +521,12 @@ def warm() -> None:
     word, bits, pair = (
         np.zeros(1, np.uint64),
         np.zeros((1, 1), np.uint64),
-        np.zeros((1, 2), np.int64),
+        np.zeros((1, WIDTH), np.int64),
     )
     slots = np.full(2, -1, np.int32)
-    translate(np.zeros(1, np.int64), flat, flat, flat, bits[:0], flat, bits, slots, 0)
+    add_by_member(np.zeros(1, np.int64), flat, flat, flat, bits[:0])
+    add_by_set(pair[:0], word, pair[:0, 0].copy(), flat, flat, bits[:0])
+    number_rows(bits[:0], pair[:0, 0].copy(), flat, bits, slots, 0)
     rehash(bits, 0, slots)
     choose(satisfied(pair, word, one))
     timely(flat, pair[:0], table, table[:, 0].copy(), table)

@@ -135,7 +135,13 @@ def match(
     if test is None:
         positions, rows, found, counted, held, stopped = kernels.match(*given)
     else:
-        positions, rows, found, counted, held, stopped = match_wanted(*given, *test.arguments)
+        while True:
+            positions, rows, found, counted, held, stopped, lacking = match_wanted(
+                *given, *test.arguments
+            )
+            if not len(lacking):
+                break
+            test = test.completed(lacking)
     if stopped:
         raise TooManyPairs
     return Matches(positions, rows, found, counted, held)

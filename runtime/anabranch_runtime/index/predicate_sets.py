@@ -16,8 +16,8 @@ from anabranch_runtime.index.words import load32, load64
 ALL = 0
 #: Number of sets that :meth:`PredicateSets.by_member` lists together.
 PIECE = 1 << 12
-#: Maximum bytes of the cached lists of complete pieces; maximum number of other cached lists.
-KEPT_BYTES, KEPT = 256 << 20, 16
+#: Maximum number of cached lists by member.
+KEPT = 16
 #: Number of words up to which a set stored as bits is read faster than one stored as a list.
 FEW_WORDS = 32
 #: Odd factors that mix words of sets into hashes.
@@ -55,11 +55,7 @@ class PredicateSets:
         #: Hash of each set, and a hash table of their numbers (0: free), at least twice as long.
         self._hashes: U64 = np.zeros(_FIRST, np.uint64)
         self._slots: I32 = np.zeros(4 * _FIRST, np.int32)
-        #: First set of a complete piece -> its list by member, for as many as have room.
-        self._pieces: dict[int, tuple[Ints, I32]] = {}
-        #: Bytes of these lists.
-        self._pieces_bytes = 0
-        #: Arguments -> list of the newest calls of :meth:`by_member` for parts of a piece.
+        #: Arguments -> list of the newest calls of :meth:`by_member`.
         self._by_member: dict[tuple[int, int], tuple[Ints, I32]] = {}
         self._lock = Lock()
 
@@ -113,8 +109,6 @@ class PredicateSets:
         """Return which sets from ``first`` to before ``last`` have each predicate (member): the end
         of each member's range in an array of sets, and this array. Set :data:`ALL` is left out."""
         with self._lock:
-            if first % PIECE == 0 and last == first + PIECE:
-                return self._piece(first)
             known = self._by_member.pop((first, last), None)
             if known is None:
                 known = sets_by_member(self._places[first:last], self._data)
@@ -122,18 +116,6 @@ class PredicateSets:
             if len(self._by_member) > KEPT:
                 del self._by_member[next(iter(self._by_member))]
         return known
-
-    def _piece(self, first: int) -> tuple[Ints, I32]:
-        """Return the list of a complete piece. Every translation reads all pieces in the same
-        order, so that none is evicted for another."""
-        found = self._pieces.get(first)
-        if found is None:
-            found = sets_by_member(self._places[first : first + PIECE], self._data)
-            size = found[0].nbytes + found[1].nbytes
-            if self._pieces_bytes + size <= KEPT_BYTES:
-                self._pieces[first] = found
-                self._pieces_bytes += size
-        return found
 
     def bits(self, numbers: Ints | I32, words: int) -> U64:
         """Return the bits of sets for the first 64 * ``words`` predicates, shape (sets, words)."""

@@ -169,8 +169,8 @@ def state_report(
         store_report(name, store, state, current, users, packs, weights)
         for name, store in sorted(state.stores.items())
     )
-    works = (s.backfill.segments for s in state.stores.values() if s.backfill is not None)
-    total = sum(s.bytes for s in stores) + sum(s.bytes for segments in works for s in segments)
+    pending = (s for store in state.stores.values() for s in store.pending)
+    total = sum(s.bytes for s in stores) + sum(s.bytes for s in pending)
     disk = sum(packs.disk.values())
     return StateReport(
         next_batch=state.next_batch,

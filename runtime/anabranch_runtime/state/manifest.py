@@ -80,18 +80,22 @@ class StoreState:
         return len(self.streams) == 1
 
     @property
+    def pending(self) -> tuple[Segment, ...]:
+        """Segments computed so far by a running backfill, which no probe reads yet."""
+        return () if self.backfill is None else self.backfill.segments
+
+    @property
     def kept(self) -> tuple[Segment, ...]:
         """Segments whose files the store needs: live ones, a backfill's results and inputs."""
         if self.backfill is None:
             return self.segments
         sources = (s.segment for s in self.backfill.sources)
-        return (*self.segments, *self.backfill.segments, *sources)
+        return (*self.segments, *self.pending, *sources)
 
     @property
     def bytes(self) -> int:
         """Bytes of the store's live segments, and of its backfill's results."""
-        pending = () if self.backfill is None else self.backfill.segments
-        return sum(s.bytes for s in self.segments) + sum(s.bytes for s in pending)
+        return sum(s.bytes for s in (*self.segments, *self.pending))
 
     def covers(self, now: int) -> tuple[tuple[int, int], ...]:
         """Return the store's intervals; the open one extends to batch ``now``, included."""

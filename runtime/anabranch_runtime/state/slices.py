@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from anabranch_contract.plans.ruleset import BackfillRule
 from anabranch_runtime.state.coverage import Interval, Tile
-from anabranch_runtime.storage.segment import Merge, Segment
+from anabranch_runtime.storage.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,6 @@ class Slice:
         store: the materialized join's store. ``gaps``: see :class:`Backfill`.
         sources: the start member's rows of this slice.
         fill: per probe of ``rule``, the stores and (earlier) batches that it reads.
-        merges: merges of the backfill's segments; task ``i`` of ``n`` does merges i, i + n, ...
     """
 
     store: str
@@ -112,7 +111,6 @@ class Slice:
     gaps: tuple[Interval, ...]
     sources: tuple[SegmentRows, ...]
     fill: tuple[tuple[Tile, ...], ...]
-    merges: tuple[Merge, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -125,12 +123,11 @@ class SliceReport:
     """One task's results of a slice of a backfill.
 
     Attributes:
-        segments: written segments. ``merged``: indexes of finished merges in ``Slice.merges``.
+        segments: written segments.
         failed: reason why the backfill fails; empty: it does not.
     """
 
     segments: list[Segment] = field(default_factory=list)
-    merged: list[int] = field(default_factory=list)
     failed: str = ""
 
 

@@ -3,7 +3,9 @@
 For each label, a row's set of predicates is translated into the set of choices that it satisfies.
 Within a group there are few different sets of choices, however many queries and sets of predicates
 there are. These sets are numbered, so the test of a row costs two loads and an intersection of few
-words. A translation is kept as long as a tag program uses it, and new sets are added.
+words. A translation is kept as long as a tag program uses it. New sets are added at once, as their
+rows are probed soon; sets that are older than the translation are added when they are needed, since
+most stored rows of a new group's streams are never met by its probes.
 """
 
 from __future__ import annotations
@@ -16,10 +18,19 @@ import numpy as np
 
 from anabranch_contract.queries.joins import Label
 from anabranch_runtime.columns.arrays import I32, U64, Ints
-from anabranch_runtime.index.choosing import rehash, translate
+from anabranch_runtime.index.choosing import (
+    WIDTH,
+    PairTest,
+    add_by_member,
+    add_by_set,
+    number_rows,
+    rehash,
+)
 from anabranch_runtime.index.predicate_sets import ALL, PIECE, PredicateSets, longer
 
 _FIRST = 64
+#: Greatest number of sets, numbered since a translation was last used, that are added at once.
+MOST_NEW = 2 * PIECE
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +38,19 @@ class TranslatedView:
     """Translation of predicate sets into choices, at one moment; later sets do not change it.
 
     Attributes:
-        numbers: per set, its row of ``bits``. ``bits``: shape (different sets of choices, words).
+        numbers: per set, the number of its row of ``bits``, from 1. Sets that are translated later
+            have 0 or a number above ``count``.
+        bits: shape (different sets of choices, words). ``count``: number of rows.
     """
 
     numbers: I32
     bits: U64
+    count: int
 
     @property
-    def addresses(self) -> tuple[int, int]:
-        """The memory addresses of ``numbers`` and ``bits``, for kernels that test tags."""
-        return self.numbers.ctypes.data, self.bits.ctypes.data
+    def row(self) -> tuple[int, int, int]:
+        """The view as a row of the kernels' table of translations."""
+        return self.numbers.ctypes.data, self.bits.ctypes.data, self.count
 
 
 class TranslatedSets:
@@ -52,49 +66,65 @@ class TranslatedSets:
         words = (len(predicates) + 63) // 64
         self._choices: I32 = np.flatnonzero(predicates >= 0).astype(np.int32)
         self._wanted: I32 = predicates[self._choices]
-        self._every = bits_of(np.arange(len(predicates)), words)
         self._free = bits_of(np.flatnonzero(predicates < 0), words)
-        self._known, self._count = 0, 0
-        self._numbers: I32 = np.zeros(_FIRST, np.int32)
+        #: Number of sets seen so far, and of distinct rows of bits.
+        self._seen, self._count = 1, 0
+        #: Whether all sets seen so far are translated.
+        self._complete = True
         self._bits: U64 = np.zeros((_FIRST, words), np.uint64)
         self._slots: I32 = np.full(2 * _FIRST, -1, np.int32)
+        # Pages of zeros take memory once a set is translated, and few old sets ever are.
+        self._numbers: I32 = np.zeros(_FIRST, np.int32)
+        all_choices = bits_of(np.arange(len(predicates)), words)
+        self._number(all_choices[None], np.array([ALL]))
 
-    @property
-    def view(self) -> TranslatedView:
-        """The translation of all predicate sets that there are at present."""
+    def view(self, sets: I32 | None = None) -> TranslatedView:
+        """Return the present translation, with these sets (if given) and with new sets. Without
+        ``sets``, older sets may lack a translation."""
         with self._lock:
-            wanted = len(self._sets)
-            # A new array is made, since kernels may be reading the old one.
-            if wanted > len(self._numbers):
-                self._numbers = longer(self._numbers, 2 * wanted)
-            while self._known < wanted:
-                # In pieces with fixed ends, whose lists by member other translations share.
-                self._translate(min((self._known // PIECE + 1) * PIECE, wanted))
-            return TranslatedView(self._numbers, self._bits)
+            self._add_new()
+            if sets is not None and not self._complete:
+                self._add(np.unique(sets[self._numbers[sets] == 0]).astype(np.int64))
+            return TranslatedView(self._numbers, self._bits, self._count)
 
-    def _translate(self, end: int) -> None:
-        first = self._known
-        rows = np.tile(self._free, (end - first, 1))
-        if first == ALL:
-            rows[ALL] = self._every
+    def _add_new(self) -> None:
+        """Add the sets numbered since the last call, unless these are many."""
+        wanted = len(self._sets)
+        if wanted > len(self._numbers):
+            # A new array is made, since kernels may be reading the old one.
+            numbers = np.zeros(2 * wanted, np.int32)
+            for begin in range(0, len(self._numbers), PIECE):
+                piece = self._numbers[begin : begin + PIECE]
+                if piece.any():
+                    numbers[begin : begin + len(piece)] = piece
+            self._numbers = numbers
+        if wanted - self._seen > MOST_NEW:
+            self._seen, self._complete = wanted, False
+        while self._seen < wanted:
+            # In pieces with fixed ends, whose lists by member other translations share.
+            first, end = self._seen, min((self._seen // PIECE + 1) * PIECE, wanted)
+            rows = np.tile(self._free, (end - first, 1))
+            add_by_member(*self._sets.by_member(first, end), self._wanted, self._choices, rows)
+            self._number(rows, np.arange(first, end))
+            self._seen = end
+
+    def _add(self, sets: Ints) -> None:
+        """Add sets that have no translation."""
+        known = self._sets.view
+        for begin in range(0, len(sets), PIECE):
+            piece = sets[begin : begin + PIECE]
+            rows = np.tile(self._free, (len(piece), 1))
+            add_by_set(known.places, known.data, piece, self._wanted, self._choices, rows)
+            self._number(rows, piece)
+
+    def _number(self, rows: U64, sets: Ints) -> None:
+        """Set the numbers of the rows of bits of ``sets``."""
         needed = self._count + len(rows)
         if needed > len(self._bits):
             self._bits = longer(self._bits, 2 * needed)
             self._slots = np.full(1 << (4 * needed).bit_length(), -1, np.int32)
             rehash(self._bits, self._count, self._slots)
-        ends, holders = self._sets.by_member(first, end)
-        self._count = translate(
-            ends,
-            holders,
-            self._wanted,
-            self._choices,
-            rows,
-            self._numbers[first:end],
-            self._bits,
-            self._slots,
-            self._count,
-        )
-        self._known = end
+        self._count = number_rows(rows, sets, self._numbers, self._bits, self._slots, self._count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +168,32 @@ class Choices:
         distinct = sorted(set(map(tuple, rows[:, columns].tolist())))
         return np.array(distinct, np.int32).reshape(-1, len(columns))
 
-    def views(self, labels: Sequence[Label]) -> list[TranslatedView]:
-        """Return the present translations of the predicate sets of these labels."""
-        return [self.group.translated[self.group.labels.index(label)].view for label in labels]
+    def translated(self, labels: Sequence[Label]) -> list[TranslatedSets]:
+        """Return the translations of the predicate sets of these labels."""
+        return [self.group.translated[self.group.labels.index(label)] for label in labels]
 
 
-def addresses_of(views: Sequence[TranslatedView]) -> Ints:
-    """Return the views as the kernels' table of labels; valid while the views live."""
-    return np.array([view.addresses for view in views], np.int64).reshape(-1, 2)
+def table_of(views: Sequence[TranslatedView]) -> Ints:
+    """Return the kernels' table of translations; valid while the views live."""
+    return np.array([view.row for view in views], np.int64).reshape(-1, WIDTH)
+
+
+def pair_test(
+    held: tuple[Ints, I32, U64], width: int, columns: Ints, translated: Sequence[TranslatedSets]
+) -> PairTest:
+    """Return a test of pairs, whose first attributes are given; ``translated``: the translation of
+    each label of the stored row."""
+
+    def made(views: Sequence[TranslatedView]) -> PairTest:
+        def completed(lacking: Ints) -> PairTest:
+            label, sets = lacking.T
+            return made(
+                [one.view(sets[label == j].astype(np.int32)) for j, one in enumerate(translated)]
+            )
+
+        return PairTest(*held, width, columns, table_of(views), completed, views)
+
+    return made([one.view() for one in translated])
 
 
 def bits_of(numbers: Ints, words: int) -> U64:

@@ -55,8 +55,6 @@ Conditions = tuple[Expr, ...]
 UNKNOWN = ALL
 #: Maximum bytes of an index's sets; beyond them, rows with new sets get :data:`UNKNOWN`.
 MOST_BYTES = 512 << 20
-#: Bytes of an index's sets up to which it is not replaced for sets of expired rows.
-FEW_BYTES = 128 << 20
 #: Number of new combinations of codes whose sets are computed together.
 _PIECE = 1 << 12
 #: Number of combinations of codes whose sets are cached.
@@ -73,8 +71,6 @@ class PredicateIndex:
             the delete of the row that it replaces have the same one.
         met: the sets of predicates that rows satisfy.
         overflowed: whether some rows may have the set :data:`UNKNOWN`.
-        enough: bytes of sets above which the index is to be replaced, since most of its sets are
-            probably of expired rows.
     """
 
     def __init__(self, *, identified: bool = True) -> None:
@@ -86,7 +82,6 @@ class PredicateIndex:
         self._others: dict[Expr, list[int]] = defaultdict(list)
         self.met = PredicateSets()
         self.overflowed = False
-        self.enough = FEW_BYTES
         #: Sorted combinations of codes whose predicate sets are cached, and these sets.
         self._codes: tuple[Ints, I32] = np.zeros(0, np.int64), np.zeros(0, np.int32)
         #: First and end of the numbers of newer predicates, and an index of these predicates.
@@ -96,15 +91,6 @@ class PredicateIndex:
 
     def __len__(self) -> int:
         return len(self._numbers)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the index is to be replaced."""
-        return self.overflowed or self.met.size >= self.enough
-
-    def settle(self) -> None:
-        """Assume that the index has the sets of all stored rows now, and hardly any others."""
-        self.enough = max(FEW_BYTES, 2 * self.met.size)
 
     def number(self, conditions: Conditions) -> int:
         """Return the number of a predicate, which is added if it is new."""

@@ -35,8 +35,12 @@ TAGS = "#tags"
 #: Ratio of unused to used predicates of all indexes above which new indexes are begun.
 _WASTE = 3
 _FEW = 1024
-#: Least number of batches between two replacements of full indexes.
-LASTING = 256
+#: Least number of batches between two replacements of indexes for their size; the same for indexes
+#: of the greatest size.
+SOON, LASTING = 16, 256
+#: Least and greatest bytes of an index's sets with which it is replaced, since most of its sets are
+#: probably of expired rows, or former sets of rows that satisfy newer predicates, too.
+FEW_BYTES, MANY_BYTES = 64 << 20, 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +138,14 @@ class _Generation:
     """Predicate indexes, one per stream, for rows' predicate sets; replaced together when full.
 
     Attributes:
+        enough: bytes of an index's sets with which it is full.
         prepared: identity of each output rule of the newest program -> its tags.
         trees: the parts of the newest program.
         batches: number of batches that have used it, per task.
     """
 
-    def __init__(self, number: int) -> None:
-        self.name = f"{TAGS}{number}"
+    def __init__(self, number: int, enough: int = FEW_BYTES) -> None:
+        self.name, self.enough = f"{TAGS}{number}", enough
         self.prepared: Mapping[int, _Prepared] = {}
         self.trees: CompiledTrees[_TreeTags] = CompiledTrees()
         self.batches = 0
@@ -148,24 +153,30 @@ class _Generation:
         self._found: dict[str, PredicateIndex] = {}
         self._columns: dict[str, object] = {}
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the indexes are to be replaced."""
+        with self._lock:
+            overflowed = any(index.overflowed for index in self._found.values())
+            full = any(index.met.size >= self.enough for index in self._found.values())
+            least = SOON if overflowed or self.enough < MANY_BYTES else LASTING
+            return (overflowed or full) and self.batches > least
+
+    def next(self) -> _Generation:
+        """Return a new generation in place of this one; it may have more sets if this one has been
+        full soon, as stored rows have so many."""
+        soon = self.is_full and self.batches <= LASTING
+        enough = min(2 * self.enough, MANY_BYTES) if soon else self.enough
+        return _Generation(int(self.name[len(TAGS) :]) + 1, enough)
+
     def serves(self, streams: Iterable[Stream]) -> bool:
         """Whether a ruleset can use these predicate indexes: columns are equal, and every index
         has space."""
+        full = self.is_full
         with self._lock:
-            indexes, known = self._found.values(), self._columns
-            full = any(index.overflowed for index in indexes)
-            full |= self.batches > LASTING and any(index.is_full for index in indexes)
-            same = all(known.get(s.name) in (None, s.stored_columns) for s in streams)
+            full |= any(index.overflowed for index in self._found.values())
+            same = all(self._columns.get(s.name) in (None, s.stored_columns) for s in streams)
             return same and not full
-
-    def use(self) -> None:
-        """Count a batch that uses the indexes. By the time of batch :data:`LASTING`, they have the
-        sets of all stored rows."""
-        with self._lock:
-            self.batches += 1
-            if self.batches == LASTING:
-                for index in self._found.values():
-                    index.settle()
 
     def wastes(self, used: int) -> bool:
         """Whether too few of the indexes' predicates are in use; ``used``: their number."""
@@ -190,34 +201,25 @@ def _generation(serves: Callable[[_Generation], bool]) -> _Generation:
     """Return the newest generation of indexes, or a new one if ``serves`` rejects it."""
     with _BEGINNING:
         if not serves(_NEWEST[-1]):
-            _NEWEST.append(_Generation(int(_NEWEST.pop().name[len(TAGS) :]) + 1))
+            _NEWEST.append(_NEWEST.pop().next())
         return _NEWEST[-1]
-
-
-@dataclass(slots=True)
-class _Kept:
-    """The newest tag program of a ruleset, and the number of batches that have used it."""
-
-    program: TagProgram
-    batches: int = 0
 
 
 def tag_program(ruleset: Ruleset) -> TagProgram:
     """Return the tag program of ``ruleset`` for one batch, with predicates in this process's
     indexes. Full indexes are replaced now and then, which drops predicate sets of expired rows."""
-    kept = _kept(ruleset)
-    kept.batches += 1
-    if kept.program.name == _NEWEST[-1].name:
-        _NEWEST[-1].use()
-    full = any(index.is_full for index in kept.program.indexes.values())
-    if full and kept.batches > LASTING:
-        kept.program, kept.batches = _made(ruleset), 0
-    return kept.program
+    kept, newest = _kept(ruleset), _NEWEST[-1]
+    if kept[-1].name == newest.name:
+        newest.batches += 1
+        if newest.is_full:
+            kept[:] = [_made(ruleset)]
+    return kept[-1]
 
 
 @per_ruleset
-def _kept(ruleset: Ruleset) -> _Kept:
-    return _Kept(_made(ruleset))
+def _kept(ruleset: Ruleset) -> list[TagProgram]:
+    """Return a list with the newest tag program of a ruleset."""
+    return [_made(ruleset)]
 
 
 def _made(ruleset: Ruleset) -> TagProgram:

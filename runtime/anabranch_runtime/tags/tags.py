@@ -25,7 +25,7 @@ from anabranch_runtime.index.choosing import (
 from anabranch_runtime.index.gather import NOWHERE
 from anabranch_runtime.index.rounds import RULE
 from anabranch_runtime.storage.partial import Partial, Renamed, RowSet, Table, Tables
-from anabranch_runtime.tags.choices import Choices, addresses_of
+from anabranch_runtime.tags.choices import Choices, pair_test, table_of
 from anabranch_runtime.tags.predicates import PredicateIndex, TaggedTable
 from anabranch_runtime.tags.program import RoundChoices, TaggedOutputs, TagProgram, tag_program
 
@@ -136,7 +136,8 @@ class Tags:
         labels = choices.labels[there]
         read, index_of = np.unique(choices.index_of[there], return_inverse=True)
         views = [choices.indexes[index].met.view for index in read.tolist()]
-        labels[:, 2:] = addresses_of(views)[index_of]
+        addresses = np.array([view.addresses for view in views], np.int64).reshape(-1, 2)
+        labels[:, 2:] = addresses[index_of]
         edges = edges.copy()
         edges[:, RULE] = numbers[edges[:, RULE]]
         positions, edges = send(edges, which, rows, rules, labels, choices.predicates, places)
@@ -201,8 +202,9 @@ class Tags:
             at, member = partial.place[label]
             rows = partial.sets[at].settled()
             sets[j] = fixed(rows.column(self.column(label, member, rows.tables)), np.int32)
-        views = choices.views(choices.labels)
-        found: U64 = satisfied(addresses_of(views), choices.mask, sets)
+        translated = choices.translated(choices.labels)
+        views = [one.view(own) for one, own in zip(translated, sets, strict=True)]
+        found: U64 = satisfied(table_of(views), choices.mask, sets)
         return found
 
     def column(self, label: Label, member: str, tables: Tables) -> str:
@@ -243,16 +245,18 @@ class WantedResults:
         """Return the test, by tags, of pairs with stored rows in ``tables``."""
         names = [self.tags.column(x, "" if is_base else str(x), tables) for x in self.labels]
         columns = np.stack([tables.places(name).first for name in names])
-        views = self.choices.views(self.labels)
-        width = len(self.choices.mask)
-        return PairTest(*self.held, width, columns, addresses_of(views), views)
+        translated = self.choices.translated(self.labels)
+        return pair_test(self.held, len(self.choices.mask), columns, translated)
 
     def among(self, positions: I32, rows: RowSet, is_base: bool) -> I32:
         """Return the indexes of wanted pairs: tuple ``positions[i]`` and row ``rows[i]``."""
         test = self.of(rows.tables, is_base)
         which = NOWHERE if rows.which is None else rows.which
-        found: I32 = wanted_pairs(*test.arguments, positions, which, rows.rows)
-        return found
+        while True:
+            found, lacking = wanted_pairs(*test.arguments, positions, which, rows.rows)
+            if not len(lacking):
+                return found
+            test = test.completed(lacking)
 
 
 def _among(choices: Choices, partial: Partial) -> tuple[Label, ...]:

@@ -1,36 +1,22 @@
-"""A task's share of a batch's backfill work: a slice, and merges (``epochs.backfill``)."""
+"""A task's share of a slice of a backfill (``epochs.backfill``)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
-from anabranch_contract.plans.ruleset import Edge, ProbeRule, StoreId, StoreSpec
+from anabranch_contract.plans.ruleset import Edge, ProbeRule, StoreSpec
 from anabranch_contract.queries.joins import Label, RelationId
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.expressions.evaluate import filter_mask
 from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.state.slices import SegmentRows, Slice, cut
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables
-from anabranch_runtime.storage.segment import Merge, PackWriter
 from anabranch_runtime.storage.segment_cache import open_segment
-from anabranch_runtime.task.stores import merge
 
 #: Maximum number of rows of the starting member that are joined at once.
 CHUNK = 1 << 14
-
-
-def merge_parts(writer: PackWriter, layout: Layout, root: str, merges: Iterable[Merge]) -> None:
-    """Do the merges of a slice of a backfill; ``writer`` appends one segment per merge."""
-    for one in merges:
-        changed = layout.changed(one.segments[0].store)
-        readers = [open_segment(root, s, changed) for s in one.segments]
-        for reader in readers:
-            reader.verify()
-        # Superseded rows stay in the merged segment; a later merge of the store drops them.
-        spec = layout.specs[StoreId(one.segments[0].store)]
-        merge(writer, layout, spec, readers, since={}, boundaries={})
 
 
 def as_probe(spec: StoreSpec, work: Slice) -> tuple[ProbeRule, Access]:

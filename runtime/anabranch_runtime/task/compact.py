@@ -41,6 +41,7 @@ class Compaction:
             their key.
         objects: the object store behind the state directory, if there is one.
         boundaries: batches at which readers' ranges begin; changes cancel only within one range.
+        past: whether the parts are a backfill's results, whose costs are not the plan's.
     """
 
     root: str
@@ -50,6 +51,7 @@ class Compaction:
     since: Mapping[str, int] = field(default_factory=dict)
     objects: str | None = None
     boundaries: Boundaries = field(default_factory=dict)
+    past: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from anabranch_runtime.errors import PipelineError
 
@@ -25,6 +26,8 @@ _MIB = 1 << 20
 BASE = 96 * _MIB
 #: Minimum bytes for the work of each task, and the same for merges.
 _LEAST = 32 * _MIB
+#: Bytes that a process without a limit may have beyond twice its memory in use.
+_SPARE = 256 * _MIB
 #: Minimum seconds between two measurements by :meth:`PrivateMemory.glance`.
 _GLANCE = 0.005
 #: Bytes per pair (tuple, match) of a probe while it is found, joined and checked: two row numbers
@@ -121,11 +124,13 @@ class PrivateMemory:
 
     Attributes:
         peak: greatest measured number of bytes.
+        kept: bytes of this process after free memory was last returned to the system.
         read: measures the memory in bytes; 0 if the system does not report it.
     """
 
     read: Callable[[], int] = field(default_factory=lambda: private_bytes)
     peak: int = 0
+    kept: ClassVar[int] = BASE
     _next: float = 0.0
 
     def glance(self) -> None:
@@ -142,15 +147,17 @@ class PrivateMemory:
 
     def give_back(self, budget: Budget) -> None:
         """Measure, and return the allocators' free memory to the system if over half of the budget
-        is used, so that memory freed in one phase does not add to the next phase's."""
-        now = self.look()
-        if budget.total is not None and now > budget.total // 2:
+        is used, so that memory freed in one phase does not add to the next phase's. Without a
+        limit: if memory has doubled since that was last done."""
+        now, total = self.look(), budget.total
+        if now > (2 * self.kept + _SPARE if total is None else total // 2):
             import pyarrow as pa  # Parsing the command line must not wait for it.
 
             pa.default_memory_pool().release_unused()
             trim = _trim()
             if trim is not None:
                 trim(0)
+            PrivateMemory.kept = self.read()
 
 
 def private_bytes() -> int:

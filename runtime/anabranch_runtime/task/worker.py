@@ -60,7 +60,7 @@ from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.storage.segment_cache import keep_open
 from anabranch_runtime.tags.tags import ChosenTuples, Tags
 from anabranch_runtime.task.arrivals import TaskArrivals, take_in
-from anabranch_runtime.task.backfill import as_probe, merge_parts, stored_rows
+from anabranch_runtime.task.backfill import as_probe, stored_rows
 from anabranch_runtime.task.catch_up import Payer
 from anabranch_runtime.task.context import BatchContext, live_segments
 from anabranch_runtime.task.emission import LEAVING, OWED, Emission
@@ -374,12 +374,10 @@ class _Task:
                     self.inserts.insert_past(writer, spec, found)
                 if errors:
                     raise errors[0]
-                mine = [n for n, m in enumerate(work.merges) if self._owns(m.segments[0])][at::of]
-                merge_parts(writer, self.layout, root, [work.merges[n] for n in mine])
         except EVALUATION as error:
             self.report.backfill.failed = error.message
         else:
-            self.report.backfill = SliceReport(writer.segments, mine)
+            self.report.backfill = SliceReport(writer.segments)
 
     def _share(self, written: list[Segment]) -> None:
         with self._phase("wait"):

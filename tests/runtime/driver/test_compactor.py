@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from anabranch_contract.plans.ruleset import BackfillRule, StoreId
 from anabranch_contract.protocol.measurements import Writes
+from anabranch_contract.queries.joins import Label
 from anabranch_runtime.driver import compactor as compactors
 from anabranch_runtime.driver.compactor import Compactor
 from anabranch_runtime.driver.driver import Driver
@@ -19,6 +21,7 @@ from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.merging import LARGEST, STALL
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.slices import Backfill
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.task.compact import Compaction, MergedSegment
 from tests.support.cases.states import RS, rules, segment
@@ -239,6 +242,34 @@ def test_a_batch_waits_for_compaction_that_is_far_behind(worker: Worker, tmp_pat
 
     begin_waits(compactor, worker, stored(range(3 * STALL)))
     assert spans(commit(compactor, stored(range(3 * STALL))))[0] == (0, 2)
+
+
+def test_results_of_a_backfill_are_merged_though_no_batch_waits(
+    worker: Worker, tmp_path: Path
+) -> None:
+    compactor = Compactor(tmp_path, worker, beside=True)
+    parts = tuple(segment("R/1", (n, n)) for n in range(3 * STALL))
+    rule = BackfillRule(store=StoreId("R/1"), start=Label("r"), steps=())
+    state = stored(())
+    backfill = Backfill(rule, ((0, 9),), (), 10, 5, parts)
+    running = replace(state.stores["R/1"], backfill=backfill)
+    state = replace(state, stores={**state.stores, "R/1": running})
+    for _ in range(2):
+        begin(compactor, state)
+    worker.free.set()
+    ended()
+    (work,) = worker.done
+    assert (work.past, work.merge.segments) == (True, parts[:3])
+    # The second commit comes after the end of the backfill.
+    over = holding(state, *parts)
+    over = replace(over, stores={"R/1": replace(over.stores["R/1"], backfill=None)})
+    assert spans(compactor.settle(over))[:2] == [(0, 2), (3, 3)]
+    state = commit(compactor, state)
+    assert [s.level for s in state.stores["R/1"].pending] == [1] + [0] * (3 * STALL - 3)
+    assert spans(state) == []
+    # The result's file is kept, and the costs are not the plan's.
+    assert packs(tmp_path) == 1
+    assert compactor.spent == Writes()
 
 
 def upper(first: int, count: int) -> list[Segment]:

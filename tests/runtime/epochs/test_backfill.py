@@ -21,6 +21,7 @@ from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.epochs.access import accesses
 from anabranch_runtime.epochs.backfill import advance, begin, gaps, next_slice, progress
 from anabranch_runtime.epochs.lifecycle import enter_epoch
+from anabranch_runtime.epochs.merging import has_parts, merges, with_merged
 from anabranch_runtime.epochs.retention import drop_unused, expire
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.coverage import OPEN, Tile
@@ -320,14 +321,16 @@ def test_its_segments_are_merged_among_themselves() -> None:
     parts = tuple(segment(mir, (0, 2), name=str(i)) for i in range(FANOUT + 1))
     store = replace(state.stores[mir], backfill=replace(pending(state, ruleset), segments=parts))
     state = replace(state, stores={**state.stores, mir: store})
-    work = next_slice(state, ruleset)
-    assert work is not None
-    (group,) = work.merges
-    assert group.segments == parts[:FANOUT]
+    (due,) = merges(state, ruleset)
+    assert (due.segments, due.behind) == (parts[:FANOUT], 0)
+    assert merges(state, ruleset, taken=parts[:3]) == ()
     whole = segment(mir, (0, 2), level=1)
-    report = TaskReport(backfill=SliceReport([whole], [0]))
-    state = advance(stored(state, ruleset, 1), work, [report], 1.0, SLOW)
-    assert pending(state, ruleset).segments == (parts[-1], whole)
+    merged = with_merged(store, due, whole)
+    assert merged.pending == (whole, parts[-1])
+    # The backfill may end, or drop its segments, while they are merged.
+    ended = replace(store, segments=parts, backfill=None)
+    assert [has_parts(s, due) for s in (store, ended, merged)] == [True, True, False]
+    assert with_merged(ended, due, whole).segments == merged.pending
 
 
 @given(

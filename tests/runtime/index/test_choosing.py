@@ -8,7 +8,7 @@ import pytest
 from anabranch_runtime.columns.arrays import I32, U64, Bools
 from anabranch_runtime.index import predicate_sets
 from anabranch_runtime.index.choosing import (
-    PairTest,
+    MOST_LACKING,
     choose,
     satisfied,
     send,
@@ -22,7 +22,7 @@ from anabranch_runtime.index.matching import Constraint, TooManyPairs, described
 from anabranch_runtime.index.predicate_sets import PredicateSets
 from anabranch_runtime.index.rounds import AT
 from anabranch_runtime.tags import choices
-from anabranch_runtime.tags.choices import TranslatedSets, addresses_of, bits_of
+from anabranch_runtime.tags.choices import TranslatedSets, bits_of, pair_test, table_of
 
 pytestmark = pytest.mark.fast
 
@@ -63,23 +63,23 @@ def _expected(made: list[PredicateSets], predicates: I32, numbers: I32) -> Bools
 
 @pytest.mark.parametrize("seed", range(40))
 def test_choices_are_as_tested_alone(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also with sets that are added after a translation, and in several pieces, whose lists by
-    member are cached, in part or not at all."""
+    """Also with few or many sets that are added after a translation, and in several pieces, whose
+    lists by member are cached or not."""
     monkeypatch.setattr(choices, "PIECE", 7)
-    monkeypatch.setattr(predicate_sets, "PIECE", 7)
-    monkeypatch.setattr(predicate_sets, "KEPT_BYTES", (1 << 20, 1 << 15, 0)[seed % 3])
+    monkeypatch.setattr(choices, "MOST_NEW", (0, 40, 1 << 20)[seed % 3])
+    monkeypatch.setattr(predicate_sets, "KEPT", (0, 16)[seed % 2])
     rng = np.random.default_rng(seed)
     made, predicates, numbers = _drawn(rng, int(rng.integers(1, 4)))
     translated = [
         TranslatedSets(sets, np.ascontiguousarray(predicates[:, j])) for j, sets in enumerate(made)
     ]
     for _ in range(2):
-        views = [one.view for one in translated]
+        views = [one.view(own) for one, own in zip(translated, numbers, strict=True)]
         wanted = _expected(made, predicates, numbers)
         chosen = np.flatnonzero(rng.random(len(predicates)) < 0.7)
         wanted[np.setdiff1d(np.arange(len(predicates)), chosen)] = False
         mask = bits_of(chosen, (len(predicates) + 63) // 64)
-        held = satisfied(addresses_of(views), mask, numbers)
+        held = satisfied(table_of(views), mask, numbers)
         assert held.any(axis=1).tolist() == wanted.any(axis=0).tolist()
         positions, ends = choose(held)
         for choice, row in enumerate(wanted):
@@ -91,19 +91,21 @@ def test_choices_are_as_tested_alone(seed: int, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_wanted_pairs_are_as_tested_one_by_one(seed: int) -> None:
-    """Pairs of tuples and stored rows, whose set numbers are in columns of two tables."""
+def test_wanted_pairs_are_as_tested_one_by_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs of tuples and stored rows, whose set numbers are in columns of two tables. A first call
+    marks sets that have no translation, if new sets are too many to be translated at once."""
+    monkeypatch.setattr(choices, "MOST_NEW", (0, 1 << 20)[seed % 2])
     rng = np.random.default_rng(seed)
     labels = int(rng.integers(2, 4))
     made, predicates, numbers = _drawn(rng, labels)
-    views = [
-        TranslatedSets(sets, np.ascontiguousarray(predicates[:, j])).view
-        for j, sets in enumerate(made)
+    translated = [
+        TranslatedSets(sets, np.ascontiguousarray(predicates[:, j])) for j, sets in enumerate(made)
     ]
     probing = int(rng.integers(1, labels))
     words = (len(predicates) + 63) // 64
     mask = bits_of(np.arange(len(predicates)), words)
-    held = satisfied(addresses_of(views[:probing]), mask, numbers[:probing])
+    views = [one.view(own) for one, own in zip(translated[:probing], numbers, strict=False)]
+    held = satisfied(table_of(views), mask, numbers[:probing])
     tables = int(rng.integers(1, 3))
     stored = [
         [rng.integers(0, len(sets), 20, dtype=np.int32) for _ in range(tables)]
@@ -114,8 +116,13 @@ def test_wanted_pairs_are_as_tested_one_by_one(seed: int) -> None:
     positions = rng.integers(0, max(numbers.shape[1], 1), pairs).astype(np.int32)
     which = rng.integers(0, tables, pairs if tables > 1 else 1).astype(np.int16)
     rows = rng.integers(0, 20, pairs).astype(np.int32)
-    test = PairTest(*words_of(held), words, columns, addresses_of(views[probing:]), views)
-    found = wanted_pairs(*test.arguments, positions, which, rows)
+    test = pair_test(words_of(held), words, columns, translated[probing:])
+    found, lacking = wanted_pairs(*test.arguments, positions, which, rows)
+    # Tuples that satisfy no choice are not tested.
+    assert bool(len(lacking)) == (seed % 2 == 0 and bool(held[positions].any()))
+    while len(lacking):
+        test = test.completed(lacking)
+        found, lacking = wanted_pairs(*test.arguments, positions, which, rows)
     there = np.broadcast_to(which, pairs)
     sets = np.stack(
         [
@@ -127,19 +134,23 @@ def test_wanted_pairs_are_as_tested_one_by_one(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_matches_are_the_wanted_ones_of_all_pairs(seed: int) -> None:
-    """In several segments, under constraints; unwanted matches are counted and marked, too."""
+def test_matches_are_the_wanted_ones_of_all_pairs(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In several segments, under constraints; unwanted matches are counted and marked, too. New
+    sets are translated at once, or when they are met."""
+    monkeypatch.setattr(choices, "MOST_NEW", (0, 1 << 20)[seed % 2])
     rng = np.random.default_rng(seed)
     labels = int(rng.integers(2, 4))
     made, predicates, numbers = _drawn(rng, labels)
-    views = [
-        TranslatedSets(sets, np.ascontiguousarray(predicates[:, j])).view
-        for j, sets in enumerate(made)
+    translated = [
+        TranslatedSets(sets, np.ascontiguousarray(predicates[:, j])) for j, sets in enumerate(made)
     ]
     probing, tuples = int(rng.integers(1, labels)), numbers.shape[1]
     words = (len(predicates) + 63) // 64
     mask = bits_of(np.flatnonzero(rng.random(len(predicates)) < 0.8), words)
-    held = satisfied(addresses_of(views[:probing]), mask, numbers[:probing])
+    views = [one.view(own) for one, own in zip(translated[:probing], numbers, strict=False)]
+    held = satisfied(table_of(views), mask, numbers[:probing])
     rows = [int(rng.choice((0, 1, 40, 700))) for _ in range(3)]
     keys = int(rng.choice((1, 7, 400)))
 
@@ -161,13 +172,15 @@ def test_matches_are_the_wanted_ones_of_all_pairs(seed: int) -> None:
         for _ in range(int(rng.integers(0, 3)))
     ]
     counting = int(rng.integers(0, len(constraints) + 1))
-    test = PairTest(*words_of(held), words, columns, addresses_of(views[probing:]), views)
+    test = pair_test(words_of(held), words, columns, translated[probing:])
     probes = in_order(hashes(tuples))
     marks = [np.zeros(tuples, np.uint8) for _ in range(2)]
     every = match(probes, described(indexes), constraints, counting, marks=marks[0])
     found = match(probes, described(indexes), constraints, counting, marks=marks[1], test=test)
     which = np.repeat(np.arange(len(rows), dtype=np.int32), every.found)
-    wanted = wanted_pairs(*test.arguments, every.positions, which, every.rows)
+    test = pair_test(words_of(held), words, columns, translated[probing:])
+    wanted, lacking = wanted_pairs(*test.arguments, every.positions, which, every.rows)
+    assert not len(lacking)
     assert found.positions.tolist() == every.positions[wanted].tolist()
     assert found.rows.tolist() == every.rows[wanted].tolist()
     assert found.found.tolist() == np.bincount(which[wanted], minlength=len(rows)).tolist()
@@ -178,6 +191,30 @@ def test_matches_are_the_wanted_ones_of_all_pairs(seed: int) -> None:
         for some in (None, test):
             with pytest.raises(TooManyPairs):
                 match(probes, described(indexes), most=tuples, test=some)
+
+
+def test_a_match_is_repeated_until_all_sets_are_translated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more pairs of untranslated sets than one call returns, and a limit of pairs."""
+    monkeypatch.setattr(choices, "MOST_NEW", 0)
+    rng, made, rows, tuples = np.random.default_rng(5), PredicateSets(), 3_000, 100
+    column = made.numbered(_sets(rng, 30, rows), 1 << 20)
+    predicates = np.arange(30, dtype=np.int32)
+    held = words_of(np.full((tuples, 1), 5, np.uint64))
+    sets = np.array([[column.ctypes.data]], np.int64)
+    test = pair_test(held, 1, sets, [TranslatedSets(made, predicates)])
+    hashes = mix(np.ones(rows, np.uint64))
+    index = build_index(KeyVector(hashes, None, exact=True))
+    indexes, probes = described([index]), in_order(hashes[:tuples])
+    assert rows * tuples > MOST_LACKING
+    with pytest.raises(TooManyPairs):
+        match(probes, indexes, most=tuples, test=test)
+    found = match(probes, indexes, test=test)
+    bits = made.bits(column, 1)[:, 0]
+    wanted = np.flatnonzero(bits & np.uint64(5))
+    assert len(wanted)
+    assert len(found.rows) == len(wanted) * tuples
+    assert np.unique(found.rows).tolist() == wanted.tolist()
+    assert found.counted.tolist() == [rows * tuples]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -25,7 +25,7 @@ from anabranch_runtime.columns.arrays import Ints
 from anabranch_runtime.index.choosing import PairTest
 from anabranch_runtime.index.matching import Constraint, Marks, Matches, Probes, match
 from anabranch_runtime.probe import probe, program
-from anabranch_runtime.tags import tags
+from anabranch_runtime.tags import choices, tags
 from tests.support.scenarios.crowded import BATCHES, generate_crowded, generate_different
 from tests.support.scenarios.run import assert_exact as assert_all_exact
 from tests.support.scenarios.run import run_local
@@ -60,16 +60,20 @@ def test_many_queries_are_exact(redis: str, tmp_path: Path) -> None:
     assert_exact(3, 25, tmp_path, redis)
 
 
-@pytest.mark.parametrize("few", [0, program.FEW_CHOICES])
+@pytest.mark.parametrize(
+    ("few", "new"), [(0, 0), (0, choices.MOST_NEW), (program.FEW_CHOICES, choices.MOST_NEW)]
+)
 @pytest.mark.parametrize("seed", mostly_slow([*range(30, 40)]))
 def test_queries_that_share_stores_are_exact(
-    seed: int, few: int, redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, few: int, new: int, redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Parts of filters are tags. With ``few`` 0 no probe tree with tags is processed in rounds:
-    unwanted pairs are dropped when they are found.
+    unwanted pairs are dropped when they are found. With ``new`` 0, predicate sets are translated
+    when they are met.
     """
     monkeypatch.setattr(program, "FEW_CHOICES", few)
     monkeypatch.setattr(tags, "FEW_TESTED", few)
+    monkeypatch.setattr(choices, "MOST_NEW", new)
     dropped = Counter[str]()
 
     def counted(

@@ -15,7 +15,7 @@ from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.probe.program import program as probe_program
-from anabranch_runtime.tags import predicates, program
+from anabranch_runtime.tags import program
 from anabranch_runtime.tags.predicates import PredicateIndex
 from anabranch_runtime.tags.program import tag_program
 
@@ -100,24 +100,22 @@ def test_equal_filters_are_one_choice() -> None:
 def test_indexes_with_many_sets_are_replaced_before_rows_have_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """But not while they have few sets more than there were of stored rows."""
-    monkeypatch.setattr(program, "LASTING", 3)
-    monkeypatch.setattr(predicates, "FEW_BYTES", 24 * 10)
-    monkeypatch.setattr(program, "_NEWEST", [program._Generation(1_000)])
+    """Indexes that are full again soon may have more sets: so many are of stored rows."""
+    monkeypatch.setattr(program, "SOON", 2)
+    monkeypatch.setattr(program, "LASTING", 5)
+    monkeypatch.setattr(program, "MANY_BYTES", 24 * 40)
+    monkeypatch.setattr(program, "_NEWEST", [program._Generation(1_000, 24 * 10)])
     rules = _ruleset(*(_query(f"q{n}", f"a.v > {n}") for n in range(200)))
-    first = tag_program(rules)
-    (index,) = first.indexes.values()
-    _add_sets(index, 20)
-    for _ in range(5):
-        assert tag_program(rules) is first
-    assert not index.is_full
-    _add_sets(index, 60)
-    assert index.is_full
-    assert not index.overflowed
-    other = tag_program(rules)
-    assert other.name != first.name
-    (index,) = other.indexes.values()
-    assert not index.is_full
+    for enough, batches in ((10, 3), (20, 3), (40, 6), (40, 6)):
+        used = tag_program(rules)
+        assert program._NEWEST[-1].enough == 24 * enough
+        (index,) = used.indexes.values()
+        _add_sets(index, enough)
+        for _ in range(batches - 2):
+            assert tag_program(rules) is used
+        assert not index.overflowed
+        other = tag_program(rules)
+        assert other.name != used.name
 
 
 def _add_sets(index: PredicateIndex, count: int) -> None:
@@ -128,8 +126,9 @@ def _add_sets(index: PredicateIndex, count: int) -> None:
 
 
 def test_full_indexes_are_replaced_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "LASTING", 3)
+    monkeypatch.setattr(program, "SOON", 3)
     rules = _ruleset(_query("q", "a.v > 5"), _query("r", "a.v > 6"))
+    monkeypatch.setattr(program, "_NEWEST", [program._Generation(1_000)])
     first = tag_program(rules)
     assert tag_program(rules) is first
     for index in first.indexes.values():

@@ -23,6 +23,7 @@ from anabranch_runtime.probe.probe import Prober
 from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.storage.partial import Partial
+from anabranch_runtime.task import memory as module
 from anabranch_runtime.task.memory import (
     Budget,
     PrivateMemory,
@@ -138,20 +139,38 @@ def test_shares_add_up_to_less_than_the_limit() -> None:
     assert largest_merge(None, 2) is None
 
 
-def test_memory_is_given_back_at_the_end_of_a_task() -> None:
+@pytest.mark.parametrize("total", [1, None])
+def test_memory_is_given_back_at_the_end_of_a_task(
+    total: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     memory = PrivateMemory()
     # Earlier tests may have left free memory in the heap.
     memory.give_back(Budget(total=1))
     before = private_bytes()
+    monkeypatch.setattr(module, "_SPARE", 0)
+    monkeypatch.setattr(PrivateMemory, "kept", before // 2)
     # Too small to be mapped separately: the allocator's memory is in the heap.
     parts: list[Any] = [np.ones(8_000, np.int8) for _ in range(8_000)]
     held = parts[-1]
     assert memory.look() > before + (50 << 20)
     del parts
-    memory.give_back(Budget(total=1))
+    memory.give_back(Budget(total=total))
     assert private_bytes() < before + (20 << 20)
     assert memory.peak > before + (50 << 20)
     assert held[0] == 1
+
+
+def test_memory_without_a_limit_is_given_back_when_it_has_doubled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory, given = PrivateMemory(iter([100, 699, 701, 300, 800, 1099]).__next__), list[int]()
+    monkeypatch.setattr(module, "_SPARE", 500)
+    monkeypatch.setattr(PrivateMemory, "kept", 100)
+    monkeypatch.setattr(module, "_trim", lambda: given.append)
+    for times in (0, 0, 1, 1, 1):
+        memory.give_back(Budget())
+        assert len(given) == times
+    assert PrivateMemory.kept == 300
 
 
 @pytest.mark.parametrize(

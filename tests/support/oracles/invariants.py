@@ -113,8 +113,6 @@ class Watch:
         happened = set(_of_rules(rules)) | set(_of_context(context, rules))
         if context.backfill is not None:
             happened.add("backfill")
-        if any(r.backfill.merged for r in reports):
-            happened.add("merge of a backfill")
         loaded = {s for r in reports for s, m in r.measured.streams.items() if m.input}
         happened |= {"empty batch"} if not loaded else set()
         happened |= {"one stream's batch"} if len(loaded) == 1 and len(rules.streams) > 1 else set()
@@ -319,6 +317,8 @@ class Watch:
         now = state.next_batch - 1
         if self._before is not None and _merged(state) - _merged(self._before):
             self.events["merge"] += 1
+        if any(s.level for store in state.stores.values() for s in store.pending):
+            self.events["merge of a backfill"] += 1
         for name, store in self._before.stores.items() if self._before is not None else ():
             after = state.stores.get(name)
             if after is None or after.expired_below != store.expired_below:

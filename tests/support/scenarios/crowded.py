@@ -9,10 +9,13 @@ in all queries, and with all kinds of faults and changes (:func:`generate_differ
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +23,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
 
+from anabranch_runtime.probe import program as probe
+from anabranch_runtime.tags import choices, tags
+from anabranch_runtime.tags import program as tag
 from tests.support.oracles.oracle import from_spark
 from tests.support.scenarios.changes import with_changes
 from tests.support.scenarios.draw import Generated
@@ -99,6 +105,32 @@ def befallen(seed: int, generated: Generated) -> Script:
         past = frozenset(name for name in generated.queries if rng.random() < 0.8)
         script = replace(script, past=past)
     return script
+
+
+@contextmanager
+def limits(seed: int) -> Iterator[None]:
+    """Context with the runtime's limits drawn by ``seed``: tags are tested in rounds, or where
+    pairs are found; predicate sets are translated at once, or when they are met; predicate indexes
+    are replaced seldom, or after every few batches.
+    """
+    rng = Random(f"limits {seed}")
+    few, new = rng.choice((0, probe.FEW_CHOICES)), rng.choice((0, 3, choices.MOST_NEW))
+    small = rng.random() < 0.5
+    enough = 24 * 20 if small else tag.FEW_BYTES
+    # New indexes, without the predicates and sets of other scenarios.
+    first = tag._Generation(int(tag._NEWEST[-1].name[len(tag.TAGS) :]) + 1, enough)
+    with ExitStack() as stack:
+        for module, name, value in (
+            (probe, "FEW_CHOICES", few),
+            (tags, "FEW_TESTED", few),
+            (choices, "MOST_NEW", new),
+            (tag, "SOON", 2 if small else tag.SOON),
+            (tag, "LASTING", 3 if small else tag.LASTING),
+            (tag, "MANY_BYTES", 2 * enough),
+        ):
+            stack.enter_context(patch.object(module, name, value))
+        tag._NEWEST[:] = [first]
+        yield
 
 
 def _written(

@@ -37,7 +37,7 @@ from tests.support.scenarios.changes import (
     generate_with_followed,
     generate_with_upserts,
 )
-from tests.support.scenarios.crowded import befallen, generate_different
+from tests.support.scenarios.crowded import befallen, generate_different, limits
 from tests.support.scenarios.draw import (
     Generated,
     generate,
@@ -226,7 +226,8 @@ def local(
     """
     generated = make(seed, folder, LOCAL)
     if make is generate_different:
-        return run_local(generated, befallen(seed, generated), url, remote=remote)
+        with limits(seed):
+            return run_local(generated, befallen(seed, generated), url, remote=remote)
     batches = max(len(s.cuts or ()) for s in read_scenario(generated.path).streams.values())
     script = replace(draw(seed, batches), relaxed=relaxed)
     if make is generate_picked:
