@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ from anabranch_contract.queries.joins import Label, StreamName
 from anabranch_runtime.columns.arrays import I32, Bools, Ints
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.epochs.layout import Layout
-from anabranch_runtime.epochs.per_ruleset import per_ruleset
+from anabranch_runtime.epochs.per_ruleset import alike
 from anabranch_runtime.index.rounds import BOUNDS, KEYS, LOOKUP, ORDERS
 from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
 from anabranch_runtime.tags.choices import Choices
@@ -165,16 +166,12 @@ _MAKING = Lock()
 
 def program(ruleset: Ruleset, tags: TagProgram) -> ProbeProgram:
     """Return the probe program of ``ruleset``, given its tag program."""
-    known = _known(ruleset)
-    if not known or known[0][0] is not tags:
-        known[:] = [(tags, _made(ruleset, tags))]
-    return known[0][1]
-
-
-@per_ruleset
-def _known(ruleset: Ruleset) -> list[tuple[TagProgram, ProbeProgram]]:
-    """Return a cache for a ruleset: its newest probe program, with the tag program used."""
-    return []
+    for one, made in tags.derived:
+        if alike(one, ruleset):
+            return cast("ProbeProgram", made)
+    found = _made(ruleset, tags)
+    tags.derived[:] = [(ruleset, found)]
+    return found
 
 
 def _made(ruleset: Ruleset, tags: TagProgram) -> ProbeProgram:

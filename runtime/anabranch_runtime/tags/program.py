@@ -24,7 +24,7 @@ from anabranch_contract.queries.expressions import Column, Expr, columns, is_tot
 from anabranch_contract.queries.joins import Label, Stream
 from anabranch_runtime.columns.arrays import I32, U64, Ints
 from anabranch_runtime.epochs.layout import Layout
-from anabranch_runtime.epochs.per_ruleset import per_ruleset
+from anabranch_runtime.epochs.per_ruleset import KEPT, alike
 from anabranch_runtime.tags.choices import ChoiceGroup, Choices, bits_of
 from anabranch_runtime.tags.predicates import PredicateIndex
 from anabranch_runtime.tags.rule_times import RuleTimes
@@ -104,6 +104,7 @@ class TagProgram:
             satisfy a choice because their inputs do.
         residuals: outgoing edge of a probe -> its residuals that no tag tests; absent: all of them.
         outputs: edge -> its output rules; absent: none has tags.
+        derived: cache of the value that another module derives from the program and its ruleset.
     """
 
     name: str = TAGS
@@ -112,6 +113,7 @@ class TagProgram:
     results: Mapping[str, Choices] = field(default_factory=dict)
     residuals: Mapping[str, tuple[Expr, ...]] = field(default_factory=dict)
     outputs: Mapping[str, TaggedOutputs] = field(default_factory=dict)
+    derived: list[tuple[Ruleset, object]] = field(default_factory=list, compare=False)
 
 
 #: Number of conditions whose compiled forms are cached.
@@ -194,6 +196,8 @@ class _Generation:
 
 #: List with the newest generation of indexes in this process.
 _NEWEST = [_Generation(0)]
+#: The last few rulesets, and their newest programs.
+_PROGRAMS: list[tuple[Ruleset, TagProgram]] = []
 _BEGINNING = Lock()
 
 
@@ -208,18 +212,22 @@ def _generation(serves: Callable[[_Generation], bool]) -> _Generation:
 def tag_program(ruleset: Ruleset) -> TagProgram:
     """Return the tag program of ``ruleset`` for one batch, with predicates in this process's
     indexes. Full indexes are replaced now and then, which drops predicate sets of expired rows."""
-    kept, newest = _kept(ruleset), _NEWEST[-1]
-    if kept[-1].name == newest.name:
+    newest = _NEWEST[-1]
+    found = next((program for one, program in _PROGRAMS if alike(one, ruleset)), None)
+    if found is not None and found.name == newest.name:
         newest.batches += 1
-        if newest.is_full:
-            kept[:] = [_made(ruleset)]
-    return kept[-1]
-
-
-@per_ruleset
-def _kept(ruleset: Ruleset) -> list[TagProgram]:
-    """Return a list with the newest tag program of a ruleset."""
-    return [_made(ruleset)]
+        found = None if newest.is_full else found
+    elif found is not None and newest.serves(ruleset.streams):
+        found = None
+    if found is None:
+        found = _made(ruleset)
+        others = [pair for pair in _PROGRAMS if not alike(pair[0], ruleset)]
+        same = [pair for pair in others if pair[1].name == found.name]
+        # One of other indexes, for a second pipeline in this process; more would fill the memory.
+        rest = [pair for pair in others if pair[1].name != found.name]
+        _PROGRAMS[:] = [(ruleset, found), *same[: KEPT - 2], *rest[:1]]
+        _NEWEST[-1].batches += 1
+    return found
 
 
 def _made(ruleset: Ruleset) -> TagProgram:

@@ -27,7 +27,13 @@ from anabranch_runtime.index.rounds import RULE
 from anabranch_runtime.storage.partial import Partial, Renamed, RowSet, Table, Tables
 from anabranch_runtime.tags.choices import Choices, pair_test, table_of
 from anabranch_runtime.tags.predicates import PredicateIndex, TaggedTable
-from anabranch_runtime.tags.program import RoundChoices, TaggedOutputs, TagProgram, tag_program
+from anabranch_runtime.tags.program import (
+    TAGS,
+    RoundChoices,
+    TaggedOutputs,
+    TagProgram,
+    tag_program,
+)
 
 #: Maximum number of pairs of tuple and choice that are tested in one call.
 _PAIRS = 1 << 22
@@ -268,5 +274,10 @@ def _prepare(table: Table, name: str, prefix: str, index: PredicateIndex) -> Non
         name, prefix, table = f"{table.member}.{name}", f"{table.member}.", table.table
     tagged = cast("TaggedTable", table)
     made = tagged.derived.get(name)
+    if made is None:
+        # Columns of former indexes, but the last ones, which another task may still be using.
+        sets = [one for one in list(tagged.derived) if one.startswith(f"{prefix}{TAGS}")]
+        for former in sets[:-1]:
+            tagged.derived.pop(former, None)
     if made is None or made.version < len(index):
         index.prepare(tagged, name, prefix)

@@ -26,8 +26,9 @@ _MIB = 1 << 20
 BASE = 96 * _MIB
 #: Minimum bytes for the work of each task, and the same for merges.
 _LEAST = 32 * _MIB
-#: Bytes that a process without a limit may have beyond twice its memory in use.
-_SPARE = 256 * _MIB
+#: Bytes that a process without a limit may have besides its memory in use, and seconds for which it
+#: may have twice as much.
+_SPARE, _MINUTE = 256 * _MIB, 60.0
 #: Minimum seconds between two measurements by :meth:`PrivateMemory.glance`.
 _GLANCE = 0.005
 #: Bytes per pair (tuple, match) of a probe while it is found, joined and checked: two row numbers
@@ -125,12 +126,14 @@ class PrivateMemory:
     Attributes:
         peak: greatest measured number of bytes.
         kept: bytes of this process after free memory was last returned to the system.
+        again: time (monotonic) from which less free memory is returned, too.
         read: measures the memory in bytes; 0 if the system does not report it.
     """
 
     read: Callable[[], int] = field(default_factory=lambda: private_bytes)
     peak: int = 0
     kept: ClassVar[int] = BASE
+    again: ClassVar[float] = 0.0
     _next: float = 0.0
 
     def glance(self) -> None:
@@ -148,9 +151,12 @@ class PrivateMemory:
     def give_back(self, budget: Budget) -> None:
         """Measure, and return the allocators' free memory to the system if over half of the budget
         is used, so that memory freed in one phase does not add to the next phase's. Without a
-        limit: if memory has doubled since that was last done."""
+        limit: if memory has doubled since that was last done, or a minute has passed."""
         now, total = self.look(), budget.total
-        if now > (2 * self.kept + _SPARE if total is None else total // 2):
+        some = self.kept + _SPARE
+        if time.monotonic() < self.again:
+            some += self.kept
+        if now > (some if total is None else total // 2):
             import pyarrow as pa  # Parsing the command line must not wait for it.
 
             pa.default_memory_pool().release_unused()
@@ -158,6 +164,7 @@ class PrivateMemory:
             if trim is not None:
                 trim(0)
             PrivateMemory.kept = self.read()
+            PrivateMemory.again = time.monotonic() + _MINUTE
 
 
 def private_bytes() -> int:

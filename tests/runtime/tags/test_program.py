@@ -106,16 +106,16 @@ def test_indexes_with_many_sets_are_replaced_before_rows_have_none(
     monkeypatch.setattr(program, "MANY_BYTES", 24 * 40)
     monkeypatch.setattr(program, "_NEWEST", [program._Generation(1_000, 24 * 10)])
     rules = _ruleset(*(_query(f"q{n}", f"a.v > {n}") for n in range(200)))
+    used = tag_program(rules)
     for enough, batches in ((10, 3), (20, 3), (40, 6), (40, 6)):
-        used = tag_program(rules)
         assert program._NEWEST[-1].enough == 24 * enough
         (index,) = used.indexes.values()
         _add_sets(index, enough)
         for _ in range(batches - 2):
             assert tag_program(rules) is used
         assert not index.overflowed
-        other = tag_program(rules)
-        assert other.name != used.name
+        former, used = used, tag_program(rules)
+        assert former.name != used.name
 
 
 def _add_sets(index: PredicateIndex, count: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -163,14 +164,21 @@ def test_memory_is_given_back_at_the_end_of_a_task(
 def test_memory_without_a_limit_is_given_back_when_it_has_doubled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    memory, given = PrivateMemory(iter([100, 699, 701, 300, 800, 1099]).__next__), list[int]()
+    read = iter([100, 699, 701, 300, 800, 1099, 801, 400])
+    memory, given = PrivateMemory(read.__next__), list[int]()
     monkeypatch.setattr(module, "_SPARE", 500)
     monkeypatch.setattr(PrivateMemory, "kept", 100)
+    monkeypatch.setattr(PrivateMemory, "again", time.monotonic() + 1e6)
     monkeypatch.setattr(module, "_trim", lambda: given.append)
     for times in (0, 0, 1, 1, 1):
         memory.give_back(Budget())
         assert len(given) == times
     assert PrivateMemory.kept == 300
+    # After a minute, less is returned, too.
+    assert PrivateMemory.again > time.monotonic()
+    PrivateMemory.again = time.monotonic()
+    memory.give_back(Budget())
+    assert (len(given), PrivateMemory.kept) == (2, 400)
 
 
 @pytest.mark.parametrize(
