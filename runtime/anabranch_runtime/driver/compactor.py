@@ -208,8 +208,9 @@ class Compactor:
         def work(merge: Merge) -> Compaction:
             # A backfill's results keep superseded rows; a later merge of the store drops them.
             past = merge.segments[0] in state.stores[_store(merge)].pending
-            known = ({}, objects, {}) if past else (since, objects, seen)
-            return Compaction(root, merged_pack(), merge, layout, *known, past=past)
+            if past:
+                return Compaction(root, merged_pack(), merge, layout, objects=objects, past=True)
+            return Compaction(root, merged_pack(), merge, layout, since, objects, seen)
 
         return [work(merge) for merge in found]
 

@@ -14,8 +14,6 @@ from anabranch_runtime.index.words import load32, load64
 
 #: Number of the set that has all members, including members added later.
 ALL = 0
-#: Number of sets that :meth:`PredicateSets.by_member` lists together.
-PIECE = 1 << 12
 #: Maximum number of cached lists by member.
 KEPT = 16
 #: Number of words up to which a set stored as bits is read faster than one stored as a list.

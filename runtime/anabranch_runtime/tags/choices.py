@@ -26,9 +26,11 @@ from anabranch_runtime.index.choosing import (
     number_rows,
     rehash,
 )
-from anabranch_runtime.index.predicate_sets import ALL, PIECE, PredicateSets, longer
+from anabranch_runtime.index.predicate_sets import ALL, PredicateSets, longer
 
 _FIRST = 64
+#: Number of sets that are translated together.
+PIECE = 1 << 12
 #: Greatest number of sets, numbered since a translation was last used, that are added at once.
 MOST_NEW = 2 * PIECE
 

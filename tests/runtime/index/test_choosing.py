@@ -93,7 +93,7 @@ def test_choices_are_as_tested_alone(seed: int, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("seed", range(20))
 def test_wanted_pairs_are_as_tested_one_by_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pairs of tuples and stored rows, whose set numbers are in columns of two tables. A first call
-    marks sets that have no translation, if new sets are too many to be translated at once."""
+    returns sets that have no translation, if new sets are too many to be translated at once."""
     monkeypatch.setattr(choices, "MOST_NEW", (0, 1 << 20)[seed % 2])
     rng = np.random.default_rng(seed)
     labels = int(rng.integers(2, 4))
