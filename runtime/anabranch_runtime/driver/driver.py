@@ -13,6 +13,7 @@ before and after a batch, ``recovery`` the state that a start continues from.
 from __future__ import annotations
 
 import time
+import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -147,7 +148,8 @@ class Driver:
             *(settings, control, self.durability, self.publisher, self.progress),
             *(self._revisions, self.rationer, self.tables, self.state, total_batches),
         )
-        self._identity = ""
+        #: The pipeline's identity, and the name of this start.
+        self._identity, self._start = "", uuid.uuid4().hex[:12]
         #: Zero of the clock by which streams become idle; time between runs does not count.
         self._since = time.monotonic() - (self.state.clock or 0) / 1e6
         self.cycle, self._looked = Cycle(max(self.state.epoch, 0), time.monotonic()), 0.0
@@ -483,6 +485,7 @@ class Driver:
             staging="",
             redis_url=self.control.url,
             namespace=self.control.keys.namespace,
+            start=self._start,
             times=BatchTimes.of(state, choice.time, planned, clock),
             scope=ProbeScope.of(state, ruleset, batch.access),
             shedding=shedding,

@@ -29,10 +29,12 @@ def main() -> None:
     from anabranch_contract.collection import collect_rarely
     from anabranch_runtime.expressions.functions import json_scan
     from anabranch_runtime.index import warming
+    from anabranch_runtime.tags import arrival_sets
 
     collect_rarely()
     warming.warm()
     json_scan.warm()
+    arrival_sets.warm()
     gc.collect()
     gc.freeze()
     tasks = 0

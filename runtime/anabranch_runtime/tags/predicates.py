@@ -30,6 +30,7 @@ from anabranch_runtime.expressions.evaluate import Fetch, filter_mask
 from anabranch_runtime.expressions.failures import EVALUATION
 from anabranch_runtime.index.gather import DerivedColumn
 from anabranch_runtime.index.predicate_sets import ALL, PredicateSets
+from anabranch_runtime.tags.arrival_sets import NONE, ArrivalSets, Moment, complete
 from anabranch_runtime.tags.axes import Axis, condition_on_column, packed, words_for
 from anabranch_runtime.tags.choices import TranslatedSets
 
@@ -59,6 +60,8 @@ MOST_BYTES = 512 << 20
 _PIECE = 1 << 12
 #: Number of combinations of codes whose sets are cached.
 _COMBINATIONS = 1 << 16
+#: Number of kinds of tables, by the columns that they lack, whose sets by arrival are kept.
+_KINDS = 4
 #: Number of new predicates above which rows are tested by an index of these predicates.
 _MANY = 8
 
@@ -77,6 +80,8 @@ class PredicateIndex:
         self.identified = identified
         self._lock = RLock()
         self._numbers: dict[Conditions, int] = {}
+        #: Columns that predicates read.
+        self._columns: set[Column] = set()
         self._axes: dict[Column, Axis] = {}
         #: Condition that no axis can test -> the predicates that contain it.
         self._others: dict[Expr, list[int]] = defaultdict(list)
@@ -86,6 +91,8 @@ class PredicateIndex:
         self._codes: tuple[Ints, I32] = np.zeros(0, np.int64), np.zeros(0, np.int32)
         #: First and end of the numbers of newer predicates, and an index of these predicates.
         self._newer: tuple[tuple[int, int], PredicateIndex] | None = None
+        #: Start, and columns that tables lack -> sets by arrival number; the last used ones.
+        self._by_columns: dict[tuple[str, frozenset[str]], ArrivalSets] = {}
         #: Predicates of choices -> translation of the sets into these choices, kept while in use.
         self._translated = WeakValueDictionary[bytes, TranslatedSets]()
 
@@ -116,6 +123,7 @@ class PredicateIndex:
 
     def _add(self, conditions: Conditions, number: int) -> None:
         for condition in conditions:
+            self._columns.update(columns(condition))
             test = condition_on_column(condition)
             if test is None:
                 self._others[condition].append(number)
@@ -137,39 +145,82 @@ class PredicateIndex:
                     piece[:] = self._by_others(piece, _slices(fetch, begin, len(piece)))
             return found
 
-    def prepare(self, table: TaggedTable, name: str, prefix: str) -> None:
+    def prepare(
+        self, table: TaggedTable, name: str, prefix: str, moment: Moment | None = None
+    ) -> None:
         """Add the column ``name``, with its rows' predicate sets, to ``table``, or update it.
 
         Args:
             prefix: prefix of the names of the stream's columns in the table.
+            moment: present batch, before which arrivals are final; None: no row is final.
         """
-        first, inverse = _equal_rows(table, prefix if self.identified else "")
-        taken: dict[str, pa.Array] = {}
-
-        def fetch(column: Column) -> pa.Array:
-            if isinstance(first, slice):
-                return table.column(f"{prefix}{column.name}")
-            if column.name not in taken:
-                values = table.column(f"{prefix}{column.name}")
-                taken[column.name] = values.take(pa.array(first))
-            return taken[column.name]
-
         with self._lock:
-            made = table.derived.get(name)
+            made, arrivals = table.derived.get(name), None
             try:
-                if made is None:
-                    rows = table.rows if isinstance(first, slice) else len(first)
-                    sets = self.sets(fetch, rows)[inverse]
-                    table.derived[name] = DerivedColumn(sets, len(self._numbers))
+                # Base rows that have sets of an earlier version are all different.
+                if self.identified and (prefix or made is None):
+                    arrivals = _arrivals(table, prefix)
+                if moment is not None and arrivals is not None:
+                    sets = self._by_arrival(table, prefix, arrivals, moment, made)
+                    if made is not None:
+                        made.values[:], made.version = sets, len(self._numbers)
+                elif made is None:
+                    sets = self.sets(_rows(table, prefix), table.rows)
                 else:
-                    sets = made.values[first]
-                    made.version = self.extend(sets, made.version, fetch)
-                    made.values[:] = sets[inverse]
+                    made.version = self.extend(made.values, made.version, _rows(table, prefix))
+                if made is None:
+                    table.derived[name] = DerivedColumn(sets, len(self._numbers))
             except EVALUATION:
                 # A column has another type: these rows' predicates are unknown.
                 self.overflowed = True
+                self._by_columns.clear()
                 made = table.derived.setdefault(name, DerivedColumn(_unknown(table.rows), 0))
                 made.values[:], made.version = UNKNOWN, len(self._numbers)
+
+    def _by_arrival(
+        self,
+        table: TaggedTable,
+        prefix: str,
+        arrivals: Ints,
+        moment: Moment,
+        made: DerivedColumn | None,
+    ) -> I32:
+        """Return the predicate sets of a table's rows: computed once per arrival number.
+
+        Args:
+            made: sets of an earlier version, which rows have that no other table has.
+        """
+        count, known = len(self._numbers), self._known(moment.start, _rows(table, prefix))
+        sets, first, former = known.of(arrivals, count)
+        if len(first):
+            found, versions = former.astype(np.int32), former >> 32
+            if made is not None:
+                new = versions < 0
+                found[new], versions[new] = made.values[first[new]], made.version
+            at = np.flatnonzero(versions < 0)
+            if len(at):
+                found[at] = self.sets(_rows(table, prefix, first[at]), len(at))
+            at = np.flatnonzero(versions >= 0)
+            if len(at):
+                part = found[at]
+                self.extend(part, int(versions[at].min()), _rows(table, prefix, first[at]))
+                found[at] = part
+            numbers = arrivals[first]
+            values = count << 32 | found.astype(np.int64)
+            known.add(numbers, np.where(numbers < moment.arrival, values, NONE))
+            complete(sets, found)
+        return sets
+
+    def _known(self, start: str, fetch: Fetch) -> ArrivalSets:
+        """Return the sets by arrival number of tables with the columns that ``fetch`` has."""
+        key = start, frozenset(c.name for c in self._columns if not _has_columns(c, fetch))
+        found = self._by_columns.pop(key, None)
+        if found is None:
+            found = ArrivalSets()
+        self._by_columns[key] = found
+        if len(self._by_columns) > _KINDS:
+            del self._by_columns[next(iter(self._by_columns))]
+        return found
 
     def extend(self, sets: I32, known: int, fetch: Fetch) -> int:
         """Update predicate sets that were computed for the first ``known`` predicates.
@@ -300,19 +351,30 @@ class PredicateIndex:
         return found
 
 
-def _equal_rows(table: TaggedTable, prefix: str) -> tuple[Ints, I32] | tuple[slice, slice]:
-    """Return groups of joined rows with the same row of one member: a row of each group, and each
-    row's group. Slices of all rows if there are few such rows.
+def _arrivals(table: TaggedTable, prefix: str) -> Ints | None:
+    """Return the rows' arrival numbers in a member's stream (``prefix``), if the table has them."""
+    try:
+        column = table.column(f"{ARRIVAL}:{prefix.removesuffix('.')}" if prefix else ARRIVAL)
+    except KeyError:
+        return None
+    found: Ints = fixed(column, np.int64)
+    return found
 
-    Args:
-        prefix: prefix of the member's columns; empty: the rows can't be grouped.
-    """
-    if prefix and table.rows >= _PIECE:
-        sigma = table.column(f"{ARRIVAL}:{prefix.removesuffix('.')}")
-        _, first, inverse = _distinct(fixed(sigma, np.int64))
-        if 2 * len(first) < table.rows:
-            return first, inverse
-    return slice(None), slice(None)
+
+def _rows(table: TaggedTable, prefix: str, rows: I32 | None = None) -> Fetch:
+    """Return a function that fetches a column of some rows of a table (None: of all)."""
+    taken: dict[str, pa.Array] = {}
+
+    def fetch(column: Column) -> pa.Array:
+        found = taken.get(column.name)
+        if found is None:
+            found = table.column(f"{prefix}{column.name}")
+            if rows is not None and len(rows) < table.rows:
+                found = found.take(pa.array(rows))
+            taken[column.name] = found
+        return found
+
+    return fetch
 
 
 def _distinct(keys: Ints) -> tuple[Ints, Ints, I32]:

@@ -25,6 +25,7 @@ from anabranch_runtime.index.choosing import (
 from anabranch_runtime.index.gather import NOWHERE
 from anabranch_runtime.index.rounds import RULE
 from anabranch_runtime.storage.partial import Partial, Renamed, RowSet, Table, Tables
+from anabranch_runtime.tags.arrival_sets import Moment
 from anabranch_runtime.tags.choices import Choices, pair_test, table_of
 from anabranch_runtime.tags.predicates import PredicateIndex, TaggedTable
 from anabranch_runtime.tags.program import (
@@ -92,10 +93,12 @@ class Tags:
     Attributes:
         complete: whether tables have all columns of their streams (on a single host). If not, tags
             select only starting tuples, and residuals are checked as if there were no tags.
+        moment: the batch; None: no row is final.
     """
 
     layout: Layout
     complete: bool
+    moment: Moment | None = None
     program: TagProgram = field(init=False)
     #: Kind of a table (``NumberedTables``) -> (column of sets, prefix of the columns, index).
     _kinds: dict[str, tuple[tuple[str, str, PredicateIndex], ...]] = field(default_factory=dict)
@@ -111,7 +114,7 @@ class Tags:
         if found is None:
             found = self._kinds[kind] = self._columns(kind)
         for name, prefix, index in found:
-            _prepare(table, name, prefix, index)
+            self._prepare(table, name, prefix, index)
 
     def _columns(self, kind: str) -> tuple[tuple[str, str, PredicateIndex], ...]:
         indexes, name = self.program.indexes, self.program.name
@@ -225,9 +228,22 @@ class Tags:
         if (tables, name) not in self._prepared:
             index = self._index(label)
             for table in tables.members:
-                _prepare(table, name, prefix, index)
+                self._prepare(table, name, prefix, index)
             self._prepared.add((tables, name))
         return name
+
+    def _prepare(self, table: Table, name: str, prefix: str, index: PredicateIndex) -> None:
+        if isinstance(table, Renamed):
+            name, prefix, table = f"{table.member}.{name}", f"{table.member}.", table.table
+        tagged = cast("TaggedTable", table)
+        made = tagged.derived.get(name)
+        if made is None:
+            # Columns of former indexes, but the last ones, which another task may still be using.
+            sets = [one for one in list(tagged.derived) if one.startswith(f"{prefix}{TAGS}")]
+            for former in sets[:-1]:
+                tagged.derived.pop(former, None)
+        if made is None or made.version < len(index):
+            index.prepare(tagged, name, prefix, self.moment)
 
     def _index(self, label: Label) -> PredicateIndex:
         return self.program.indexes[self.layout.stream(label)]
@@ -267,17 +283,3 @@ class WantedResults:
 
 def _among(choices: Choices, partial: Partial) -> tuple[Label, ...]:
     return tuple(label for label in choices.labels if label in partial.place)
-
-
-def _prepare(table: Table, name: str, prefix: str, index: PredicateIndex) -> None:
-    if isinstance(table, Renamed):
-        name, prefix, table = f"{table.member}.{name}", f"{table.member}.", table.table
-    tagged = cast("TaggedTable", table)
-    made = tagged.derived.get(name)
-    if made is None:
-        # Columns of former indexes, but the last ones, which another task may still be using.
-        sets = [one for one in list(tagged.derived) if one.startswith(f"{prefix}{TAGS}")]
-        for former in sets[:-1]:
-            tagged.derived.pop(former, None)
-    if made is None or made.version < len(index):
-        index.prepare(tagged, name, prefix)

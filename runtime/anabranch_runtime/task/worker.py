@@ -58,6 +58,7 @@ from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.storage.segment_cache import keep_open
+from anabranch_runtime.tags.arrival_sets import Moment
 from anabranch_runtime.tags.tags import ChosenTuples, Tags
 from anabranch_runtime.task.arrivals import TaskArrivals, take_in
 from anabranch_runtime.task.backfill import as_probe, stored_rows
@@ -150,7 +151,8 @@ class _Task:
         self.rationing = rationing(self.ruleset, context.shedding.rations)
         self.oldest = oldest_starts(self.ruleset, context.shedding.now)
         self.ranks = Ranks(self.layout, context.batch)
-        self.tags = Tags(self.layout, complete=traffic is None)
+        moment = Moment(context.start, context.batch)
+        self.tags = Tags(self.layout, traffic is None, moment)
         self.prober = Prober(
             self.layout,
             self.live,

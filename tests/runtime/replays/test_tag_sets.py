@@ -18,7 +18,8 @@ import pytest
 from anabranch_contract.queries.expressions import columns
 from anabranch_contract.queries.joins import Stream
 from anabranch_planner.passes import parse_sql
-from anabranch_runtime.tags import predicates
+from anabranch_runtime.tags import arrival_sets, predicates
+from anabranch_runtime.tags.arrival_sets import Moment
 from anabranch_runtime.tags.predicates import UNKNOWN, PredicateIndex, TaggedTable
 from tests.support.oracles.history import History, record
 from tests.support.oracles.tag_sets import interpret_by_tags, tag_set
@@ -41,10 +42,17 @@ class Sets:
         self.events = Counter[str]()
         self._prepare = PredicateIndex.prepare
 
-    def prepare(self, index: PredicateIndex, table: TaggedTable, name: str, prefix: str) -> None:
+    def prepare(
+        self,
+        index: PredicateIndex,
+        table: TaggedTable,
+        name: str,
+        prefix: str,
+        moment: Moment | None,
+    ) -> None:
         """Compare sets; called in place of ``PredicateIndex.prepare``."""
         again = name in table.derived
-        self._prepare(index, table, name, prefix)
+        self._prepare(index, table, name, prefix, moment)
         made = table.derived[name]
         predicates = list(index._numbers)[: made.version]
         values = dict[str, list[Any]]()
@@ -100,7 +108,9 @@ def test_results_and_sets_of_rows_are_those_of_the_interpreter(
     )
     script = replace(script, past=frozenset())
     sets = Sets()
-    # So few that also small tables of joined rows are grouped.
+    # So few that some sets are forgotten, and so that new sets are computed in pieces.
+    monkeypatch.setattr(arrival_sets, "MOST", 1 << 6)
+    monkeypatch.setattr(arrival_sets, "_FIRST", 1 << 7)
     monkeypatch.setattr(predicates, "_PIECE", 16)
     monkeypatch.setattr(PredicateIndex, "prepare", lambda *arguments: sets.prepare(*arguments))
     replay = LocalReplay(generated.path, tmp_path / "out", redis, script=script)

@@ -19,10 +19,11 @@ from anabranch_contract.queries.expressions import (
     columns,
 )
 from anabranch_contract.queries.types import parse_type
-from anabranch_runtime.columns.arrays import I32, Bools
-from anabranch_runtime.expressions.evaluate import filter_mask
+from anabranch_runtime.columns.arrays import I32, Bools, Ints
+from anabranch_runtime.expressions.evaluate import Fetch, filter_mask
 from anabranch_runtime.index.gather import BatchTable
-from anabranch_runtime.tags import predicates
+from anabranch_runtime.tags import arrival_sets, predicates
+from anabranch_runtime.tags.arrival_sets import Moment
 from anabranch_runtime.tags.predicates import UNKNOWN, PredicateIndex
 
 pytestmark = pytest.mark.fast
@@ -181,25 +182,71 @@ def test_a_column_of_another_type_leaves_sets_unknown() -> None:
     assert table.derived["#tags"].values.tolist() == [UNKNOWN, UNKNOWN]
 
 
-@pytest.mark.parametrize("seed", range(6))
+def joined(alone: BatchTable, number: Ints, batch: int) -> BatchTable:
+    """Rows of a joined store: rows ``number`` of ``alone``, which arrived in ``batch``."""
+    names = alone.batch.schema.names
+    rows = {f"m.{name}": alone.column(name).take(pa.array(number)) for name in names}
+    return BatchTable(pa.record_batch({**rows, "#sigma:m": pa.array(number + (batch << 32))}))
+
+
+@pytest.mark.parametrize("seed", range(12))
 def test_joined_rows_have_the_sets_of_their_member(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sets are computed once for joined rows with the same row of a member."""
+    """New predicates, new tables and old tables alternate; some sets are forgotten meanwhile."""
     rng = Random(seed)
     monkeypatch.setattr(predicates, "_PIECE", 64)
+    monkeypatch.setattr(arrival_sets, "_FIRST", 16)
+    monkeypatch.setattr(arrival_sets, "MOST", rng.choice((8, 16, 1024)))
     index, alone = PredicateIndex(), BatchTable(random_rows(rng, 30))
-    number = np.array([rng.randrange(30) for _ in range(300)])
-    names = alone.batch.schema.names
-    joined = {f"m.{name}": alone.column(name).take(pa.array(number)) for name in names}
-    table = BatchTable(pa.record_batch({**joined, "#sigma:m": pa.array(number + (7 << 32))}))
-    for count in (40, 1, 30, 3):
+    tables = list[tuple[BatchTable, Ints]]()
+    for count in (40, 1, 0, 30, 3):
         for conditions in random_predicates(rng, count):
             index.number(conditions)
         index.prepare(alone, "#tags", "")
-        index.prepare(table, "m.#tags", "m.")
-        wanted = alone.derived["#tags"].values[number]
-        assert table.derived["m.#tags"].values.tolist() == wanted.tolist()
+        number = np.array([rng.randrange(30) for _ in range(rng.choice((20, 300)))])
+        tables.append((joined(alone, number, rng.choice((6, 7))), number))
+        for table, numbers in rng.sample(tables, len(tables)):
+            moment = Moment(rng.choice("ab"), 7 if rng.random() < 0.8 else 8)
+            index.prepare(table, "m.#tags", "m.", moment)
+            wanted = alone.derived["#tags"].values[numbers]
+            assert table.derived["m.#tags"].values.tolist() == wanted.tolist()
+
+
+def test_sets_of_arrived_rows_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a merge nor another join computes the set of a row again."""
+    rng, computed = Random(1), list[int]()
+    index, sets = PredicateIndex(), PredicateIndex.sets
+
+    def counted(self: PredicateIndex, fetch: Fetch, rows: int) -> I32:
+        computed.append(rows)
+        return sets(self, fetch, rows)
+
+    monkeypatch.setattr(PredicateIndex, "sets", counted)
+    for conditions in random_predicates(rng, 20):
+        index.number(conditions)
+    alone = BatchTable(random_rows(rng, 30))
+    number = np.array([rng.randrange(30) for _ in range(300)])
+    for rows, batch in ((number, 9), (number[::-1].copy(), 10), (np.arange(30), 11)):
+        index.prepare(joined(alone, rows, 8), "m.#tags", "m.", Moment("a", batch))
+    assert computed == [len(set(number.tolist()))]
+    index.prepare(joined(alone, number, 8), "m.#tags", "m.", Moment("b", 9))
+    assert len(computed) == 2
+
+
+def test_rows_of_the_present_batch_are_not_final() -> None:
+    """A repeated batch can give an arrival number to another row, and so can a start that took
+    batches back."""
+    rng, index = Random(3), PredicateIndex()
+    given = random_predicates(rng, 20)
+    for conditions in given:
+        index.number(conditions)
+    for start, batch in (("a", 8), ("a", 8), ("a", 9), ("b", 9)):
+        alone = BatchTable(random_rows(rng, 30))
+        table = joined(alone, np.arange(30), 8)
+        index.prepare(table, "m.#tags", "m.", Moment(start, batch))
+        check(index, alone, given)
+        assert table.derived["m.#tags"].values.tolist() == alone.derived["#tags"].values.tolist()
 
 
 def test_few_combinations_of_values_are_cached() -> None:
