@@ -26,6 +26,7 @@ class ProbeScope:
     """Stored rows by probe, and visible rows by query.
 
     Attributes:
+        start: name of the start of the runtime, during which rows of earlier batches are final.
         access: edge -> tiles and gaps of its probe.
         visible: query -> label -> (batch, event time or None), for labels with limited visibility;
             all other rows are visible.
@@ -38,6 +39,7 @@ class ProbeScope:
             the one after the last (None: no end yet).
     """
 
+    start: str = ""
     access: dict[str, Access] = field(default_factory=dict)
     visible: dict[str, Limits] = field(default_factory=dict)
     activated: dict[str, int] = field(default_factory=dict)
@@ -48,11 +50,14 @@ class ProbeScope:
     looked_up: dict[str, tuple[int, int | None]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, state: State, ruleset: Ruleset, access: dict[str, Access]) -> ProbeScope:
+    def of(
+        cls, state: State, ruleset: Ruleset, access: dict[str, Access], start: str
+    ) -> ProbeScope:
         """Return the scope of a batch that runs ``ruleset`` and starts in ``state``."""
         known, marks = state.queries, watermarks(state)
         visible, views = _visible(ruleset).of(known), _completing(ruleset)
         return cls(
+            start=start,
             access=access,
             visible=visible,
             activated=_activated.of(known),

@@ -32,8 +32,7 @@ class BatchContext:
 
     Attributes:
         batch, epoch: their numbers. ``ruleset``: the id of the epoch's ruleset.
-        start: name of the start of the runtime. ``attempt``: name of the attempt at the batch, by
-            which its files differ from other attempts'.
+        attempt: name of the attempt at the batch, by which its files differ from other attempts'.
         root: the state directory. ``staging``: folder of result files until the commit.
         manifest: checksum of the manifest that the batch starts from; None: nothing is stored.
         replaced: store -> live segments, for stores whose segments differ from the manifest's.
@@ -52,7 +51,6 @@ class BatchContext:
     staging: str
     redis_url: str
     namespace: str
-    start: str = ""
     times: BatchTimes = field(default_factory=BatchTimes)
     scope: ProbeScope = field(default_factory=ProbeScope)
     shedding: Shedding = field(default_factory=Shedding)

@@ -151,7 +151,7 @@ class _Task:
         self.rationing = rationing(self.ruleset, context.shedding.rations)
         self.oldest = oldest_starts(self.ruleset, context.shedding.now)
         self.ranks = Ranks(self.layout, context.batch)
-        moment = Moment(context.start, context.batch)
+        moment = Moment(context.scope.start, context.batch)
         self.tags = Tags(self.layout, traffic is None, moment)
         self.prober = Prober(
             self.layout,

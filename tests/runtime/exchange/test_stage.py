@@ -303,13 +303,16 @@ def test_a_job_that_ends_before_its_tasks_call_is_the_error(listener: TaskListen
 
 @pytest.mark.usefixtures("short")
 def test_tasks_that_do_not_end_are_cancelled(listener: TaskListener) -> None:
-    ended = threading.Event()
-    threads = Threads(listener, lambda content, line: ended.wait(120))
-    stage = Stage(listener, TASKS, threads.run, lambda _: ended.set())
+    begun, ended = threading.Event(), threading.Event()
+
+    def work(content: str, line: TaskLine) -> None:
+        begun.set()
+        ended.wait(120)
+
+    stage = Stage(listener, TASKS, Threads(listener, work).run, lambda _: ended.set())
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(stage.run, "a")
-        while not stage.orders:
-            time.sleep(0.01)
+        assert begun.wait(60)
         stage.close(cancel=False)
         assert ended.is_set()
         assert waiting.exception(60) is not None
