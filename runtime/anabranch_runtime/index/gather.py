@@ -238,7 +238,7 @@ class DerivedColumn:
         self.place = place_of(column)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class BatchTable:
     """A record batch as a table of base rows.
 

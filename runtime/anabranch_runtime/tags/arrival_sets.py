@@ -7,6 +7,7 @@ in each merged segment. Its set of predicates is computed once, and looked up fo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numba import njit
@@ -45,9 +46,14 @@ class Moment:
 
 class ArrivalSets:
     """Arrival number -> number of the row's predicate set, and its version: the number of
-    predicates that were tested."""
+    predicates that were tested.
+
+    Attributes:
+        tables: base tables whose rows have been added -> the version.
+    """
 
     def __init__(self) -> None:
+        self.tables: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         self._table: Ints = np.full((_FIRST, 2), NONE, np.int64)
         self._used = 0
 

@@ -193,13 +193,19 @@ def joined(alone: BatchTable, number: Ints, batch: int) -> BatchTable:
 def test_joined_rows_have_the_sets_of_their_member(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """New predicates, new tables and old tables alternate; some sets are forgotten meanwhile."""
+    """New predicates, new tables and old tables alternate; some sets are forgotten meanwhile, and
+    base rows have been tested before joined ones, or not."""
     rng = Random(seed)
     monkeypatch.setattr(predicates, "_PIECE", 64)
     monkeypatch.setattr(arrival_sets, "_FIRST", 16)
     monkeypatch.setattr(arrival_sets, "MOST", rng.choice((8, 16, 1024)))
     index, alone = PredicateIndex(), BatchTable(random_rows(rng, 30))
     tables = list[tuple[BatchTable, Ints]]()
+    arrivals = pa.array(np.arange(30) + (6 << 32))
+    stored = alone.batch.append_column("#sigma", arrivals)
+    if rng.random() < 0.3:
+        stored = stored.select(stored.schema.names[1:])
+    bases = [BatchTable(stored.slice(0, 20)), BatchTable(stored.slice(20))]
     for count in (40, 1, 0, 30, 3):
         for conditions in random_predicates(rng, count):
             index.number(conditions)
@@ -208,6 +214,8 @@ def test_joined_rows_have_the_sets_of_their_member(
         tables.append((joined(alone, number, rng.choice((6, 7))), number))
         for table, numbers in rng.sample(tables, len(tables)):
             moment = Moment(rng.choice("ab"), 7 if rng.random() < 0.8 else 8)
+            if rng.random() < 0.3:
+                index.prepare(rng.choice(bases), "#tags", "", moment)
             index.prepare(table, "m.#tags", "m.", moment)
             wanted = alone.derived["#tags"].values[numbers]
             assert table.derived["m.#tags"].values.tolist() == wanted.tolist()
@@ -232,6 +240,48 @@ def test_sets_of_arrived_rows_are_computed_once(monkeypatch: pytest.MonkeyPatch)
     assert computed == [len(set(number.tolist()))]
     index.prepare(joined(alone, number, 8), "m.#tags", "m.", Moment("b", 9))
     assert len(computed) == 2
+
+
+def test_new_predicates_are_tested_on_base_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of joined rows, only members that no base table has are read."""
+    rng, tested = Random(1), list[int]()
+    index, extend = PredicateIndex(), PredicateIndex.extend
+
+    def counted(self: PredicateIndex, sets: I32, known: int, fetch: Fetch) -> int:
+        tested.append(len(sets))
+        return extend(self, sets, known, fetch)
+
+    monkeypatch.setattr(PredicateIndex, "extend", counted)
+    given = random_predicates(rng, 20)
+    for conditions in given[:-1]:
+        index.number(conditions)
+    alone = BatchTable(random_rows(rng, 30))
+    stored = alone.batch.append_column("#sigma", pa.array(np.arange(30) + (8 << 32)))
+    base, moment = BatchTable(stored.slice(0, 25)), Moment("a", 9)
+    table = joined(alone, np.arange(300) % 30, 8)
+    index.prepare(base, "#tags", "", moment)
+    index.prepare(table, "m.#tags", "m.", moment)
+    index.number(given[-1])
+    index.prepare(table, "m.#tags", "m.", moment)
+    assert tested == [25, 5]
+    check(index, alone, given)
+    wanted = alone.derived["#tags"].values[np.arange(300) % 30]
+    assert table.derived["m.#tags"].values.tolist() == wanted.tolist()
+
+
+def test_an_error_leaves_no_row_without_a_set() -> None:
+    rng, index = Random(4), PredicateIndex()
+    given = random_predicates(rng, 20)
+    for conditions in given:
+        index.number(conditions)
+    alone = BatchTable(random_rows(rng, 30))
+    first, second = (joined(alone, np.arange(30), 8) for _ in range(2))
+    with patch.object(PredicateIndex, "sets", side_effect=MemoryError), pytest.raises(MemoryError):
+        index.prepare(first, "m.#tags", "m.", Moment("a", 9))
+    check(index, alone, given)
+    for table in (second, first):
+        index.prepare(table, "m.#tags", "m.", Moment("a", 9))
+        assert table.derived["m.#tags"].values.tolist() == alone.derived["#tags"].values.tolist()
 
 
 def test_rows_of_the_present_batch_are_not_final() -> None:
