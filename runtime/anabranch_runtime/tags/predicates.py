@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from string import digits
 from threading import RLock
-from typing import Protocol
-from weakref import WeakSet, WeakValueDictionary
+from typing import Protocol, TypeAlias
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +51,8 @@ class TaggedTable(Protocol):
         """Return the column ``name`` of the table with tagged rows."""
 
 
+#: Base tables with predicate sets -> name of the start (``Moment.start``) that read them last.
+BaseTables: TypeAlias = WeakKeyDictionary[TaggedTable, str]
 #: Conditions that form a predicate: expressions over one relation's columns.
 Conditions = tuple[Expr, ...]
 #: Number of the set for rows whose predicates are unknown: the set of all predicates.
@@ -69,6 +72,9 @@ _MANY = 8
 class PredicateIndex:
     """The predicates over one stream, and the predicate sets of its rows.
 
+    Args:
+        bases: base tables of an earlier index over the same columns; tables are added.
+
     Attributes:
         identified: whether an arrival number identifies a row. In a stream with changes, a row and
             the delete of the row that it replaces have the same one.
@@ -76,8 +82,9 @@ class PredicateIndex:
         overflowed: whether some rows may have the set :data:`UNKNOWN`.
     """
 
-    def __init__(self, *, identified: bool = True) -> None:
+    def __init__(self, *, identified: bool = True, bases: BaseTables | None = None) -> None:
         self.identified = identified
+        self._bases = BaseTables() if bases is None else bases
         self._lock = RLock()
         self._numbers: dict[Conditions, int] = {}
         #: Columns that predicates read.
@@ -91,8 +98,6 @@ class PredicateIndex:
         self._codes: tuple[Ints, I32] = np.zeros(0, np.int64), np.zeros(0, np.int32)
         #: First and end of the numbers of newer predicates, and an index of these predicates.
         self._newer: tuple[tuple[int, int], PredicateIndex] | None = None
-        #: Base tables with predicate sets.
-        self._bases: WeakSet[TaggedTable] = WeakSet()
         #: Start, and columns that tables lack -> sets by arrival number; the last used ones.
         self._by_columns: dict[tuple[str, frozenset[str]], ArrivalSets] = {}
         #: Predicates of choices -> translation of the sets into these choices, kept while in use.
@@ -179,9 +184,10 @@ class PredicateIndex:
                 else:
                     made.version = self.extend(made.values, made.version, _rows(table, prefix))
                 if made is None:
+                    _drop_former(table, name)
                     table.derived[name] = DerivedColumn(sets, len(self._numbers))
-                    if not prefix:
-                        self._bases.add(table)
+                if not prefix and moment is not None:
+                    self._bases[table] = moment.start
             except EVALUATION:
                 # A column has another type: these rows' predicates are unknown.
                 self.overflowed = True
@@ -242,18 +248,21 @@ class PredicateIndex:
             name: the base tables' column with sets.
         """
         count = len(self._numbers)
-        if sum(table.rows for table in self._bases) > MOST // 2:
+        tables = [table for table, start in self._bases.items() if start == moment.start]
+        if sum(table.rows for table in tables) > MOST // 2:
             return
-        for table in list(self._bases):
-            made, arrivals = table.derived.get(name), _arrivals(table, "")
-            if known.tables.get(table) == count or made is None or arrivals is None:
+        for table in tables:
+            arrivals = _arrivals(table, "")
+            if known.tables.get(table) == count or arrivals is None:
                 continue
             if self._known(moment.start, _rows(table, "")) is not known:
                 continue
-            if made.version < count:
+            made = table.derived.get(name)
+            if made is None or made.version < count:
                 self.prepare(table, name, "", moment)
             final = arrivals < moment.arrival
-            known.add(arrivals[final], count << 32 | made.values[final].astype(np.int64))
+            sets = table.derived[name].values[final]
+            known.add(arrivals[final], count << 32 | sets.astype(np.int64))
             if final.all():
                 known.tables[table] = count
 
@@ -384,6 +393,14 @@ class PredicateIndex:
         found = self.met.numbered(bits, MOST_BYTES)
         self.overflowed |= self.met.size >= MOST_BYTES
         return found
+
+
+def _drop_former(table: TaggedTable, name: str) -> None:
+    """Drop a table's columns with sets of former indexes, whose names differ from ``name`` by a
+    number; but not the last one, which another task may still be using."""
+    stem = name.rstrip(digits)
+    for former in [one for one in list(table.derived) if one.rstrip(digits) == stem][:-1]:
+        table.derived.pop(former, None)
 
 
 def _arrivals(table: TaggedTable, prefix: str) -> Ints | None:

@@ -26,7 +26,7 @@ from anabranch_runtime.columns.arrays import I32, U64, Ints
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import KEPT, alike
 from anabranch_runtime.tags.choices import ChoiceGroup, Choices, bits_of
-from anabranch_runtime.tags.predicates import PredicateIndex
+from anabranch_runtime.tags.predicates import BaseTables, PredicateIndex
 from anabranch_runtime.tags.rule_times import RuleTimes
 from anabranch_runtime.tags.trees import CompiledTrees, RuleTree
 
@@ -144,10 +144,12 @@ class _Generation:
         prepared: identity of each output rule of the newest program -> its tags.
         trees: the parts of the newest program.
         batches: number of batches that have used it, per task.
+        bases: stream and its columns -> base tables, also of earlier generations.
     """
 
     def __init__(self, number: int, enough: int = FEW_BYTES) -> None:
         self.name, self.enough = f"{TAGS}{number}", enough
+        self.bases: dict[tuple[str, object], BaseTables] = {}
         self.prepared: Mapping[int, _Prepared] = {}
         self.trees: CompiledTrees[_TreeTags] = CompiledTrees()
         self.batches = 0
@@ -169,7 +171,9 @@ class _Generation:
         full soon, as stored rows have so many."""
         soon = self.is_full and self.batches <= LASTING
         enough = min(2 * self.enough, MANY_BYTES) if soon else self.enough
-        return _Generation(int(self.name[len(TAGS) :]) + 1, enough)
+        made = _Generation(int(self.name[len(TAGS) :]) + 1, enough)
+        made.bases = self.bases
+        return made
 
     def serves(self, streams: Iterable[Stream]) -> bool:
         """Whether a ruleset can use these predicate indexes: columns are equal, and every index
@@ -189,7 +193,10 @@ class _Generation:
         """Return the predicate index of a stream; it is created if missing."""
         with self._lock:
             if stream.name not in self._found:
-                self._found[stream.name] = PredicateIndex(identified=not stream.is_weighted)
+                key = stream.name, stream.stored_columns
+                bases = self.bases.setdefault(key, BaseTables())
+                weighted = stream.is_weighted
+                self._found[stream.name] = PredicateIndex(identified=not weighted, bases=bases)
                 self._columns[stream.name] = stream.stored_columns
             return self._found[stream.name]
 

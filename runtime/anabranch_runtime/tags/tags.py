@@ -29,7 +29,6 @@ from anabranch_runtime.tags.arrival_sets import Moment
 from anabranch_runtime.tags.choices import Choices, pair_test, table_of
 from anabranch_runtime.tags.predicates import PredicateIndex, TaggedTable
 from anabranch_runtime.tags.program import (
-    TAGS,
     RoundChoices,
     TaggedOutputs,
     TagProgram,
@@ -237,11 +236,6 @@ class Tags:
             name, prefix, table = f"{table.member}.{name}", f"{table.member}.", table.table
         tagged = cast("TaggedTable", table)
         made = tagged.derived.get(name)
-        if made is None:
-            # Columns of former indexes, but the last ones, which another task may still be using.
-            sets = [one for one in list(tagged.derived) if one.startswith(f"{prefix}{TAGS}")]
-            for former in sets[:-1]:
-                tagged.derived.pop(former, None)
         if made is None or made.version < len(index):
             index.prepare(tagged, name, prefix, self.moment)
 

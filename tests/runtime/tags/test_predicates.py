@@ -24,7 +24,7 @@ from anabranch_runtime.expressions.evaluate import Fetch, filter_mask
 from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.tags import arrival_sets, predicates
 from anabranch_runtime.tags.arrival_sets import Moment
-from anabranch_runtime.tags.predicates import UNKNOWN, PredicateIndex
+from anabranch_runtime.tags.predicates import UNKNOWN, BaseTables, PredicateIndex
 
 pytestmark = pytest.mark.fast
 
@@ -267,6 +267,40 @@ def test_new_predicates_are_tested_on_base_rows(monkeypatch: pytest.MonkeyPatch)
     check(index, alone, given)
     wanted = alone.derived["#tags"].values[np.arange(300) % 30]
     assert table.derived["m.#tags"].values.tolist() == wanted.tolist()
+
+
+def test_a_new_index_begins_with_the_base_tables_of_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It reads only base tables of the same start: others have other rows with equal numbers."""
+    rng, computed = Random(2), list[int]()
+    sets = PredicateIndex.sets
+
+    def counted(self: PredicateIndex, fetch: Fetch, rows: int) -> I32:
+        computed.append(rows)
+        return sets(self, fetch, rows)
+
+    bases = BaseTables()
+    former, index = PredicateIndex(bases=bases), PredicateIndex(bases=bases)
+    given = random_predicates(rng, 20)
+    for one in (former, index):
+        for conditions in given:
+            one.number(conditions)
+    alone, other = BatchTable(random_rows(rng, 30)), BatchTable(random_rows(rng, 30))
+    arrivals = pa.array(np.arange(30) + (8 << 32))
+    stored = [BatchTable(rows.batch.append_column("#sigma", arrivals)) for rows in (alone, other)]
+    for table, start in zip(stored, "ab", strict=True):
+        former.prepare(table, "#tags8", "", Moment(start, 9))
+        former.prepare(table, "#tags7", "", Moment(start, 9))
+    monkeypatch.setattr(PredicateIndex, "sets", counted)
+    table = joined(alone, np.arange(300) % 30, 8)
+    index.prepare(table, "m.#tags9", "m.", Moment("a", 9))
+    assert computed == [30]
+    check(index, alone, given)
+    wanted = alone.derived["#tags"].values[np.arange(300) % 30]
+    assert table.derived["m.#tags9"].values.tolist() == wanted.tolist()
+    assert list(stored[0].derived) == ["#tags7", "#tags9"]
+    assert list(stored[1].derived) == ["#tags8", "#tags7"]
 
 
 def test_an_error_leaves_no_row_without_a_set() -> None:
