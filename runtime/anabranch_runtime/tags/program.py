@@ -38,6 +38,9 @@ _FEW = 1024
 #: Least number of batches between two replacements of indexes for their size; the same for indexes
 #: of the greatest size.
 SOON, LASTING = 16, 256
+#: Growth of the number of predicates with which large indexes are replaced at once: most of their
+#: sets are former sets of rows.
+GROWTH = 1.1
 #: Least and greatest bytes of an index's sets with which it is replaced, since most of its sets are
 #: probably of expired rows, or former sets of rows that satisfy newer predicates, too.
 FEW_BYTES, MANY_BYTES = 64 << 20, 256 << 20
@@ -144,11 +147,13 @@ class _Generation:
         prepared: identity of each output rule of the newest program -> its tags.
         trees: the parts of the newest program.
         batches: number of batches that have used it, per task.
+        begun: number of predicates at first.
         bases: stream and its columns -> base tables, also of earlier generations.
     """
 
     def __init__(self, number: int, enough: int = FEW_BYTES) -> None:
         self.name, self.enough = f"{TAGS}{number}", enough
+        self.begun = 0
         self.bases: dict[tuple[str, object], BaseTables] = {}
         self.prepared: Mapping[int, _Prepared] = {}
         self.trees: CompiledTrees[_TreeTags] = CompiledTrees()
@@ -162,9 +167,11 @@ class _Generation:
         """Whether the indexes are to be replaced."""
         with self._lock:
             overflowed = any(index.overflowed for index in self._found.values())
-            full = any(index.met.size >= self.enough for index in self._found.values())
+            size = max((index.met.size for index in self._found.values()), default=0)
+            if self._count() > GROWTH * self.begun and (overflowed or size >= MANY_BYTES):
+                return True
             least = SOON if overflowed or self.enough < MANY_BYTES else LASTING
-            return (overflowed or full) and self.batches > least
+            return (overflowed or size >= self.enough) and self.batches > least
 
     def next(self) -> _Generation:
         """Return a new generation in place of this one; it may have more sets if this one has been
@@ -187,7 +194,16 @@ class _Generation:
     def wastes(self, used: int) -> bool:
         """Whether too few of the indexes' predicates are in use; ``used``: their number."""
         with self._lock:
-            return sum(map(len, self._found.values())) > _FEW + _WASTE * used
+            return self._count() > _FEW + _WASTE * used
+
+    def begin(self) -> None:
+        """Record the number of predicates with which the generation begins; later calls have no
+        effect."""
+        with self._lock:
+            self.begun = self.begun or self._count()
+
+    def _count(self) -> int:
+        return sum(map(len, self._found.values()))
 
     def of(self, stream: Stream) -> PredicateIndex:
         """Return the predicate index of a stream; it is created if missing."""
@@ -245,6 +261,7 @@ def _made(ruleset: Ruleset) -> TagProgram:
         wasteful = generation
         generation = _generation(lambda one: one is not wasteful)
         found = _TagCompiler(layout, generation).tags()
+    generation.begin()
     return TagProgram(
         generation.name,
         {stream: generation.of(layout.streams[stream]) for stream, _ in found.used},

@@ -118,6 +118,27 @@ def test_indexes_with_many_sets_are_replaced_before_rows_have_none(
         assert former.name != used.name
 
 
+def test_large_indexes_with_many_new_predicates_are_replaced_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Most of their sets are former sets of rows."""
+    monkeypatch.setattr(program, "MANY_BYTES", 24 * 30)
+    monkeypatch.setattr(program, "_NEWEST", [program._Generation(1_000)])
+    queries = [_query(f"q{n}", f"a.v > {n}") for n in range(50)]
+    first = tag_program(_ruleset(*queries[:20]))
+    (index,) = first.indexes.values()
+    _add_sets(index, 20)
+    assert tag_program(_ruleset(*queries[:30])).name == first.name
+    _add_sets(index, 30)
+    second = tag_program(_ruleset(*queries[:31]))
+    assert second.name != first.name
+    (index,) = second.indexes.values()
+    _add_sets(index, 31)
+    assert tag_program(_ruleset(*queries[:34])).name == second.name
+    assert tag_program(_ruleset(*queries[:35])).name == second.name
+    assert tag_program(_ruleset(*queries[:36])).name != second.name
+
+
 def _add_sets(index: PredicateIndex, count: int) -> None:
     """Add the predicate sets of rows with ``count`` different values."""
     values = pa.array(range(1, count + 1), pa.int32())
