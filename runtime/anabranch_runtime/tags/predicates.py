@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from string import digits
-from threading import RLock
-from typing import Protocol, TypeAlias
+from threading import Lock, RLock
+from typing import Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
@@ -51,8 +51,6 @@ class TaggedTable(Protocol):
         """Return the column ``name`` of the table with tagged rows."""
 
 
-#: Base tables with predicate sets -> name of the start (``Moment.start``) that read them last.
-BaseTables: TypeAlias = WeakKeyDictionary[TaggedTable, str]
 #: Conditions that form a predicate: expressions over one relation's columns.
 Conditions = tuple[Expr, ...]
 #: Number of the set for rows whose predicates are unknown: the set of all predicates.
@@ -67,6 +65,25 @@ _COMBINATIONS = 1 << 16
 _KINDS = 4
 #: Number of new predicates above which rows are tested by an index of these predicates.
 _MANY = 8
+
+
+class BaseTables:
+    """Base tables with predicate sets; successive indexes of a stream share them."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        #: Table -> name of the start (``Moment.start``) that read it last.
+        self._starts: WeakKeyDictionary[TaggedTable, str] = WeakKeyDictionary()
+
+    def add(self, table: TaggedTable, start: str) -> None:
+        """Add a table that a start reads."""
+        with self._lock:
+            self._starts[table] = start
+
+    def of(self, start: str) -> list[TaggedTable]:
+        """Return the tables that a start reads."""
+        with self._lock:
+            return [table for table, one in self._starts.items() if one == start]
 
 
 class PredicateIndex:
@@ -187,7 +204,7 @@ class PredicateIndex:
                     _drop_former(table, name)
                     table.derived[name] = DerivedColumn(sets, len(self._numbers))
                 if not prefix and moment is not None:
-                    self._bases[table] = moment.start
+                    self._bases.add(table, moment.start)
             except EVALUATION:
                 # A column has another type: these rows' predicates are unknown.
                 self.overflowed = True
@@ -248,14 +265,14 @@ class PredicateIndex:
             name: the base tables' column with sets.
         """
         count = len(self._numbers)
-        tables = [table for table, start in self._bases.items() if start == moment.start]
+        tables = self._bases.of(moment.start)
         if sum(table.rows for table in tables) > MOST // 2:
             return
         for table in tables:
-            arrivals = _arrivals(table, "")
-            if known.tables.get(table) == count or arrivals is None:
+            if known.tables.get(table) == count:
                 continue
-            if self._known(moment.start, _rows(table, "")) is not known:
+            arrivals, known.tables[table] = _arrivals(table, ""), count
+            if arrivals is None or self._known(moment.start, _rows(table, "")) is not known:
                 continue
             made = table.derived.get(name)
             if made is None or made.version < count:
@@ -263,8 +280,8 @@ class PredicateIndex:
             final = arrivals < moment.arrival
             sets = table.derived[name].values[final]
             known.add(arrivals[final], count << 32 | sets.astype(np.int64))
-            if final.all():
-                known.tables[table] = count
+            if not final.all():
+                del known.tables[table]
 
     def extend(self, sets: I32, known: int, fetch: Fetch) -> int:
         """Update predicate sets that were computed for the first ``known`` predicates.
