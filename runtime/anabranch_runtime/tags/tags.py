@@ -92,12 +92,12 @@ class Tags:
     Attributes:
         complete: whether tables have all columns of their streams (on a single host). If not, tags
             select only starting tuples, and residuals are checked as if there were no tags.
-        moment: the batch; None: no row is final.
+        moment: the batch.
     """
 
     layout: Layout
     complete: bool
-    moment: Moment | None = None
+    moment: Moment
     program: TagProgram = field(init=False)
     #: Kind of a table (``NumberedTables``) -> (column of sets, prefix of the columns, index).
     _kinds: dict[str, tuple[tuple[str, str, PredicateIndex], ...]] = field(default_factory=dict)
